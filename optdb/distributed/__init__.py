@@ -1,11 +1,11 @@
 """Data-parallel training: `DataParallel` trains a compiled function on several devices or machines.
 
-Flow: ``sharding`` finds out what of a step each worker can compute from its part of the batch, and where sums over
-workers are needed; ``plans`` are the functions that come of it. A ``replica`` has a copy of the state on one device. An
+Flow: ``sharding`` derives which parts of a step each worker can compute from its part of the batch, and where sums over
+workers are needed; ``plans`` holds the resulting functions. A ``replica`` has a copy of the state on one device. An
 ``exchange`` adds up arrays of all workers. Workers are threads of this process (``threads``), or dask's: ``clusters``
-leads them, and ``workers`` is what runs on them. Processes, transport and the detection of faults are dask's.
+controls them, and ``workers`` runs on them. Dask provides processes, transport and the detection of faults.
 
-Importing this package imports Theano and PyOpenCL; dask is imported only where it is used, and comes by
+Importing this package imports Theano and PyOpenCL. Dask is imported only where it is used; install it with
 ``pip install 'optdb[distributed]'``.
 """
 

@@ -1,4 +1,4 @@
-"""How the threads of a step agree that all of them commit it, or none (`Agreement`)."""
+"""Votes of a step's threads: either all commit the step, or none does (`Agreement`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Agreement"]
 
 
 class Agreement:
-    """Lets all workers of a step have it committed, or none: one that fails before all have agreed lets all fail.
+    """Makes all workers of a step commit it, or none: if one fails before all have agreed, all fail.
 
     Parameters
     ----------
     count : int
-        How many workers there are.
+        The number of workers.
     timeout : float
-        Seconds within which all have to agree, once one has.
+        Seconds within which all workers must agree, once one has.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -30,26 +30,26 @@ class Agreement:
 
     @property
     def is_reached(self) -> bool:
-        """Whether all have agreed."""
+        """Whether all workers have agreed."""
         return self._votes.is_reached
 
     @property
     def is_native(self) -> bool:
-        """Whether scripts can agree."""
+        """Whether scripts can call `agree`."""
         return isinstance(self._votes, NativeAgreement)
 
     def agree(self) -> None:
-        """Wait until all have agreed; raise `Aborted` if one has failed, or does not agree in time."""
+        """Wait until all workers have agreed; raise `Aborted` if one has failed, or does not agree in time."""
         if not self._votes.agree(self._timeout):
             self._refuse()
 
     def agree_by(self, script: Script) -> None:
-        """Let a script do as `agree`."""
+        """Let a script do what `agree` does."""
         assert isinstance(self._votes, NativeAgreement), "scripts agree only by C code"
         script.agree(self._votes, self._timeout, self._refuse)
 
     def abort(self, reason: str) -> None:
-        """Let nobody agree, unless all have done so."""
+        """Prevent the agreement, unless it is already reached."""
         if not self.is_reached:
             self._reason = self._reason or reason
             self._votes.give_up()
@@ -59,7 +59,7 @@ class Agreement:
 
 
 class _Votes:
-    """A `NativeAgreement` without C code."""
+    """A `NativeAgreement` in Python."""
 
     def __init__(self, count: int) -> None:
         self._missing: float = count

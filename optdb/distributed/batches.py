@@ -1,4 +1,4 @@
-"""Takes the arguments of a call, and divides a batch among workers."""
+"""Binds the arguments of a call, and divides a batch among workers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["axes_of", "bound", "parts_of"]
 
 
 def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
-    """Return along which axis each argument is split.
+    """Return the axis along which each argument is split.
 
     Parameters
     ----------
     arguments : sequence of CallArgument
-        Of the function.
+        The function's arguments.
     axes : mapping, optional
-        For arguments, by variable or name, their axis, or None where all workers get all of it. The default is
-        axis 0; numbers are not split.
+        For arguments, by variable or name, the axis, or None to send the whole argument to all workers. The default is
+        axis 0; scalars are not split.
 
     Raises
     ------
     KeyError
-        If the function has no such argument.
+        If the function does not have such an argument.
     ValueError
-        If an argument has no such axis, or none is split.
+        If an argument does not have such an axis, or if no argument is split.
     """
     given = dict(axes or {})
     chosen: dict[Variable, int] = {}
@@ -57,12 +57,12 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
 
 
 def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the value of each argument of a call, as the function's type has it.
+    """Return the value of each argument of a call, converted by the argument's type.
 
     Raises
     ------
     TypeError
-        If there are too many, too few, or ones of another type.
+        If there are too many or too few, or if one has another type.
     """
     if len(args) > len(arguments):
         raise TypeError(f"the function takes {len(arguments)} arguments, and {len(args)} were given")
@@ -84,7 +84,7 @@ def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mappin
 
 
 def _filtered(argument: CallArgument, value: Any) -> Any:
-    """Return a value as the argument's type has it; an error names the argument."""
+    """Return a value converted by the argument's type; an error names the argument."""
     try:
         return argument.variable.type.filter(value, allow_downcast=argument.allow_downcast)
     except (TypeError, ValueError) as error:
@@ -95,12 +95,12 @@ def _filtered(argument: CallArgument, value: Any) -> Any:
 def parts_of(
     arguments: Sequence[CallArgument], values: Sequence[Any], axes: Mapping[Variable, int], count: int
 ) -> list[Part]:
-    """Divide a batch among workers, as evenly as it goes; the first ones have a row more.
+    """Divide a batch among workers as evenly as possible; the first workers may have one row more.
 
     Raises
     ------
     ValueError
-        If split arguments are of different lengths, or have no rows.
+        If split arguments differ in length, or have no rows.
     """
     lengths = {
         argument.variable: value.shape[axes[argument.variable]]

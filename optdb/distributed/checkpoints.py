@@ -1,4 +1,4 @@
-"""Files of the state: each is complete, or not there."""
+"""Checkpoint files of the state, which are written atomically."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from optdb.host.api.variables import SharedVariable, TensorType
 
 __all__ = ["check_folder", "latest", "load", "save"]
 
-#: How many of the latest files are kept.
+#: The number of latest files that are kept.
 KEPT = 2
 _PREFIX, _SUFFIX = "state-", ".npz"
 
 
 def check_folder(folder: Path) -> None:
-    """Make a folder for files of the state, before anything is trained.
+    """Create a folder for checkpoints before training, and check that it is writable.
 
     Raises
     ------
     OSError
-        If it cannot be made, or not be written.
+        If the folder cannot be created or written.
     """
     with _naming_the_cure(folder):
         files.check_folder(folder)
@@ -45,14 +45,14 @@ def _naming_the_cure(folder: Path) -> Iterator[None]:
 
 
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
-    """Write the state after so many steps into a folder, and remove older files but the one before.
+    """Write the state after `steps` steps to a folder, and keep only the latest `KEPT` files.
 
-    A file gets its name when it is complete and on the disk, so a process that is killed leaves no broken file.
+    A file gets its name when it is complete and on the disk, so a killed process leaves no broken file.
 
     Raises
     ------
     OSError
-        If it cannot be written; the files before are unchanged.
+        If the file cannot be written; earlier files are unchanged.
     """
     arrays = {f"value_{i}": _as_array(value, var) for i, (value, var) in enumerate(zip(state, shared, strict=True))}
     buffer = io.BytesIO()
@@ -82,20 +82,20 @@ def _write(path: Path, content: memoryview) -> None:
 
 
 def latest(folder: Path) -> Path | None:
-    """Return the latest file of a folder; None if it has none."""
+    """Return the latest checkpoint in a folder, or None."""
     files = _files(folder)
     return files[-1] if files else None
 
 
 def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
-    """Return the state that a file holds, and after how many steps it was.
+    """Return the state in a file, and the number of steps that it includes.
 
-    The values of random generators are unpickled: load files of your own only.
+    The values of random generators are unpickled: load only your own files.
 
     Raises
     ------
     ValueError
-        If it is the state of another function.
+        If it is the state of a different function.
     """
     with np.load(path, allow_pickle=False) as file:
         names, own = [str(name) for name in file["names"]], [str(var.name) for var in shared]
@@ -127,7 +127,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Let the folder's entries be on the disk, too."""
+    """Flush the folder's entries to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

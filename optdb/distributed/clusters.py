@@ -1,11 +1,11 @@
-"""Leads the workers of a dask cluster: `ClusterGroup`.
+"""Controls the workers of a dask cluster (`ClusterGroup`).
 
-The client knows how many steps are committed. An attempt at a step is given to all workers; once all have prepared it,
-it is committed, and the message of the next step says so. If a worker dies before, the others forget the attempt, and
-it is made anew without it. A message that arrives twice takes effect once, since it has the number of steps.
+The client counts committed steps. It sends an attempt at a step to all workers. Once all have prepared it, the step is
+committed, and the message of the next step says so. If a worker dies before that, the others discard the attempt, and
+make another one without it. A message that arrives twice takes effect once, because it contains the number of steps.
 
-A worker that appears later, such as the one that dask starts to replace a dead one, gets the functions, then the state
-directly from an active one, and takes part from the next step on.
+A worker that appears later, such as one that dask starts to replace a dead one, receives the functions, then the state
+directly from an active worker, and takes part from the next step on.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at which workers the scheduler has, while a step is under way, and between steps.
+#: Seconds between two queries for the scheduler's workers, during a step and between steps.
 POLL_S, LOOK_S = 0.1, 0.5
-#: A worker's own waits end before the client's wait for it does, so that it can say for whom it has waited.
+#: Seconds by which the client waits longer than a worker does, so that the worker can report whom it has waited for.
 GRACE_S = 5.0
 
 
 @dataclass
 class _Raised:
-    """What a coroutine has raised in the client's event loop."""
+    """An error that a coroutine has raised in the client's event loop."""
 
     error: BaseException
 
@@ -57,7 +57,7 @@ class _Raised:
 def cluster_group(
     plan: StepPlan | LoosePlan, client: Client | None, devices: Sequence[str] | None, timeout: float, title: str
 ) -> ClusterGroup:
-    """Return the leader of a client's workers; without a client, of workers on this machine, one for each device."""
+    """Return the controller of a client's workers. Without a client, start a worker for each device of this machine."""
     if client is not None:
         return ClusterGroup(plan, client, devices, timeout, title)
     check_script("starts workers", "name the devices that threads of this process use, devices=[...]")
@@ -73,19 +73,19 @@ def cluster_group(
 
 
 def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = None) -> list[str]:
-    """Return the devices that workers of one host use.
+    """Return the devices for the workers of one host.
 
     Parameters
     ----------
     found : sequence of (str, str, int)
         The host's devices: the text that selects each, its kind, and its compute units.
     count : int, optional
-        How many workers the host has. By default one for each GPU, or two without a GPU.
+        The number of workers on the host; by default one for each GPU, or two without a GPU.
 
     Returns
     -------
     list of str
-        GPUs in turn; where there is none, parts of the processor, as far as it has units.
+        GPUs in turn; without a GPU, parts of the processor, as far as it has enough compute units.
     """
     gpus = [spec for spec, kind, _ in found if kind == "gpu"]
     if gpus:
@@ -101,7 +101,7 @@ def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = Non
 
 @dataclass(frozen=True)
 class _Member:
-    """A worker that takes part."""
+    """A worker that takes part in steps."""
 
     address: str
     name: str
@@ -113,24 +113,24 @@ class _Member:
 
 
 class _Fault(Exception):
-    """Workers have died, or have not answered: the step is to be made without them."""
+    """Workers have died or have not answered: the step must be repeated without them."""
 
     def __init__(self, lost: dict[str, str]) -> None:
         super().__init__("; ".join(f"{address}: {reason}" for address, reason in lost.items()))
-        #: Addresses, and why.
+        #: Reasons by address.
         self.lost = lost
 
 
 @dataclass
 class MadeStep:
-    """A step that workers have made."""
+    """A step that workers have completed."""
 
     parts: list[Part]
     prepared: list[Prepared]
     is_computed = True
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Return the parts and what workers have prepared of them, by rank."""
+        """Return the parts, and what workers have prepared for them, by rank."""
         return self.parts, self.prepared
 
 
@@ -140,18 +140,18 @@ class ClusterGroup:
     Parameters
     ----------
     plan : StepPlan or LoosePlan
-        What a step is.
+        The computation of a step.
     client : distributed.Client
-        Connected to the scheduler; workers have to be reachable from here, too.
+        A client that is connected to the scheduler; this process must be able to reach the workers.
     devices : sequence of str, optional
-        Which the workers of each host use in turn; if there are none, what their own flag `optdb.device` says, or else
+        The devices that the workers of each host use in turn. By default, the worker's own flag `optdb.device`, or else
         the host's devices.
     timeout : float
-        Seconds.
+        Seconds to wait for workers.
     title : str
-        What tasks are called.
+        The prefix of task names.
     owned : sequence
-        What is closed at the end.
+        Objects to close at the end.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class ClusterGroup:
         self._device_facts: dict[str, str] | None = None
         self._members: list[_Member] = []
         self._joining: dict[str, asyncio.Task] = {}
-        #: Addresses that never take part, or no longer.
+        #: Reasons by address, for workers that are excluded for good.
         self._excluded: dict[str, str] = {}
         self._attempts = itertools.count(1)
         self._turn = asyncio.Lock()
@@ -183,32 +183,32 @@ class ClusterGroup:
         self._assigned: dict[str, dict[str, str]] = {}
         #: By address: the number of the worker's latest task, and its future.
         self._tasks: dict[str, tuple[int, Any]] = {}
-        #: By address: since when that task waits for the next step. It is not there once the task has ended.
+        #: By address: since when the worker's task waits for the next step. The entry is removed when the task ends.
         self._waiting_since: dict[str, float] = {}
-        #: Of tasks that are about to end: dask takes a future that is let go for a request to cancel its task.
+        #: Futures of tasks that are about to end: when dask's last reference to a future goes, it cancels the task.
         self._ending: list[Any] = []
         self._task_numbers = itertools.count(1)
         self._announcements: set[asyncio.Task] = set()
-        #: How many steps are committed.
+        #: The number of committed steps.
         self._steps = 0
-        #: A state that is known here, and after how many steps it is: None is that of the plan.
+        #: A state that the client knows (None: that of the plan), and the number of steps that it includes.
         self._origin: tuple[list[Any] | None, int] = (None, 0)
         self._wait_for(self._begin)
 
     @property
     def names(self) -> list[str]:
-        """What workers are called in messages."""
+        """The names of workers in messages."""
         return [str(member) for member in self._members]
 
     @property
     def addresses(self) -> list[str]:
-        """Where the workers are."""
+        """The addresses of the workers."""
         return [member.address for member in self._members]
 
-    # Who takes part
+    # Members
 
     async def _begin(self) -> None:
-        """Take in all workers that there are; wait for one if there is none."""
+        """Admit all present workers; wait for one if there is none."""
         await self._look(force=True)
         await self._await_members()
         refused = list(self._excluded.values())
@@ -236,7 +236,7 @@ class ClusterGroup:
                 self._joining[address] = asyncio.ensure_future(self._prepare(address, info, workers))
 
     async def _prepare(self, address: str, info: dict[str, Any], workers: dict[str, Any]) -> _Member:
-        """Let a worker have the functions; raise `WorkerRefused` if it does not fit."""
+        """Send the functions to a worker; raise `WorkerRefused` if the worker is not suitable."""
         name, host = str(info.get("name", address)), info.get("host", address)
         answer = await self._client.rpc(address).run(function=pickle.dumps(install))
         if answer["status"] != "OK":
@@ -256,7 +256,7 @@ class ClusterGroup:
         return _Member(address, name, host, device)
 
     def _device_for(self, address: str, host: str, found: dict[str, Any], workers: dict[str, Any]) -> str:
-        """Return the device of a worker: the first of its host's that none of the others there uses."""
+        """Return a worker's device: the first one of its host that no other worker there uses."""
         neighbours = sorted(other for other, info in workers.items() if info.get("host", other) == host)
         if self._devices is not None:
             devices = list(self._devices)
@@ -272,7 +272,7 @@ class ClusterGroup:
         return taken[address]
 
     async def _admit(self) -> None:
-        """Let workers that are prepared have the state, and take part."""
+        """Send the state to workers that are prepared, and let them take part."""
         for address in [address for address, task in self._joining.items() if task.done()]:
             task = self._joining.pop(address)
             try:
@@ -285,11 +285,11 @@ class ClusterGroup:
                 logger.info("%s has not come in: %s", address, error)
             else:
                 self._members.append(member)
-                # Parts, and the order of sums, do not depend on which worker was quicker.
+                # Sort, so that parts and the order of sums do not depend on which worker was quicker.
                 self._members.sort(key=lambda each: (each.name, each.address))
 
     async def _give_state(self, member: _Member) -> None:
-        """Let a worker have the present state: from one that is in, or from here if none is."""
+        """Send the present state to a worker: from a member, or from here if there is none."""
         for donor in list(self._members):
             answer = await self._client.rpc(member.address).optdb_adopt(
                 session=self._session, donor=donor.address, committed=self._steps
@@ -303,7 +303,7 @@ class ClusterGroup:
             await self._ask(member, "load", values=[to_serialize(value) for value in state], steps=steps)
 
     async def _await_members(self) -> None:
-        """Wait until a worker takes part."""
+        """Wait until at least one worker takes part."""
         end = time.monotonic() + self._timeout
         while True:
             await self._look(force=True)
@@ -320,7 +320,7 @@ class ClusterGroup:
             await asyncio.sleep(POLL_S)
 
     def refresh(self) -> None:
-        """Take in workers that have appeared and are ready."""
+        """Admit workers that have appeared and are ready."""
         self._wait_for(self._in_turn, self._refresh)
 
     async def _refresh(self) -> None:
@@ -331,7 +331,7 @@ class ClusterGroup:
 
     @property
     def steps(self) -> int:
-        """How many steps are committed; waits for one that Ctrl-C has left."""
+        """The number of committed steps; waits for a step that Ctrl-C has left running."""
         if self._client.status != "running":
             return self._steps
         return self._wait_for(self._in_turn, self._committed)
@@ -341,7 +341,7 @@ class ClusterGroup:
     def _wait_for(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run a coroutine in the client's event loop; return its result.
 
-        The client's own `sync` waits by Python code, whose lock an interrupt may leave locked: the loop would hang.
+        The client's own `sync` waits in Python code, whose lock an interrupt may leave locked; the loop would hang.
         """
         answers: SimpleQueue[T | _Raised] = SimpleQueue()
         loop = self._client.loop
@@ -363,12 +363,12 @@ class ClusterGroup:
         return self._steps
 
     async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine after those before it: one that Ctrl-C has left goes on in the event loop."""
+        """Run a coroutine after earlier ones, since one that Ctrl-C has left continues in the event loop."""
         async with self._turn:
             return await run(*args)
 
     def begin(self, divide: Callable[[int], list[Part]]) -> MadeStep:
-        """Make a step; return what has come of it.
+        """Make a step; return the completed step.
 
         Raises
         ------
@@ -400,12 +400,12 @@ class ClusterGroup:
             return parts, prepared
 
     def _drop(self, lost: dict[str, str]) -> None:
-        """Go on without some workers."""
+        """Remove workers, and continue without them."""
         for member in [member for member in self._members if member.address in lost]:
             logger.warning("%s is out: %s. The step is made anew without it", member, lost[member.address])
             self._members.remove(member)
             self._waiting_since.pop(member.address, None)
-            # Nobody runs it any more: it may be cancelled.
+            # No worker runs the task any more, so dask may cancel it.
             self._tasks.pop(member.address, None)
             self._excluded[member.address] = f"{member}: {lost[member.address]}"
 
@@ -423,7 +423,7 @@ class ClusterGroup:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._timeout + GRACE_S
-        #: Workers that others have waited for in vain: until when they may answer, and what the others say.
+        #: Workers whom others have waited for in vain: the deadline for their answer, and the others' message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
@@ -462,7 +462,7 @@ class ClusterGroup:
     def _judged(
         self, members: list[_Member], answers: dict[str, dict[str, Any]], lost: dict[str, str]
     ) -> list[Prepared]:
-        """Return what workers have prepared; raise what has to be done otherwise."""
+        """Return what workers have prepared, or raise an error that says how to continue."""
         for member in members:
             answer = answers.get(member.address, {"status": "lost"})
             if answer["status"] == "failed" and not lost:
@@ -471,15 +471,15 @@ class ClusterGroup:
                 lost[member.address] = answer["error"]
         timeouts = {address: answer["error"] for address, answer in answers.items() if answer["status"] == "timeout"}
         if timeouts and not lost:
-            # All have answered, and messages between two of them are lost.
+            # All have answered, but a message between two of them was lost.
             lost.update(timeouts)
         statuses = {answer["status"] for answer in answers.values()}
         if "idle" in statuses and not lost:
-            # A task has ended just before the step came: the next attempt has another one.
+            # A task ended just before it received the step: the next attempt submits another task.
             raise _Fault({})
         aborted = [answer["error"] for answer in answers.values() if answer["status"] == "aborted"]
         if aborted and not lost:
-            # A connection between two workers has failed, and both are alive.
+            # A connection between two workers has failed, although both are alive.
             raise WorkerFailed(aborted[0])
         if lost:
             if set(lost) >= {member.address for member in members} and any("within" in why for why in lost.values()):
@@ -492,18 +492,18 @@ class ClusterGroup:
         ]
 
     def _noted(self, member: _Member, answer: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer; note whether the worker's task waits for the next step."""
+        """Record whether the worker's task waits for the next step; return the answer."""
         number, _ = self._tasks[member.address]
         if answer["status"] == "OK" and answer["ended_task"] < number:
             self._waiting_since[member.address] = time.monotonic()
         return answer
 
     def _submit_tasks(self, members: list[_Member]) -> None:
-        """Let dask schedule a task on each worker where none waits for a step."""
+        """Submit a task to each worker that has no task waiting for a step."""
         self._ending = [future for future in self._ending if not future.done()]
         for member in members:
             since = self._waiting_since.pop(member.address, None)
-            # The task may end before the part is there: the part is to be on its way well before.
+            # The task must not end before the part arrives, so the part is sent well before the deadline.
             if since is not None and time.monotonic() - since < IDLE_S / 2:
                 continue
             if member.address in self._tasks:
@@ -533,7 +533,7 @@ class ClusterGroup:
         )
 
     def _announce_commit(self) -> None:
-        """Let workers commit while the next batch is on its way; the next step says it, too."""
+        """Tell workers to commit while the next batch is prepared; the next step's message repeats it."""
         for member in self._members:
             call = self._client.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False
@@ -560,7 +560,7 @@ class ClusterGroup:
     # The state
 
     async def _ask(self, member: _Member, what: str, **arguments: Any) -> dict[str, Any]:
-        """Ask a worker; raise `WorkerFailed` if it cannot."""
+        """Send a request to a worker; raise `WorkerFailed` if it fails."""
         call = getattr(self._client.rpc(member.address), f"optdb_{what}")(session=self._session, **arguments)
         try:
             answer = await asyncio.wait_for(call, self._timeout)
@@ -571,7 +571,7 @@ class ClusterGroup:
         return answer
 
     def state(self) -> list[Any]:
-        """Return the values of the shared variables, from the first worker that has them."""
+        """Return the values of the shared variables, from the first worker that can send them."""
         return self._wait_for(self._in_turn, self._state)
 
     async def _state(self) -> list[Any]:
@@ -584,7 +584,7 @@ class ClusterGroup:
         raise StateLost(f"no worker has the state after {self._steps} steps: {'; '.join(errors) or 'all have died'}")
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Let all workers have other values, those after `steps` steps."""
+        """Give all workers other values, which are those after `steps` steps."""
         self._wait_for(self._in_turn, self._load, list(state), steps)
 
     async def _load(self, state: list[Any], steps: int) -> None:
@@ -599,7 +599,7 @@ class ClusterGroup:
         self._drop(lost)
 
     def close(self) -> None:
-        """Let workers release their devices' memory; close what was started here."""
+        """Release the workers' device memory, and close the objects that were started here."""
         if self._client.status == "running":
             self._wait_for(self._end)
         without_sigint(self._close_owned)
@@ -633,13 +633,13 @@ class ClusterGroup:
 
 
 def _note_exception(call: asyncio.Future) -> None:
-    """Let asyncio know that an error was seen: that of a call which is given up is not asked for."""
+    """Retrieve a call's exception, so that asyncio does not complain about a call that was given up."""
     if not call.cancelled():
         call.exception()
 
 
 def _check_same(who: str, found: dict[str, str], expected: dict[str, str], whose: str) -> None:
-    """Raise `WorkerRefused` if a worker differs."""
+    """Raise `WorkerRefused` if a worker's facts differ from the expected ones."""
     different = [
         f"{key} {found.get(key)}, where {whose} has {value}"
         for key, value in expected.items()

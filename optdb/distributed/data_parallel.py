@@ -1,4 +1,4 @@
-"""DataParallel: a compiled training function on several devices, with a copy of the state on each."""
+"""`DataParallel` runs a compiled training function on several devices, with a copy of the state on each."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ __all__ = ["DataParallel", "StepFuture"]
 class DataParallel:
     """Trains on several devices: each has a copy of the shared variables, and computes a part of each batch.
 
-    It is called as the function is. By default steps are exact: results and next values are those of one device on the
-    whole batch, within rounding. Sums over the batch (gradients among them) are found in the function's graph, and are
-    summed up over workers, who then all apply the same update.
+    Call it like the function. By default, steps are exact: results and next values equal those of one device for the
+    whole batch, within rounding. Sums over the batch, such as gradients, are found in the function's graph and added up
+    over workers; all workers then apply the same update.
 
     Parameters
     ----------
     step : theano.compile.function_module.Function
-        Inputs, outputs and updates; it stays as it is.
+        The compiled function with its inputs, outputs and updates; it is not changed.
     client : distributed.Client, optional
-        Whose workers compute. Without it, and without `devices`, workers are started on this machine, one for each
+        The client whose workers compute. Without it, and without `devices`, this machine runs a worker for each
         device.
     devices : sequence of str, optional
-        As `optdb.SimulatorOCL` takes them. Without a client, each is used by a thread of this process, and dask is not
-        needed. With one, the workers of each host use them in turn.
+        Names of devices, as for `optdb.SimulatorOCL`. Without a client, each is used by a thread of this process, and
+        dask is not needed. With one, the workers of each host use them in turn.
     axes : mapping, optional
-        For arguments, by name or variable, the axis along which they are split, or None if all workers get all of it.
-        The default is axis 0; numbers are never split.
+        For arguments, by name or variable, the axis along which they are split, or None to send the whole argument to
+        all workers. The default is axis 0; scalars are never split.
     outputs : mapping or sequence, optional
-        For outputs, by number, how workers' values become one: 'mean' (weighted by the length of parts), 'sum' or
-        'concatenate'. By default, an exact step returns what one device would, and one with `average_every` a
-        mean.
+        For outputs, by number, how workers' values are combined: 'mean' (weighted by the length of parts), 'sum' or
+        'concatenate'. By default, an exact step returns what one device would; with `average_every`, the default is
+        a mean.
     gradients : mapping, optional
-        Shared variables to gradients, the variables of your graph, each a mean over the batch. For graphs in which they
-        cannot be found.
+        Maps shared variables to their gradients, which are variables of your graph and means over the batch. For
+        graphs in which gradients cannot be found.
     average_every : int, optional
-        Workers make steps of their own, and their values are averaged after every so many: for any function.
-    statistics : {'whole', 'parts'}
-        Whether batch normalization uses statistics of the whole batch, for which workers wait for each other in each
-        layer, or of each worker's part, which is quicker, and not what one device computes.
+        Let workers make independent steps, and average their values after every `average_every` steps. Works for any
+    function.
+        Whether batch normalization uses statistics of the whole batch or of each worker's part. With 'whole', workers
+        wait for each other in each layer. 'parts' is faster, but differs from the result on one device.
     checkpoint : str or Path, optional
-        A folder. If it has a state, training goes on from there.
+        A folder for checkpoints. If it contains a state, training continues from there.
     checkpoint_every : int
-        After how many steps the state is written there.
+        The number of steps between two checkpoints.
     timeout : float
         Seconds after which a worker that does not answer counts as dead.
     progress_bar : bool, optional
-        Whether `train` shows one; by default, if standard error is a terminal.
+        Whether `train` shows a progress bar; by default, if standard error is a terminal.
 
     Raises
     ------
     NoGradients
-        If an exact step cannot be found; the message names the variable.
+        If no exact step can be derived; the message names the variable.
     WorkerRefused
-        If a worker's software or device is not the others'; the message says what differs.
+        If a worker's software or device differs from the others; the message says how.
     OSError
         If the folder of `checkpoint` cannot be written.
 
@@ -121,7 +121,7 @@ class DataParallel:
             checkpoints.check_folder(self._checkpoint)
         self._checkpoint_every = checkpoint_every
         self._is_closed = False
-        #: Of the latest step whose results are there, for each worker: seconds by part of the step.
+        #: For the latest step with results, each worker's seconds by part of the step.
         self.seconds: list[dict[str, float]] = []
         if client is None and devices is not None:
             self._group = ThreadGroup(self._plan, list(devices), timeout)
@@ -130,7 +130,7 @@ class DataParallel:
         self._resume()
 
     def _resume(self) -> None:
-        """Go on from the latest state in the folder, if there is one."""
+        """Continue from the latest state in the folder, if there is one."""
         path = None if self._checkpoint is None else checkpoints.latest(self._checkpoint)
         if path is not None:
             try:
@@ -142,7 +142,7 @@ class DataParallel:
     # Training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a step; arguments and results are the function's.
+        """Make a step; arguments and results are those of the function.
 
         Parameters
         ----------
@@ -165,15 +165,15 @@ class DataParallel:
         return self._begin(bound(self._original.arguments, args, kwargs)).wait()
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> StepFuture:
-        """Begin a step, and return before it is made: devices go from one step to the next without waiting for Python.
+        """Begin a step, and return before it is made: devices proceed to the next step without waiting for Python.
 
-        Steps are made in the order in which they begin; few of them may be on their way. Only threads of this process
-        go on meanwhile, those of `devices=` without a client: with dask's workers, the step is made first.
+        Steps run in the order in which they begin; only a few may be pending. Only threads of this process, as with
+        `devices=` without a client, run in the background: dask's workers complete the step before this returns.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            As for a call. They may change as soon as this returns.
+            The arguments, as for a call. They may change as soon as this returns.
 
         Returns
         -------
@@ -183,13 +183,13 @@ class DataParallel:
         Raises
         ------
         WorkerFailed
-            If a step before has raised an error, and its `wait` was not called.
+            If an earlier step has raised an error, and its `wait` was not called.
         StateLost
             If all workers died.
         """
         self._check_open()
         values = bound(self._original.arguments, args, kwargs)
-        # Each is copied once, and not each part of it.
+        # Copy each argument once, rather than each of its parts.
         return self._begin([np.array(value) if isinstance(value, np.ndarray) else deepcopy(value) for value in values])
 
     def _begin(self, values: Sequence[Any]) -> StepFuture:
@@ -203,7 +203,7 @@ class DataParallel:
         return future
 
     def _put_together(self, parts: Sequence[Part], prepared: Sequence[Prepared]) -> Any:
-        """Return the results of a step, and note how long its parts have taken."""
+        """Return the results of a step, and record how long its parts have taken."""
         self.seconds = [each.seconds for each in prepared]
         active = [(part, each) for part, each in zip(parts, prepared, strict=True) if part.rows]
         wholes = prepared[0].wholes
@@ -218,16 +218,16 @@ class DataParallel:
         return results[0] if self._original.returns_one else results
 
     def train(self, batches: Iterable[Any], total: int | None = None) -> list[Any]:
-        """Make a step with each of some batches; return the results.
+        """Make a step with each batch; return the results.
 
-        A batch is taken while devices are at work on the one before, as by `run_async`.
+        The next batch is prepared while devices compute the current one, as with `run_async`.
 
         Parameters
         ----------
         batches : iterable
-            Each a sequence of arguments, or a mapping of them by name.
+            Batches, each a sequence of arguments or a mapping of them by name.
         total : int, optional
-            How many there are, for the progress bar, if they have no length.
+            The number of batches, for the progress bar, if `batches` has no length.
 
         Returns
         -------
@@ -257,12 +257,12 @@ class DataParallel:
         return results
 
     def refresh(self) -> list[str]:
-        """Take in workers that have appeared and are ready, as each step does.
+        """Admit workers that have appeared and are ready, as each step does.
 
         Returns
         -------
         list of str
-            The names of all workers, as `workers` has them.
+            The names of all workers, as in `workers`.
         """
         self._group.refresh()
         return self.workers
@@ -271,22 +271,22 @@ class DataParallel:
 
     @property
     def steps(self) -> int:
-        """How many steps the state has seen, those before a checkpoint among them."""
+        """The number of steps that the state includes, with those before a checkpoint."""
         return self._group.steps
 
     @property
     def workers(self) -> list[str]:
-        """What the workers are called, in the order of their parts."""
+        """The names of the workers, in the order of their parts."""
         return self._group.names
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of dask's workers, in the order of their parts; names of threads where there are none."""
+        """The addresses of dask's workers, or the names of threads, in the order of their parts."""
         return self._group.addresses
 
     @property
     def shared(self) -> list[SharedVariable]:
-        """Theano's shared variables of which workers have copies."""
+        """Theano's shared variables that workers have copies of."""
         return list(self._plan.shared)
 
     def get(self, which: Any) -> Any:
@@ -305,27 +305,27 @@ class DataParallel:
         Raises
         ------
         KeyError
-            If there is no such variable, or several have the name.
+            If there is no such variable, or if several have the name.
         """
         self._check_open()
         return self._group.state()[self._index(which)]
 
     def set(self, which: Any, value: Any) -> None:
-        """Give all copies of a shared variable another value; Theano's stays as it is.
+        """Set all copies of a shared variable to a value; Theano's variable is not changed.
 
         Parameters
         ----------
         which : SharedVariable or str
             Theano's variable, or its name.
         value : array-like
-            A value that the variable's type admits.
+            A value that the variable's type accepts.
 
         Raises
         ------
         KeyError
-            If there is no such variable, or several have the name.
+            If there is no such variable, or if several have the name.
         TypeError
-            If the variable's type does not admit the value.
+            If the variable's type does not accept the value.
         """
         self._check_open()
         index = self._index(which)
@@ -334,7 +334,7 @@ class DataParallel:
         self._group.load(state, self.steps)
 
     def sync_to_theano(self) -> None:
-        """Let Theano's shared variables have the values of the workers."""
+        """Copy the workers' values to Theano's shared variables."""
         self._check_open()
         state = self._group.state()
 
@@ -345,22 +345,22 @@ class DataParallel:
         without_sigint(store)
 
     def sync_from_theano(self) -> None:
-        """Let all workers have the values of Theano's shared variables."""
+        """Copy the values of Theano's shared variables to all workers."""
         self._check_open()
         self._group.load([shared.get_value() for shared in self._plan.shared], self.steps)
 
     def save(self) -> Path:
-        """Write the state into the folder `checkpoint`.
+        """Write the state to the folder `checkpoint`.
 
         Returns
         -------
         Path
-            The file.
+            The path of the file.
 
         Raises
         ------
         ValueError
-            If no folder was given.
+            If `checkpoint` was not given.
         """
         self._check_open()
         if self._checkpoint is None:
@@ -381,7 +381,7 @@ class DataParallel:
     # The end
 
     def close(self) -> None:
-        """Release the devices' memory, and end what was started; what was not synchronized or saved is lost."""
+        """Release the devices' memory, and end what was started; unsynchronized and unsaved values are lost."""
         self._is_closed = True
         self._group.close()
 
@@ -404,26 +404,26 @@ class DataParallel:
 
 
 class StepFuture:
-    """A step of `DataParallel` that may not be made yet."""
+    """A step of `DataParallel` that may be pending."""
 
     def __init__(self, step: Any, put_together: Callable[[Any, Any], Any]) -> None:
-        #: None once the results are here.
+        #: The pending step; None once the results are available.
         self._step: Any = step
         self._put_together = put_together
         self._results: Any = None
 
     def done(self) -> bool:
-        """Tell whether workers are done with the step.
+        """Return whether workers have computed the step.
 
         Returns
         -------
         bool
-            Whether `wait` would return within the time that a result needs to get to the host.
+            Whether `wait` would return within the time that copying a result to the host takes.
         """
         return self._step is None or self._step.is_computed
 
     def wait(self) -> Any:
-        """Wait for the step, and those before it; return the results, each time the same ones.
+        """Wait for this step and those before it; return the results. Further calls return the same objects.
 
         Returns
         -------
@@ -433,7 +433,7 @@ class StepFuture:
         Raises
         ------
         WorkerFailed
-            If the step raised an error on a worker, or the one before has failed; the state is that before the step.
+            If the step, or the step before it, raised an error on a worker; the state is that before the step.
         """
         if self._step is not None:
             self._results = self._put_together(*self._step.end())
@@ -445,7 +445,7 @@ class StepFuture:
 
 
 def _cluster_group() -> Any:
-    """Return what leads dask's workers: dask is imported on demand."""
+    """Return the class that controls dask's workers; dask is imported on demand."""
     try:
         from optdb.distributed.clusters import cluster_group
     except ModuleNotFoundError as error:
@@ -457,7 +457,7 @@ def _cluster_group() -> Any:
 
 
 def _reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count: int) -> dict[int, str]:
-    """Return the outputs' reductions by number; raise `ValueError` for what is none."""
+    """Return the outputs' reductions by number; raise `ValueError` if one is invalid."""
     pairs = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs or ())
     reductions = {number: reduction for number, reduction in pairs if reduction is not None}
     for number, reduction in reductions.items():

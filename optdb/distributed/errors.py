@@ -15,14 +15,14 @@ class Aborted(RuntimeError):
 
 
 class NotSplittable(Exception):
-    """A node computes something that parts of a batch cannot be put together to.
+    """A node's results cannot be combined from parts of a batch.
 
     Parameters
     ----------
     node : Apply or None
-        Of the user's graph; None for an input, which no node computes.
+        A node of the user's graph; None for an input, which has no node.
     reason : str
-        Why not.
+        The reason.
     """
 
     def __init__(self, node: Apply | None, reason: str) -> None:
@@ -33,15 +33,15 @@ class NotSplittable(Exception):
 
 
 class NoGradients(ValueError):
-    """Exact training needs sums over workers, and the function's graph does not show which."""
+    """Exact training needs sums over workers, but they cannot be found in the function's graph."""
 
 
 class WorkerRefused(RuntimeError):
-    """A worker's software or device is not the others'."""
+    """A worker's software or device differs from the others'."""
 
 
 class WorkerFailed(RuntimeError):
-    """A step raised an error on a worker; copies of the state are as before the step."""
+    """A step raised an error on a worker; all copies of the state are those before the step."""
 
 
 class WorkerTimeout(TimeoutError):

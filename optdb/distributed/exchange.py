@@ -1,7 +1,7 @@
-"""Sums over workers (`Exchange`): a ring, or, for two workers and for small arrays, everyone to everyone.
+"""Sums over workers (`Exchange`): a ring all-reduce, or direct exchange for two workers and for small arrays.
 
-Workers of one process read and write each other's vectors: each adds up a slice of them, for all. Small arrays of one
-dtype travel as one vector. All workers add up in the same order, and get the same bits.
+Workers of one process read and write each other's vectors: each adds up one slice for all. Small arrays of one dtype
+are sent as one vector. All workers add in the same order, so their results are equal bit by bit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "Link", "Mailbox"]
 
-#: Vectors of fewer bytes go from everyone to everyone: the number of messages in a row matters, and not their size.
+#: Every worker sends vectors of fewer bytes to all others: latency depends on the number of messages in a row.
 SMALL_BYTES = 64 * 1024
-#: Arrays of fewer bytes are copied into one vector: a frame of a message takes longer than the copy.
+#: Arrays of fewer bytes are copied into one vector: a separate frame of a message takes longer than the copy.
 PACKED_BYTES = 64 * 1024
-#: The numbers of the sum at the end of a step, and of what the first worker passes on to those without a part.
+#: Numbers of the sum at the end of a step, and of the message from the first worker to workers without a part.
 FINAL, PASSED_ON = -1, -2
 #: Threads add up blocks of this size, which stay in a core's cache until the sums are copied.
 BLOCK_BYTES = 256 * 1024
@@ -35,61 +35,61 @@ Tag = tuple[int, ...]
 
 
 class Link:
-    """How a worker's messages get to the others, who are known by rank."""
+    """A worker's connection to the others, which are identified by rank."""
 
-    #: Whether received arrays belong to the receiver alone.
+    #: Whether the receiver may write received arrays.
     received_is_writable: bool
-    #: Whether received arrays are the sender's own, which sees what is written there.
+    #: Whether received arrays are the sender's own, so that the sender sees writes to them.
     shares_memory: bool
-    #: Whether the devices of all workers add up what the others lend them.
+    #: Whether the devices of all workers add up arrays that others lend.
     lends: bool
-    #: The worker's device among those of its process; None if others are of other processes.
+    #: The worker's device among those of its process; None if other workers are in other processes.
     member: Member | None = None
-    #: If they lend: for each worker, by rank, what waits until its device has read what others have lent.
+    #: For each rank, if workers lend: objects that wait until the worker's device has read what others have lent.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known.
+        """Send arrays to a worker without waiting. The arrays are not overwritten until the sum is known.
 
         Workers that share memory also send a `LentPiece`.
         """
         raise NotImplementedError
 
     def receive(self, rank: int, tag: Tag) -> list[Any]:
-        """Wait for arrays from a worker; raise `Aborted`, or `WorkerTimeout`."""
+        """Wait for arrays from a worker; raise `Aborted` or `WorkerTimeout` on failure."""
         raise NotImplementedError
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise `WorkerTimeout` if a worker is missing, or else `Aborted`; those with a `member` do it."""
+        """Raise `WorkerTimeout` if a worker is missing, else `Aborted`; only links with a `member` implement this."""
         raise NotImplementedError
 
 
 class LentPiece(Protocol):
-    """Values of one worker that others read where they lie."""
+    """Values of one worker that others read in place."""
 
-    #: Whether it is complete only when the worker has computed everything.
+    #: Whether it is only complete when the worker has computed everything.
     is_last: bool
 
 
 class Mailbox:
-    """Messages to one worker that it has not asked for yet; any thread may deliver.
+    """Messages to one worker that it has not received yet; any thread may deliver.
 
     Parameters
     ----------
     timeout : float
-        Seconds after which a wait is a `WorkerTimeout`.
+        Seconds after which a wait raises `WorkerTimeout`.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._messages: dict[tuple[Any, Tag], Sequence[Any]] = {}
         self._changed = threading.Condition()
-        #: Attempts before this one are over.
+        #: The oldest attempt that is not over.
         self._oldest = 0
         self._abort_reason: str | None = None
 
     def begin(self, attempt: int) -> None:
-        """Forget messages of earlier attempts, unless this one was given up already."""
+        """Discard messages of earlier attempts, unless this attempt was already given up."""
         with self._changed:
             if attempt <= self._oldest:
                 return
@@ -97,14 +97,14 @@ class Mailbox:
             self._messages = {key: value for key, value in self._messages.items() if key[1][0] >= attempt}
 
     def deliver(self, sender: Any, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Put a message there; one of an attempt that is over is dropped."""
+        """Store a message, unless its attempt is over."""
         with self._changed:
             if tag[0] >= self._oldest:
                 self._messages[sender, tag] = arrays
                 self._changed.notify_all()
 
     def abort(self, attempt: int, reason: str) -> None:
-        """Let waits of an attempt, and of earlier ones, raise `Aborted`."""
+        """Make waits of an attempt, and of earlier ones, raise `Aborted`."""
         with self._changed:
             if attempt >= self._oldest:
                 self._oldest, self._abort_reason = attempt, reason
@@ -124,27 +124,27 @@ class Mailbox:
             return list(self._messages.pop((sender, tag)))
 
     def refuse(self, sender: Any = None) -> NoReturn:
-        """Raise `WorkerTimeout` for a worker whose message has not come, or else why the attempt was given up."""
+        """Raise `WorkerTimeout` if a sender's message is missing, else the reason why the attempt was given up."""
         if sender is not None:
             raise WorkerTimeout(f"no part of a sum has come from {sender} within {self.timeout:g} seconds")
         raise Aborted(self._abort_reason or "the step was given up")
 
 
 class Exchange:
-    """One worker's side of the sums of one attempt at a step.
+    """One worker's side of the sums in one attempt at a step.
 
     Parameters
     ----------
     link : Link
-        To the others.
+        The connection to the other workers.
     rank : int
-        Of this worker.
+        The rank of this worker.
     active : int
-        How many workers have a part of the batch: those of ranks below.
+        The number of workers with a part of the batch; they have the lowest ranks.
     idle : int
-        How many have none, and take what comes of it.
+        The number of workers without a part, which receive results.
     attempt : int
-        A number that no other attempt at any step has.
+        A number that is unique among all attempts at all steps.
     """
 
     def __init__(self, link: Link, rank: int, active: int, idle: int, attempt: int) -> None:
@@ -160,21 +160,21 @@ class Exchange:
         self.on_launched: Callable[[], None] | None = None
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the sums of the arrays of all workers with a part; all of them call it with the same numbers.
+        """Return the sums of the arrays of all workers with a part; all must call it with the same numbers.
 
         Parameters
         ----------
         number : int
-            Of the sum within the step.
+            The number of the sum within the step.
         arrays : sequence of ndarray
-            Of the same shapes and dtypes on each worker.
+            Arrays with the same shapes and dtypes on each worker.
         """
         if self._active == 1 or not arrays:
             return list(arrays)
         start = time.perf_counter()
         arrays = list(map(np.asarray, arrays))
         direct = self._active == 2 or sum(array.nbytes for array in arrays) <= SMALL_BYTES
-        # A ring overwrites its vectors, so that they are copies.
+        # Copies, because a ring overwrites its vectors.
         packing = _Packing(arrays, PACKED_BYTES if direct else math.inf)
         vectors = packing.packed(arrays)
         totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
@@ -187,16 +187,16 @@ class Exchange:
         arrays: Sequence[np.ndarray],
         combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Return what a function makes of the arrays of all workers, by rank.
+        """Return the result of `combine` for the arrays of all workers, by rank.
 
         Parameters
         ----------
         number : int
             As for `all_reduce`.
         arrays : sequence of ndarray
-            As many on each worker. They are not to be written until the step is over.
+            The same number of arrays on each worker. They must not be written until the step is over.
         combine : callable
-            Takes the arrays of each worker, by rank.
+            Takes a list of arrays for each worker, by rank.
         """
         start = time.perf_counter()
         results = combine(self._exchanged((self.attempt, number, 0), arrays))
@@ -205,15 +205,15 @@ class Exchange:
 
     @property
     def member(self) -> Member | None:
-        """The worker's device in rounds that C code makes; None if Python makes all of them."""
+        """The worker's device if C code runs the rounds of an exchange; None if Python runs all of them."""
         return self._link.member
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise why C code has not made a round: the step was given up, or a worker has not come in time."""
+        """Raise the reason why C code has failed: the step was given up, or a worker was late."""
         self._link.refuse(missing)
 
     def note(self, seconds: float) -> None:
-        """Count seconds that were spent in sums."""
+        """Add to the seconds spent in sums."""
         self._seconds += seconds
 
     @property
@@ -222,14 +222,14 @@ class Exchange:
         return self._seconds + (0.0 if self.member is None else self.member.seconds)
 
     def reduce(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Write the sums of the vectors of all workers with a part into other vectors.
+        """Write the sums of all workers' vectors into other vectors; workers without a part do not take part.
 
         Parameters
         ----------
         number : int
             As for `all_reduce`.
         vectors, sums : sequence of ndarray
-            Vectors of the same lengths and dtypes on each worker. Those of `sums` are overwritten.
+            Vectors of the same lengths and dtypes on each worker. `sums` is overwritten.
         """
         start = time.perf_counter()
         if self._active == 1:
@@ -246,20 +246,20 @@ class Exchange:
         self.note(time.perf_counter() - start)
 
     def lend(self, number: int, pieces: Sequence[LentPiece]) -> None:
-        """Let the others read pieces of this worker's vectors, each as soon as it is complete; return at once.
+        """Let other workers read pieces of this worker's vectors, each as soon as it is complete; return at once.
 
         Parameters
         ----------
         number : int
             As for `all_reduce`.
         pieces : sequence of LentPiece
-            They are not to be written until all workers have prepared the step, and `wait_for_readers` has returned.
+            They must not be written until all workers have prepared the step, and `wait_for_readers` has returned.
         """
         for rank in self._others:
             self._link.send(rank, (self.attempt, number, 0), pieces)
 
     def lent(self, number: int) -> Iterator[tuple[int, Any]]:
-        """Yield each piece that another worker lends, after its rank; it may not be complete."""
+        """Yield the rank and the piece for each piece that another worker lends; the piece may be incomplete."""
         lists = [
             [(rank, piece) for piece in self._link.receive(rank, (self.attempt, number, 0))] for rank in self._others
         ]
@@ -267,29 +267,29 @@ class Exchange:
             yield from filter(None, turn)
 
     def reading(self, arrivals: Sequence[Any]) -> None:
-        """Say how others may wait until this worker has read what they have lent; each one has a method `wait`."""
+        """Set the objects whose method `wait` waits until this worker has read what others have lent."""
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
-        """Wait until the others have read what this worker has lent in a step that all of them have prepared."""
+        """Wait until others have read what this worker lent in a step that all have prepared."""
         for rank in self._others:
             for arrival in self._link.readers[rank]:
                 arrival.wait()
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
-        """Pass on that a bucket of summands is computed, to `on_completed`."""
+        """Call `on_completed` when a bucket of summands is computed."""
         if self.on_completed is not None:
             self.on_completed(bucket, arrays)
 
     def launched(self) -> None:
-        """Pass on that the first commands of the step are in the queue, to `on_launched`."""
+        """Call `on_launched` when the first commands of the step are in the queue."""
         if self.on_launched is not None:
             on_launched, self.on_launched = self.on_launched, None
             on_launched()
 
     @property
     def lends(self) -> bool:
-        """Whether all workers, two or more, have a part of the batch, and their devices add up each other's vectors."""
+        """Whether two or more workers exist, all have a part of the batch, and devices add up each other's vectors."""
         return self._link.lends and not self._idle and self._active > 1
 
     @property
@@ -304,23 +304,23 @@ class Exchange:
 
     @property
     def passes_on(self) -> bool:
-        """Whether this worker lets others have what they have not computed."""
+        """Whether this worker sends values to workers without a part."""
         return self.rank == 0 and self._idle > 0
 
     def pass_on(self, arrays: Sequence[np.ndarray]) -> None:
-        """Let the workers without a part have arrays; the first one's do."""
+        """Send arrays from the first worker to the workers without a part; do nothing on other workers."""
         if self.rank:
             return
         for rank in range(self._active, self._active + self._idle):
             self._link.send(rank, (self.attempt, PASSED_ON, 0), [np.array(array) for array in arrays])
 
     def receive_passed(self) -> list[np.ndarray]:
-        """Return the arrays that the first worker passes on."""
+        """Return the arrays that the first worker has sent with `pass_on`."""
         return self._link.receive(0, (self.attempt, PASSED_ON, 0))
 
     @property
     def _others(self) -> list[int]:
-        """The ranks of all others with a part."""
+        """The ranks of all other workers with a part."""
         return [rank for rank in range(self._active) if rank != self.rank]
 
     def _everyone(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
@@ -336,7 +336,7 @@ class Exchange:
         self._add_further(sums, received)
 
     def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
-        """Send arrays to all others with a part; return those of each, by rank."""
+        """Send arrays to all other workers with a part; return the arrays of each, by rank."""
         for rank in self._others:
             self._link.send(rank, tag, arrays)
         return [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
@@ -347,7 +347,7 @@ class Exchange:
                 total += vector
 
     def _in_slices(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Add up a slice of all workers' vectors, and write it into the sums of all of them."""
+        """Add up one slice of all workers' vectors, and write the total into the sums of all workers."""
         count = len(vectors)
         received = self._exchanged((self.attempt, number, 0), [*vectors, *sums])
         for i, vector in enumerate(vectors):
@@ -356,19 +356,19 @@ class Exchange:
             step = max(1, BLOCK_BYTES // vector.itemsize)
             for begin in range(start, stop, step):
                 _add_block(slice(begin, min(begin + step, stop)), terms, targets)
-        # Until all have come here, others read this worker's vectors, and write its sums.
+        # A barrier: until all reach it, others read this worker's vectors and write its sums.
         self._exchanged((self.attempt, number, 1), [])
 
     def _sum(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the sum of the first two workers' vectors, in the memory of a received one if that is free."""
+        """Return the sum of the first two workers' vectors; reuse the memory of the received one if it is writable."""
         received = second if self.rank == 0 else first
         free = self._link.received_is_writable and received.flags.writeable
         return np.add(first, second, out=received if free else None)
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Add up around a ring, each worker a piece of its own, then let the totals go around.
+        """All-reduce around a ring: reduce-scatter, then all-gather.
 
-        A piece that was sent is overwritten only by its total, which is known after the neighbour has read the piece.
+        A sent piece is overwritten only by its total, which arrives after the neighbour has read the piece.
         """
         count = self._active
         right, left = (self.rank + 1) % count, (self.rank - 1) % count
@@ -388,7 +388,7 @@ class Exchange:
 
 
 def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
-    """Write the sum of a block of some vectors into the same block of other ones."""
+    """Write the sum of one block of the terms into the same block of all targets."""
     total = targets[0][block]
     np.add(terms[0][block], terms[1][block], out=total)
     for term in terms[2:]:
@@ -398,12 +398,12 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
 
 
 class _Packing:
-    """How arrays become vectors: small ones of a dtype become one, and each large one is a vector of its own.
+    """Packs arrays into vectors: all small arrays of a dtype share one, and each large array has its own.
 
     Parameters
     ----------
     arrays : sequence of ndarray
-        Arrays of the same shapes and dtypes are packed alike, on all workers.
+        The arrays. Workers pack arrays of the same shapes and dtypes in the same way.
     limit : float
         Arrays of fewer bytes are small.
     """
@@ -420,12 +420,12 @@ class _Packing:
         self._together = list(small.values())
 
     def packed(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return vectors; those of large contiguous arrays are views."""
+        """Return the vectors; those of large contiguous arrays are views."""
         together = [np.concatenate([arrays[i].ravel() for i in chosen]) for chosen in self._together]
         return [*together, *(arrays[i].ravel() for i in self._alone)]
 
     def unpacked(self, vectors: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return arrays of the shapes of those that were packed."""
+        """Return arrays with the shapes of those that were packed."""
         found: dict[int, np.ndarray] = {}
         for chosen, vector in zip(self._together, vectors, strict=False):
             start = 0

@@ -1,4 +1,4 @@
-"""A worker's summands of a step, and their sums, as vectors: one for each dtype (`Summands`)."""
+"""Vectors of a worker's summands in a step and of their sums: one vector for each dtype (`Summands`)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Summands"]
 
 
 class Summands:
-    """The summands that a simulator has computed, and the sums that its next functions take.
+    """The summands that a simulator has computed, and the sums that its next functions read.
 
-    What is on the device is one transfer for each dtype, both ways. Whole numbers may be on the host.
+    Values on the device are copied in one transfer for each dtype and direction. Integers may be on the host.
 
     Parameters
     ----------
     simulator : SimulatorOCL
-        Has the functions of the plan.
+        The simulator with the functions of the plan.
     plan : StepPlan
-        Names the shared variables.
+        The plan, which names the shared variables.
     """
 
     def __init__(self, simulator: SimulatorOCL, plan: StepPlan) -> None:
@@ -37,19 +37,19 @@ class Summands:
         self._summands = PackedVariables(simulator, [summand for summand, _ in here])
         self._sums = PackedVariables(simulator, [total for _, total in here])
         self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
-        #: The numbers of the summands that are complete together.
+        #: Groups of numbers of the summands that are complete at the same time.
         self._buckets = plan.buckets
         self._download: PiecewiseDownload | None = None
-        #: By rank, what comes from other workers' devices.
+        #: By rank: summands from other workers' devices.
         self._terms: dict[int, PackedTerm] = {}
-        #: The shapes of sums on the host.
+        #: Shapes of the sums on the host.
         self._host_shapes: list[tuple[int, ...]] = []
         self._ranks = [var.type.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
 
     def collect(self) -> list[np.ndarray]:
-        """Wait for the device; return the summands as vectors, which are not to be changed, until `close`."""
+        """Wait for the device; return the summands as vectors, which must not be changed until `close`."""
         if self._download is not None:
-            self._download.restart()  # a plan may let pieces leave that nobody takes now
+            self._download.restart()  # a plan may send pieces that no worker receives here
         vectors = self._summands.download()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
@@ -66,7 +66,7 @@ class Summands:
         return [*self._sums.open(), *self._host_sums]
 
     def distribute(self) -> None:
-        """Let the simulator have the sums that were written into what `open` has returned."""
+        """Set the simulator's sums to the values written to the vectors of `open`."""
         self._sums.upload()
         for some, vector in zip(self._alike(), self._host_sums, strict=True):
             start = 0
@@ -82,11 +82,11 @@ class Summands:
 
     @property
     def are_added_on_device(self) -> bool:
-        """Whether the device can add up the vectors of all workers: all of them have to be brought there anyway."""
+        """Whether the device can add up all workers' vectors, which must be copied to it anyway."""
         return not self._on_host and self._sums.are_copied
 
     def take_over(self) -> None:
-        """Let the sums be the summands: there is no other worker with a part. Nothing leaves the device."""
+        """Use the summands as sums, if no other worker has a part; nothing is copied from the device."""
         self._summands.pack()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
@@ -95,16 +95,16 @@ class Summands:
             self._simulator.set(total, self._simulator.get(summand))
 
     def close(self) -> None:
-        """Let the simulator compute the next summands."""
+        """Allow the simulator to compute the next summands."""
         self._summands.release()
         self._sums.release()
 
-    # For devices that add up what others lend them
+    # For devices that add up lent summands
 
     def begin_lending(self, exchange: Exchange) -> None:
-        """Let the others have summands as soon as the device has computed them, from now on.
+        """Begin to lend summands to the other workers as soon as the device has computed them.
 
-        It waits until they have read those of the step before.
+        This waits until the others have read the summands of the previous step.
         """
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
@@ -120,7 +120,7 @@ class Summands:
         exchange.on_completed = completed
 
     def end_lending(self, exchange: Exchange) -> Piece:
-        """Let the others have all summands; return those that were left, which may be on their way."""
+        """Lend all remaining summands; return the last piece, which may still be on its way."""
         assert self._download is not None, "`begin_lending` comes first"
         pieces = self._download.end()
         if self._sums.shapes != self._summands.shapes:
@@ -129,17 +129,17 @@ class Summands:
         return pieces[-1]
 
     def receive(self, rank: int, piece: Piece, calls: Calls) -> None:
-        """Wait until a piece of another worker's summands is complete on the host; begin to bring it to the device."""
+        """Wait until a piece of another worker's summands is complete on the host; begin to copy it to the device."""
         if rank not in self._terms:
             self._terms[rank] = PackedTerm(self._sums)
             self._terms[rank].restart()
         self._terms[rank].receive(piece, calls)
 
     def add_lent(self, exchange: Exchange, calls: Calls) -> None:
-        """Let the sums be those of the summands of all workers, added up on the device in the order of ranks.
+        """Set the sums to those of all workers' summands, which the device adds up in the order of ranks.
 
-        It returns when `calls` has got the commands; before others lend anew, they wait until the device has read
-        theirs.
+        This returns when `calls` has received the commands. Before other workers lend again, they wait until the device
+        has read their pieces.
         """
         ranks = sorted([exchange.rank, *self._terms])
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls)
@@ -148,11 +148,11 @@ class Summands:
     # For workers without a part, which have computed no summands
 
     def described(self) -> np.ndarray:
-        """Return the shapes as one vector of whole numbers."""
+        """Return the shapes as one vector of integers."""
         return np.array([n for shape in (*self._sums.shapes, *self._host_shapes) for n in shape], "int64")
 
     def lay_out(self, description: np.ndarray) -> None:
-        """Prepare for sums of shapes that another worker has described."""
+        """Prepare for sums of the shapes that another worker has described."""
         lengths = iter(description.tolist())
         shapes = [tuple(next(lengths) for _ in range(rank)) for rank in self._ranks]
         count = len(shapes) - len(self._on_host)
@@ -161,7 +161,7 @@ class Summands:
         self._host_shapes = shapes[count:]
 
     def _alike(self) -> list[list[int]]:
-        """Return the numbers of the summands on the host, those of one dtype together."""
+        """Return the numbers of the summands on the host, grouped by dtype."""
         found: dict[Any, list[int]] = {}
         for i, (summand, _) in enumerate(self._on_host):
             found.setdefault(summand.type.dtype, []).append(i)

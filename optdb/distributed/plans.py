@@ -1,4 +1,4 @@
-"""What workers are sent: the functions that make up a step (`StepPlan`, `LoosePlan`), and how outputs come together."""
+"""The functions of a step, which are sent to workers (`StepPlan`, `LoosePlan`), and how outputs are combined."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from optdb.host.theano.functions.originals import Original, compile_step
 
 __all__ = ["LoosePlan", "OutputReduction", "StepPlan", "loose_plan"]
 
-#: How workers' values of an output become one.
+#: How workers' values of an output are combined.
 REDUCTIONS = ("mean", "sum", "concatenate")
 
 
 @dataclass(frozen=True)
 class OutputReduction:
-    """How one output is put together."""
+    """How one output is combined."""
 
-    #: One of `REDUCTIONS`, or 'whole': all workers have it.
+    #: One of `REDUCTIONS`, or 'whole' if all workers have the same value.
     reduction: str
-    #: Its index among the outputs that all workers have, or among those of each worker's own.
+    #: The output's index among the outputs that all workers share, or among each worker's own outputs.
     index: int
-    #: Along which axis parts are concatenated.
+    #: The axis along which parts are concatenated.
     axis: int = 0
 
 
@@ -39,13 +39,13 @@ class StepPlan:
     gradients: Function
     results: Function | None
     update: Function
-    #: Shared variables that `gradients` leaves the worker's summands in.
+    #: Shared variables in which `gradients` stores the worker's summands.
     summands: list[SharedVariable]
-    #: Those from which `results` and `update` take the sums over all workers, in the same order.
+    #: Shared variables from which `results` and `update` read the sums over all workers, in the same order.
     sums: list[SharedVariable]
-    #: Those in which `gradients` leaves what is the same on all workers, and `results` and `update` take.
+    #: Shared variables whose values are the same on all workers: `gradients` stores them for `results` and `update`.
     carried: list[SharedVariable]
-    #: The numbers of summands that are complete together, long before the later ones.
+    #: Groups of numbers of the summands that are complete together, long before those of later groups.
     buckets: list[list[int]]
     #: How often workers wait for each other within `gradients`.
     rounds: int
@@ -56,32 +56,32 @@ class StepPlan:
 
 @dataclass
 class LoosePlan:
-    """A step that each worker makes for itself, on its part of the batch."""
+    """A step that each worker makes independently, on its part of the batch."""
 
     shared: list[SharedVariable]
-    #: Computes the outputs, and next values into `following`.
+    #: Computes the outputs, and stores next values in `following`.
     propose: Function
-    #: Lets the shared variables have the next values.
+    #: Copies the next values to the shared variables.
     accept: Function
-    #: Shared variables that are updated to those that hold their next values.
+    #: Maps updated shared variables to those that hold their next values.
     following: dict[SharedVariable, SharedVariable]
-    #: The indexes, in `shared`, of the arrays of floats that are averaged.
+    #: The indexes in `shared` of the floating-point arrays that are averaged.
     averaged: list[int]
     average_every: int
     outputs: list[OutputReduction] = field(default_factory=list)
 
 
 def loose_plan(original: Original, reductions: Mapping[int, str], average_every: int) -> LoosePlan:
-    """Return the functions by which each worker makes steps of its own.
+    """Return the functions of independent steps.
 
     Parameters
     ----------
     original : Original
         The user's graph.
     reductions : mapping
-        For outputs, by number, 'mean', 'sum' or 'concatenate'; by default a mean.
+        For outputs, by number, 'mean', 'sum' or 'concatenate'; the default is 'mean'.
     average_every : int
-        After how many steps the workers' values are averaged.
+        The number of steps after which the workers' values are averaged.
     """
     following = {}
     for shared in original.updates:
@@ -112,18 +112,18 @@ def _is_float_array(shared: SharedVariable) -> bool:
 def put_together(
     specs: Sequence[OutputReduction], wholes: Sequence[Any], parts: Sequence[Sequence[Any]], lengths: Sequence[int]
 ) -> list[Any]:
-    """Return the outputs of a step from those that all workers have and those of each worker's own.
+    """Combine the values of all workers into the outputs of a step.
 
     Parameters
     ----------
     specs : sequence of OutputReduction
-        For each output.
+        How each output is combined.
     wholes : sequence
-        The values that all workers have.
+        The values that are the same on all workers.
     parts : sequence of sequences
-        For each worker with a part of the batch, its own values.
+        The own values of each worker with a part of the batch.
     lengths : sequence of int
-        For each of them, the length of its part.
+        The length of the part of each of these workers.
     """
     return [
         wholes[spec.index] if spec.reduction == "whole" else _reduced(spec, [own[spec.index] for own in parts], lengths)

@@ -1,10 +1,9 @@
-"""What runs on dask's workers: a `Session` for each `DataParallel`, and the handlers by which it is reached.
+"""Code that runs on dask's workers: a `Session` for each `DataParallel`, and handlers of its messages.
 
-Steps run in tasks of dask's, which are scheduled and shown as any other ones. A task computes one step after the other,
-for up to `TASK_S` seconds, and ends early if none comes for `IDLE_S`: scheduling a task takes longer than a small step.
-Its description names the session and its number, and nothing else: a part of a batch comes from the client directly, as
-a message to a handler of the worker, and the reply to it takes the results back. Arrays of a sum go from worker to
-worker.
+Steps run in tasks, which dask schedules and shows like any others. A task runs one step after the other for up to
+`TASK_S` seconds, and ends early if no step arrives for `IDLE_S`: scheduling a task takes longer than a small step. Its
+description contains only the session's name and the task's number. The client sends a part of a batch directly to a
+handler of the worker, and receives the results in the reply. Arrays to be added up are sent from worker to worker.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ from optdb.runtime.devices import list_devices
 
 __all__ = ["IDLE_S", "TASK_S", "Handlers", "Session", "install", "run_steps"]
 
-#: Seconds after which a task ends with the step it is at, so that other tasks get their turn, and dask shows it.
+#: Seconds after which a task ends with its current step, so that other tasks get a turn, and dask shows it.
 TASK_S = 1.0
-#: Seconds for which a task waits for the next step.
+#: Seconds that a task waits for the next step.
 IDLE_S = 0.05
 
-#: A number that no attempt and no task has.
+#: A number that is larger than that of any attempt or task.
 _NEVER = 1 << 62
 
-#: By the session's name.
+#: Sessions by name.
 _sessions: dict[str, Session] = {}
 
 
 def install(dask_worker: Any) -> dict[str, Any]:
-    """Let a worker answer our messages; return what has to be the same on all workers, and which devices it has."""
+    """Install the handlers on a worker; return the facts that must agree among workers, and the worker's devices."""
     Handlers(dask_worker).register()
     return {"facts": facts(), "device": config.optdb.device, "devices": device_list()}
 
 
 def facts() -> dict[str, str]:
-    """Return what has to be the same on all workers and for the client."""
+    """Return the facts that must agree among all workers and the client."""
     return {
         "optdb": __version__,
         "Theano": theano_version,
@@ -63,14 +62,14 @@ def facts() -> dict[str, str]:
 
 
 def device_list() -> list[tuple[str, str, int]]:
-    """Return the devices that work: the text that selects each, its kind, and its compute units."""
+    """Return the working devices: the text that selects each, its kind, and its number of compute units."""
     rows = [row for row in list_devices() if row.works and not row.profile.quirks.is_memory_checker]
     return [(row.spec, row.profile.device_kind, row.units) for row in rows]
 
 
 @dataclass
 class _Job:
-    """A part of a batch that waits for a task."""
+    """A part of a batch that waits for a task to compute it."""
 
     attempt: int
     committed: int
@@ -80,9 +79,9 @@ class _Job:
 
 
 class _DaskLink(Link):
-    """Sends arrays to other workers over dask's comms; a step's thread uses it."""
+    """Sends arrays to other workers over dask's comms; it is used in the thread of a step."""
 
-    #: Each message is read into memory of its own.
+    #: Each message is read into separate memory.
     received_is_writable = True
     shares_memory = lends = False
 
@@ -97,7 +96,7 @@ class _DaskLink(Link):
 
 
 class Session:
-    """One worker's side of a `DataParallel`."""
+    """The worker's side of a `DataParallel`."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class Session:
         self._changed = threading.Condition()
         self._turn = threading.Lock()
         self._ended_task = 0
-        #: The number of committed steps that the client has announced since the latest one ran.
+        #: The number of committed steps in the client's latest announcement, until a task handles it.
         self._announced: int | None = None
         self._commit_error: Exception | None = None
         self._outboxes: dict[str, asyncio.Queue] = {}
@@ -136,7 +135,7 @@ class Session:
         self._outboxes[address].put_nowait((tag, arrays))
 
     async def _write_all(self, address: str) -> None:
-        """Write messages to one worker, one after the other, over a comm that stays open."""
+        """Write messages to one worker in order, over a comm that stays open."""
         comm, tag = None, (0,)
         try:
             while True:
@@ -145,7 +144,7 @@ class Session:
                 message = {"op": "optdb_pieces", "reply": False, "session": self.name, "sender": self.address}
                 await comm.write({**message, "tag": list(tag), "arrays": [to_serialize(array) for array in arrays]})
         except OSError as error:
-            # The next message makes a new connection: the report that it died may be wrong.
+            # The next message makes a new connection, because the other worker may still be alive.
             self._outboxes.pop(address, None)
             self.mailbox.abort(tag[0], f"no connection to {address}: {error}")
         finally:
@@ -156,11 +155,11 @@ class Session:
 
     @property
     def ended_task(self) -> int:
-        """The number up to which tasks compute no further step."""
+        """The number of the last task that has ended: this task and earlier ones compute no further step."""
         return self._ended_task
 
     def put(self, job: _Job, task: int) -> None:
-        """Let a task up to that number compute a part; raise if it takes none, or the attempt is over."""
+        """Pass a part to the tasks; raise an error if the given task has ended, or the attempt is over."""
         with self._changed:
             if job.attempt <= self._over:
                 raise Aborted("the attempt was given up before the part came")
@@ -170,13 +169,13 @@ class Session:
             self._changed.notify_all()
 
     def announce(self, committed: int) -> None:
-        """Let a task that waits commit the prepared step, while the client gets the next batch ready."""
+        """Let a waiting task commit the prepared step, while the client prepares the next batch."""
         with self._changed:
             self._announced = committed
             self._changed.notify_all()
 
     def abort(self, attempt: int, reason: str) -> None:
-        """Give up an attempt, and those before it."""
+        """Give up an attempt, and all earlier ones."""
         self.mailbox.abort(attempt, reason)
         with self._changed:
             self._over = max(self._over, attempt)
@@ -186,13 +185,13 @@ class Session:
             self._answer(job, Aborted(reason))
 
     def run(self, task: int) -> None:
-        """Compute parts as they come: what a task does."""
+        """Compute parts as they arrive, as a task does."""
         end = time.monotonic() + TASK_S
         try:
             while (job := self._next(task)) is not None:
                 result = self._result(job)
                 if time.monotonic() > end:
-                    # The client learns it with the answer, and has another task scheduled for the next step.
+                    # The answer tells the client, which submits another task for the next step.
                     self._end_task(task)
                 self._answer(job, result)
         finally:
@@ -204,7 +203,7 @@ class Session:
             self._changed.notify_all()
 
     def _next(self, task: int) -> _Job | None:
-        """Wait for a part; None if none comes for a while, or the task is to end."""
+        """Wait for a part; return None if none arrives for a while, or if the task is to end."""
         end = time.monotonic() + IDLE_S
         while True:
             with self._changed:
@@ -212,7 +211,7 @@ class Session:
                     return self._jobs.pop(min(self._jobs))
                 left = end - time.monotonic()
                 if task <= self._ended_task or left <= 0:
-                    # A part that comes from here on is refused.
+                    # Parts that arrive from here on are refused.
                     self._ended_task = max(self._ended_task, task)
                     return None
                 if self._announced is None:
@@ -223,7 +222,7 @@ class Session:
             end = time.monotonic() + IDLE_S
 
     def _commit(self, committed: int) -> None:
-        """Commit the prepared step; an error is the answer to the next part."""
+        """Commit the prepared step; an error is reported in the answer to the next part."""
         try:
             with self._turn:
                 self.replica.commit(committed)
@@ -256,19 +255,19 @@ class Session:
         self._loop.call_soon_threadsafe(set_result)
 
     def state(self, committed: int) -> list[Any]:
-        """Return the values of the shared variables after `committed` steps; raise if it has others."""
+        """Return the values of the shared variables after `committed` steps; raise if the state is a different one."""
         with self._turn:
             if not self.replica.settle(committed):
                 raise _Stale(f"its state is that after {self.replica.steps} steps, and not after {committed}")
             return self.replica.state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Take other values."""
+        """Set other values, which are those after `steps` steps."""
         with self._turn:
             self.replica.load(state, steps)
 
     def close(self) -> None:
-        """Release the device's memory, and close the connections; in the loop's thread."""
+        """Release the device's memory, and close the connections; call this in the loop's thread."""
         self.abort(_NEVER, "training has ended")
         self._end_task(_NEVER)
         for writer in self._writers:
@@ -280,16 +279,16 @@ class _Idle(RuntimeError):
 
 
 class _Stale(RuntimeError):
-    """A worker has the state after another number of steps."""
+    """A worker's state is that after a different number of steps."""
 
 
 def aligned(value: Any) -> Any:
-    """Return an array that begins where its dtype may: one that lies in a message need not."""
+    """Return an array that is aligned for its dtype; an array within a message may not be."""
     return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 
 def run_steps(session: str, task: int) -> None:
-    """Compute parts of batches: a task of one worker for some steps."""
+    """Compute parts of batches; this is the task of one worker for some steps."""
     found = _sessions.get(_key(session, get_worker().address))
     if found is not None:
         found.run(task)
@@ -301,13 +300,13 @@ def _key(session: str, address: str) -> str:
 
 
 class Handlers:
-    """The messages that a worker answers. They come in the event loop, and leave work to threads."""
+    """Handles a worker's messages. Handlers run in the event loop, and leave work to threads."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
 
     def register(self) -> None:
-        """Let the worker call these methods."""
+        """Register these methods as handlers of the worker."""
         methods = (
             self.begin,
             self.step,
@@ -363,7 +362,7 @@ class Handlers:
         rank: int,
         part: dict[str, Any],
     ) -> dict[str, Any]:
-        """Take a part of a batch, and wait for the task that computes it."""
+        """Receive a part of a batch, and wait for the task that computes it."""
         found = self._session(session)
         reply = asyncio.get_running_loop().create_future()
         given = Part(list(map(aligned, part["arguments"])), part["rows"], part["first"], part["length"])
@@ -380,13 +379,13 @@ class Handlers:
         return {"status": "OK", **arrays, "seconds": result.seconds, "ended_task": found.ended_task}
 
     def commit(self, session: str, committed: int) -> None:
-        """Commit the prepared step if it is among the first `committed` ones; nobody waits for it."""
+        """Commit the prepared step if it is among the first `committed` ones; the client does not wait for it."""
         found = self._find(session)
         if found is not None:
             found.announce(committed)
 
     def pieces(self, session: str, sender: str, tag: list[int], arrays: list[np.ndarray]) -> None:
-        """Take arrays of a sum from another worker."""
+        """Receive arrays to be added up from another worker."""
         found = self._find(session)
         if found is not None:
             found.mailbox.deliver(sender, tuple(tag), arrays)
@@ -407,7 +406,7 @@ class Handlers:
         return {"status": "OK", "values": [to_serialize(value) for value in values]}
 
     async def load(self, session: str, values: list[Any], steps: int) -> dict[str, Any]:
-        """Take other values."""
+        """Set other values."""
         try:
             await asyncio.to_thread(self._session(session).load, list(map(aligned, values)), steps)
         except Exception as error:
@@ -415,7 +414,7 @@ class Handlers:
         return {"status": "OK"}
 
     async def adopt(self, session: str, donor: str, committed: int) -> dict[str, Any]:
-        """Take the state of another worker, which sends it directly."""
+        """Receive the state from another worker directly."""
         answer = await self._server.rpc(donor).optdb_state(session=session, committed=committed)
         if answer["status"] != "OK":
             return answer

@@ -1,4 +1,4 @@
-"""The body of a fused loop: a program of scalars, the elements of buffers that it reads, and their indices."""
+"""The body of a fused loop: a scalar program, the buffer elements that it reads, and their indices."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from optdb.codegen.scalars.program import Number, Program, Scalar
 
 @dataclass(frozen=True)
 class LoweredValue:
-    """A value in the body of a kernel: an input, or the result of a step."""
+    """A value in a kernel's body: an input, or the result of a step."""
 
     number: int
     is_step: bool
 
 
-#: The number of a loop's axis, or a value of int64.
+#: The number of a loop's axis, or an int64 value.
 Variable = int | LoweredValue
 
 
 @dataclass(frozen=True)
 class Index:
-    """A constant, and variables with factors."""
+    """A linear combination of variables, plus a constant."""
 
     const: int = 0
     terms: tuple[tuple[Variable, int], ...] = ()
 
     @classmethod
     def of(cls, variable: Variable) -> Index:
-        """Return the index that is a variable."""
+        """Return the index that consists of one variable."""
         return cls(0, ((variable, 1),))
 
     @property
     def is_const(self) -> bool:
-        """Whether it depends on no variable."""
+        """Whether the index depends on no variable."""
         return not self.terms
 
     @property
     def is_affine(self) -> bool:
-        """Whether it depends on loop variables alone."""
+        """Whether the index depends on loop variables only."""
         return all(isinstance(variable, int) for variable, _ in self.terms)
 
     def factor(self, axis: int) -> int:
-        """Return the factor of a loop's axis."""
+        """Return the factor of a loop axis."""
         return next((factor for variable, factor in self.terms if variable == axis), 0)
 
     def plus(self, other: Index, factor: int = 1) -> Index:
-        """Return the sum of this index, and of another one times a factor."""
+        """Return the sum of this index and another one times a factor."""
         terms: dict[Variable, int] = dict(self.terms)
         for variable, by in other.terms:
             terms[variable] = terms.get(variable, 0) + by * factor
@@ -69,18 +69,18 @@ class Buffer:
 
     size: int
     dtype: str
-    #: What it holds, for reports.
+    #: A description of the content, for reports.
     name: str = "a value"
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it takes."""
+        """The size in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class Load:
-    """An element of a buffer that a body reads, at an affine index."""
+    """A buffer element that a body reads at an affine index."""
 
     buffer: Buffer
     index: Index
@@ -88,7 +88,7 @@ class Load:
 
 @dataclass(frozen=True)
 class RowProduct:
-    """The product of a row of a matrix, by the loop's index, and a vector; both are in memory."""
+    """The product of a matrix row, selected by the loop's index, and a vector; both are in memory."""
 
     matrix: Buffer
     offset: int
@@ -105,11 +105,11 @@ class LoopIndex:
     index: Index
 
 
-#: What a body takes as an input.
+#: An input of a body.
 Source = Load | RowProduct | LoopIndex
 
 
-#: The most steps of a body: compilers take more time than there are steps.
+#: The maximum number of steps of a body, because compile time grows faster than the number of steps.
 MOST_STEPS = 1500
 
 #: A value, or a constant of the program.
@@ -121,14 +121,14 @@ class TooLarge(Exception):
 
 
 class LoopBody:
-    """The body of a kernel that loops over a domain: a program of scalars, and what it reads.
+    """The body of a kernel that loops over a domain: a scalar program and its sources.
 
-    Equal steps, and equal sources, are written once.
+    Equal steps and equal sources are written once.
 
     Parameters
     ----------
     domain : sequence of int
-        The lengths of the loops; an empty one is a kernel without loops.
+        The lengths of the loops; if it is empty, the kernel has no loops.
     """
 
     def __init__(self, domain: Sequence[int]) -> None:
@@ -136,13 +136,13 @@ class LoopBody:
         self.sources: list[Source] = []
         self.dtypes: list[str] = []
         self.steps: list[tuple[Scalar, tuple[Operand, ...]]] = []
-        #: The arrays that are read at computed indices.
+        #: The buffers that are read at computed indices.
         self.tables: list[Buffer] = []
         self._slots: dict[Any, LoweredValue] = {}
 
     @property
     def buffers_read(self) -> set[Buffer]:
-        """The buffers that it reads."""
+        """The buffers that the body reads."""
         found = set(self.tables)
         for source in self.sources:
             if isinstance(source, Load):
@@ -152,7 +152,7 @@ class LoopBody:
         return found
 
     def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
-        """Write a step, unless there is an equal one; return its result."""
+        """Append a step unless an equal one exists; return its result."""
         step = scalar, tuple(operands)
         if step not in self._slots and scalar.name == "Pow" and scalar.dtype in ("float32", "float64"):
             base, exponent = operands
@@ -168,11 +168,11 @@ class LoopBody:
         return self._slots[step]
 
     def inline(self, program: Program, operands: Sequence[Operand]) -> list[Operand]:
-        """Write the steps of a program."""
+        """Append the steps of a program; return its results."""
         return program.evaluate(operands, self.apply, lambda number: number)
 
     def source(self, source: Source, dtype: str) -> LoweredValue:
-        """Return the input that a source gives."""
+        """Return the input for a source."""
         if source not in self._slots:
             self._slots[source] = LoweredValue(len(self.sources), is_step=False)
             self.sources.append(source)
@@ -180,7 +180,7 @@ class LoopBody:
         return self._slots[source]
 
     def build(self, results: Iterable[Operand]) -> Program:
-        """Return the program of the body with some results."""
+        """Return the body's program with the given results."""
         count = len(self.sources)
         order = _gathers_first(self.steps)
         numbers = {number: position for position, number in enumerate(order)}
@@ -200,7 +200,7 @@ class LoopBody:
         return self.steps[operand.number][0].dtype if operand.is_step else self.dtypes[operand.number]
 
     def index_value(self, index: Index) -> Operand:
-        """Return an index as a value of int64."""
+        """Return an index as an int64 value."""
         affine = Index(index.const, tuple(term for term in index.terms if isinstance(term[0], int)))
         computed = [(variable, factor) for variable, factor in index.terms if isinstance(variable, LoweredValue)]
         if affine.terms:
@@ -216,20 +216,20 @@ class LoopBody:
         return total
 
     def converted(self, value: Operand, dtype: str) -> Operand:
-        """Return a value in some dtype."""
+        """Return a value converted to a dtype."""
         return value if self.dtype_of(value) == dtype else self.apply(Scalar("Cast", dtype), [value])
 
 
 def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[int]:
-    """Return an order of steps in which those that read elements at computed indices come early, side by side.
+    """Return an order of the steps in which reads at computed indices come early and next to each other.
 
-    A kernel reads such elements lane by lane; neighbours share a loop over the lanes.
+    A kernel reads such elements lane by lane; adjacent reads share a loop over the lanes.
     """
     needs = [[x.number for x in operands if isinstance(x, LoweredValue) and x.is_step] for _, operands in steps]
     is_gather = [scalar.name == "Element" for scalar, _ in steps]
     if not any(is_gather):
         return list(range(len(steps)))
-    #: For each step, how many reads come one after the other before it.
+    #: For each step, the length of the longest chain of reads that it depends on.
     depth: list[int] = []
     for number in range(len(steps)):
         depth.append(max((depth[need] + is_gather[need] for need in needs[number]), default=0))

@@ -1,9 +1,9 @@
 """The code of fused loops: kernels that compute any number of tensors in one pass over a domain.
 
-A kernel computes a :class:`LoopBody` for each point of a domain; the results go to *targets*, see
+A kernel computes a :class:`LoopBody` for each point of a domain; the results are passed to *targets*, see
 `optdb.codegen.loops.targets`.
 
-A processor computes vectors of points, other devices a point for each item.
+On a processor, an item computes vectors of points; on other devices, each item computes one point at a time.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from optdb.codegen.scalars.types import c_type, is_complex
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, joined
 from optdb.runtime.device_profiles import DeviceProfile
 
-#: Work items of a group, on devices that run groups.
+#: Work-group size on devices that run the items of a group in parallel.
 GROUP = 256
-#: Work items of a processor for each of its units, and the fewest points of one.
+#: Work items per compute unit of a processor, and the minimum number of points per item.
 ITEMS_PER_UNIT = 1
 LEAST_POINTS = 2048
 _CODE = functions("loops/loops.cl")
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
-    """Return a domain of fewest axes for some indices, and for each old axis the new one and the factor that it has.
+    """Collapse a domain to the fewest axes for some indices; map old axes to the new one and the last old one in it.
 
-    Axes of length 1 are dropped, and have none.
+    Axes of length 1 are dropped, and are not in the mapping.
     """
     indices = list(indices)
     groups: list[list[int]] = []
@@ -67,7 +67,7 @@ class LoopKernel:
     body: LoopBody
     targets: Sequence[Target]
     profile: DeviceProfile
-    #: The buffers that the kernel takes, in the order of its parameters.
+    #: The kernel's buffers, in the order of its parameters.
     buffers: list[Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class LoopKernel:
         sources = body.sources
         affine = [source.index for source in sources if isinstance(source, Load | LoopIndex)]
         affine += [target.index for target in self.targets if isinstance(target, ElementStore)]
-        #: The loops that are left, at least one; and the old axes that name them.
+        #: The loops after collapsing; and the mapping from old axes to these.
         self.domain, self._axes = collapsed(body.domain, affine)
         self.is_scalar = not self.domain
         self.points = math.prod(self.domain)
@@ -94,11 +94,11 @@ class LoopKernel:
 
     @property
     def accumulates(self) -> bool:
-        """Whether items have parts of their own."""
+        """Whether items or groups accumulate into parts of their own."""
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that may be where a buffer is stored: a point reads the elements that it stores alone."""
+        """Return the buffers that may share memory with `stored`: each point only reads the elements that it stores."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets
@@ -107,7 +107,7 @@ class LoopKernel:
         anywhere.update(
             x for source in sources if isinstance(source, RowProduct) for x in (source.matrix, source.vector)
         )
-        if not self.is_scalar:  # one point loads all before it stores anything
+        if not self.is_scalar:  # a single point loads everything before it stores anything
             places = {
                 target.index for target in targets if isinstance(target, ElementStore) and target.buffer is stored
             }
@@ -115,13 +115,13 @@ class LoopKernel:
         return {load.buffer for load in loads} - anywhere
 
     def kernel(self) -> Kernel:
-        """Return the kernel, whose parameters are the number of points, the chunk, the number of parts, and buffers."""
+        """Return the kernel. Its parameters are the number of points, the chunk, the number of parts, and buffers."""
         source, flags = self.source()
         (kernel,) = Kernel.all_of(source, flags)
         return kernel
 
     def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
-        """Return the code and what it needs; as a function, of a processor, it does the work of the first item."""
+        """Return the code and its compiler flags. A function, for a processor, does the work of the first item."""
         self.buffers.clear()
         helpers = Helpers("loop")
         names = self._names()
@@ -161,7 +161,7 @@ class LoopKernel:
         return source, Kernel.get_flags(*sorted({*code.dtypes, *(b.dtype for b in self.buffers)}))
 
     def name_of(self, buffer: Buffer) -> str:
-        """Return the name of a buffer in the code; it becomes a parameter if it is new."""
+        """Return a buffer's name in the code; a new buffer becomes a parameter."""
         if buffer not in self.buffers:
             self.buffers.append(buffer)
         return f"a{self.buffers.index(buffer)}"
@@ -175,7 +175,7 @@ class LoopKernel:
         return self.is_scalar or (isinstance(source, Load) and source.index.is_const)
 
     def factors(self, index: Index) -> list[int]:
-        """Return the factors of the loops that are left."""
+        """Return the factors of an index for the collapsed loops."""
         factors = [0] * len(self.domain)
         for axis, factor in index.terms:
             if axis in self._axes:
@@ -196,7 +196,7 @@ class LoopKernel:
         return lines
 
     def _strided_indices(self, names: Sequence[str]) -> list[tuple[str, Index]]:
-        """Return the offsets that vary: of loads, stores and loop indices."""
+        """Return the names and indices of loads, stores and loop indices whose offsets vary."""
         indices = [
             (name, source.index)
             for name, source in zip(names, self.body.sources)
@@ -310,19 +310,19 @@ class LoopKernel:
 
 @dataclass(frozen=True)
 class LoopGrid:
-    """How the points of a domain are shared."""
+    """The distribution of a domain's points over work items."""
 
-    #: How many parts there are: one for each work item of a processor, and for each group of another device.
+    #: The number of parts: one per work item of a processor, or one per group of another device.
     parts: int
-    #: The points of an item of a processor.
+    #: The number of points of each item of a processor.
     chunk: int
-    #: The work items in all, and of a group.
+    #: The total number of work items, and the number per group.
     items: int
     group: int
 
 
 def grid_of(points: int, profile: DeviceProfile, accumulates: bool, is_sequential: bool = False) -> LoopGrid:
-    """Return how a device shares points; one item computes all in order if it `is_sequential`."""
+    """Return the distribution of points on a device; if it `is_sequential`, one item computes all points in order."""
     points = max(points, 1)
     if is_sequential:
         return LoopGrid(1, points, 1, 1)

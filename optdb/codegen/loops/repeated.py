@@ -1,6 +1,6 @@
-"""Kernels that repeat fused loops: one item of a processor computes all steps, each for rows that move on.
+"""Kernels that repeat fused loops: one work item of a processor runs all steps, and rows advance with each step.
 
-A launch takes longer than a step of a few thousand points. One item computes such a step anyway.
+A launch takes longer than a step of a few thousand points, which one item computes in any case.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class NotRepeatable(Exception):
 
 @dataclass(eq=False)
 class MovingRow:
-    """A buffer of a loop's body that is a row of an array: in step t row ``(start + t) % length``."""
+    """A buffer of a loop's body that is a row of an array: in step t, row ``(start + t) % length``."""
 
     buffer: Buffer
     array: Buffer
-    #: Where row 0 begins in the array's buffer, and how far rows are apart, in elements.
+    #: The offset of row 0 in the array's buffer, and the distance between rows, in elements.
     offset: int
     stride: int
     start: int
     length: int
 
     def at(self, step: int) -> int:
-        """Return where the row begins in a step, in elements."""
+        """Return the offset of the row in a step, in elements."""
         return self.offset + (self.start + step) % self.length * self.stride
 
 
 @dataclass(frozen=True)
 class _Param:
-    """An array that a function takes: what it is within, and what it is for the caller, from an element on."""
+    """An array parameter of a function: the buffer inside, the caller's buffer, and the offset of the first element."""
 
     inner: Buffer
     outer: Buffer
@@ -49,21 +49,21 @@ class _Param:
 
 
 class RepeatedLoops:
-    """Steps that repeat fused loops, and such steps.
+    """Steps that repeat fused loops or other repeated loops.
 
     Parameters
     ----------
     steps : int
-        How many.
+        The number of steps.
     rows : sequence of MovingRow
-        The buffers that move on.
+        The buffers that advance with each step.
     parts : sequence
-        What each step does, in order: loops of one item with their grids, or repeated loops.
+        The contents of a step, in order: loops of one item with their grids, or repeated loops.
 
     Raises
     ------
     NotRepeatable
-        If the code of a part cannot be put beside that of others.
+        If the code of a part cannot be combined with that of others.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class RepeatedLoops:
 
     @property
     def arrays(self) -> list[tuple[Buffer, int]]:
-        """The arrays that the kernel takes after the number of steps, each from an element on."""
+        """The kernel's array arguments, which follow the number of steps, and the offset of each."""
         return [(param.outer, param.offset) for param in self._params.values()]
 
     def kernel(self) -> Kernel:
-        """Return the kernel; one item runs it."""
+        """Return the kernel, which is launched with one item."""
         (kernel,) = Kernel.all_of(self._code("OUTLINED_KERNEL", "ARRAY"), tuple(self.flags))
         return kernel
 
@@ -129,12 +129,12 @@ class RepeatedLoops:
         )
 
     def _wraps(self, buffer: Buffer) -> bool:
-        """Tell whether a buffer is a row that begins anew; the others are the same code for any number of steps."""
+        """Return whether a buffer's row wraps around; other rows need no code that depends on the number of steps."""
         row = self._rows.get(buffer)
         return row is not None and row.start % row.length + self.steps > row.length
 
     def _argument(self, param: _Param) -> str:
-        """Return what a part is given for an array."""
+        """Return a part's argument for an array."""
         buffer = param.outer
         row = self._rows.get(buffer)
         if buffer not in self._params:
@@ -150,7 +150,7 @@ class RepeatedLoops:
 
 
 def _renamed(code: str, ending: str) -> str:
-    """Return code with an ending at each name that it defines."""
+    """Return code with a suffix on each name that it defines."""
     isolated = isolate(code)
     if isolated is None:
         raise NotRepeatable("the code of a loop is not understood")

@@ -1,9 +1,9 @@
-"""What becomes of the results of a fused loop: they are stored, folded, or added to others.
+"""Targets of a fused loop's results, which are stored, folded, or added to others.
 
 An :class:`ElementStore` writes a result into a buffer, a :class:`Fold` accumulates it over the whole domain, a
-:class:`ColumnSum` adds rows of a matrix times the result, a :class:`Scatter` adds it at computed indices. Each work
-item, or group of these, accumulates into a part of its own, so that no item waits for another one; whatever reads the
-result adds up the parts. `TargetCode` writes the statements.
+:class:`ColumnSum` adds matrix rows times the result, a :class:`Scatter` adds it at computed indices. Each work item or
+group accumulates into its own part, so that no item waits for another one; readers of the result add up the parts.
+`TargetCode` writes the statements.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.source import filled, functions, joined, write_w
 
-#: What a device needs to add to numbers of 8 bytes that others add to.
+#: The extension that atomic additions to 8-byte numbers need.
 WIDE_ATOMICS = "cl_khr_int64_base_atomics"
 
 
 @dataclass(frozen=True)
 class ElementStore:
-    """A result that is written into a buffer, at an affine index."""
+    """A result that is stored in a buffer at an affine index."""
 
     result: Result
     buffer: Buffer
@@ -39,7 +39,7 @@ class ElementStore:
 
 @dataclass(frozen=True)
 class ScatterStore:
-    """A result that is written into a buffer, at a computed index."""
+    """A result that is stored in a buffer at a computed index."""
 
     result: Result
     buffer: Buffer
@@ -48,7 +48,7 @@ class ScatterStore:
 
 @dataclass(frozen=True)
 class Fold:
-    """A result that is folded over the domain. The parts begin at an index of a buffer, one after the other."""
+    """A result that is folded over the domain; its parts are contiguous in a buffer."""
 
     result: Result
     fold: str
@@ -58,7 +58,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class ColumnSum:
-    """A result by which rows of a matrix are multiplied, before all rows are added up."""
+    """A result that scales the rows of a matrix, which are then added up."""
 
     result: Result
     matrix: Buffer
@@ -70,14 +70,14 @@ class ColumnSum:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A result that is added to the element of a part that a computed index names, from an offset on."""
+    """A result that is added to the element of a part at a computed index plus an offset."""
 
     result: Result
     index: Result
     offset: int
     size: int
     parts: Buffer
-    #: How many parts the groups of a device share, which are zeros before; 0 if each item has a part of its own.
+    #: The number of zero-initialized parts that a device's groups share; 0 if each item has its own part.
     part_count: int = 0
 
 
@@ -85,14 +85,14 @@ Target = ElementStore | ScatterStore | Fold | ColumnSum | Scatter
 
 
 def results_of(target: Target) -> list[Result]:
-    """Return the results that a target takes."""
+    """Return the results that a target uses."""
     if isinstance(target, ScatterStore | Scatter):
         return [target.result, target.index]
     return [target.result]
 
 
 def atomic_addition(dtype: str) -> str:
-    """Return the function that adds to a number of 4 or 8 bytes that others add to."""
+    """Return the code of a function that atomically adds to a number of 4 or 8 bytes."""
     kind, is_wide = c_type(dtype), np.dtype(dtype).itemsize == 8
     bits = "ulong" if is_wide else "uint"
     words = {"T": kind, "BITS": bits, "AS_BITS": f"as_{bits}", "AS_T": f"as_{kind}"}
@@ -103,38 +103,38 @@ def atomic_addition(dtype: str) -> str:
 
 
 class Loop(Protocol):
-    """A fused loop, as the code of its targets needs to know it."""
+    """The interface of a fused loop to the code of its targets."""
 
     targets: Sequence[Target]
-    #: What computes the results.
+    #: The program that computes the results.
     program: Program
-    #: How many points an item computes at a time.
+    #: The number of points that an item computes at a time.
     width: int
-    #: Whether there is one point.
+    #: Whether the domain has a single point.
     is_scalar: bool
-    #: Whether the device runs items one after the other; if not, the items of a group.
+    #: Whether the device runs items one after the other; otherwise, the items of a group run in parallel.
     is_serial: bool
     group: int
 
     def name_of(self, buffer: Buffer) -> str:
-        """Return the name of a buffer in the code."""
+        """Return a buffer's name in the code."""
 
     def factors(self, index: Index) -> list[int]:
         """Return the factors of an index, by the axes of the loop."""
 
 
 class TargetCode:
-    """The statements of a loop that deal with its results, which have the names ``r0``, ``r1`` and so on."""
+    """The statements that process a loop's results, which are named ``r0``, ``r1`` and so on."""
 
     def __init__(self, kernel: Loop) -> None:
         self._kernel = kernel
-        #: What comes ahead of the loop, in it, and after it.
+        #: The statements before the loop, in its body, and after it.
         self.begin: list[str] = []
         self.body: list[str] = []
         self.finish: list[str] = []
-        #: Buffers of which an item has found its own part.
+        #: Buffers whose parts have been located in the code.
         self._found: set[Buffer] = set()
-        #: What is added for each lane: a statement with its result and index left open, and these.
+        #: Statements for each lane, as templates with placeholders for a result and an index, which follow.
         self._added: list[tuple[str, str, str]] = []
         first = 0
         for number, target in enumerate(kernel.targets):
@@ -171,7 +171,7 @@ class TargetCode:
         return f"{at}[s{number}_p] = {operand.store}({result});"
 
     def _add_rows(self, target: ColumnSum, result: str) -> None:
-        """Add a row of the matrix, times the result, to the item's own part."""
+        """Add a matrix row times the result to the item's own part."""
         self._find_zeroed_part(target.parts, target.length)
         row = f"{self._at(target.matrix)} + {target.offset}L + {target.row_stride}L * (ga_ssize)i"
         kind, sums = c_type(target.matrix.dtype), f"{self._kernel.name_of(target.parts)}_mine"
@@ -179,7 +179,7 @@ class TargetCode:
         self.body.append(f"add_rows_{kind}({sums}, {row}, {target.row_stride}L, {factor}, count, {target.length}UL);")
 
     def _scatter(self, target: Scatter, result: str, index: str) -> None:
-        """Add the result to an element of a part: by an atomic operation, if the part is not the item's own."""
+        """Add the result to an element of a part, atomically if the part is shared."""
         element = f"{self._kernel.name_of(target.parts)}_mine[{{1}} + {target.offset}L]"
         if target.part_count:
             self._find_shared_part(target)
@@ -208,12 +208,12 @@ class TargetCode:
         ]
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
-        """Return statements for each wanted lane; each is a text, with two results that are filled in."""
+        """Return statements for each lane in use; each is a template with the two results that fill it in."""
         program = self._kernel.program
         if self._kernel.width == 1:
             return joined(statement.format(*values) for statement, *values in statements)
         dtypes = dict(zip([f"r{n}" for n in range(len(program.results))], program.out_dtypes))
-        # Results that are one value, such as an index of several statements, are one variable.
+        # Equal results, such as an index that several statements use, share one variable.
         first = {result: f"r{program.results.index(result)}" for result in program.results}
         names = {f"r{n}": first[result] for n, result in enumerate(program.results)}
         lines = ["{"]
@@ -226,7 +226,7 @@ class TargetCode:
         return joined([*lines, "for (int l = 0; l < count; ++l) {", *each, "}", "}"])
 
     def _fold(self, number: int, target: Fold, result: str) -> None:
-        """Fold the result into an accumulator, which an item or a group leaves in its part after the loop."""
+        """Fold the result into an accumulator, which an item or a group stores in its part after the loop."""
         fold = _FoldCode(number, target, f"{self._at(target.parts)}[{target.number}UL * items + item]")
         width = self._kernel.width
         self.begin.append(fold.declared(width))
@@ -240,7 +240,7 @@ class TargetCode:
 
 
 class _FoldCode:
-    """The statements of one fold: its accumulator, of a vector or a number, and how that becomes a part."""
+    """The statements of one fold: its accumulator, which is a vector or a scalar, and the reduction to a part."""
 
     def __init__(self, number: int, target: Fold, part: str) -> None:
         dtype = target.parts.dtype
@@ -262,7 +262,7 @@ class _FoldCode:
         return f"{self._kind}{WIDTH} {self.acc} = ({self._kind}{WIDTH})({self._identity});"
 
     def taken(self, result: str, width: int) -> list[str]:
-        """Return the statements that fold a result; lanes beyond the last point are replaced by the identity."""
+        """Return the statements that fold a result; lanes beyond the last point are replaced with the identity."""
         combined = ["{", self._combined(self.acc, result, width), "}"]
         if width == 1:
             return combined
