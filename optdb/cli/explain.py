@@ -19,7 +19,7 @@ from optdb.files import check_folder
 
 
 def can_draw() -> bool:
-    """Whether the package that draws pictures is installed."""
+    """Return whether the package that draws pictures is installed."""
     return importlib.util.find_spec("graphviz") is not None
 
 
@@ -36,11 +36,11 @@ def explain_script(
     Parameters
     ----------
     target, args, is_module
-        As `launch` takes them.
+        As for `launch`.
     pictures : Path, optional
-        A folder to draw each function's graph in: as SVG, or as Graphviz's own text where its program is missing.
+        A folder for drawings of each function's graph: SVG, or Graphviz's text format if its program is missing.
     html : Path, optional
-        A file for a page with the graphs, the rewrites that were applied, and the time that each part took.
+        A file for a page with the graphs, the applied rewrites, and the times of all parts.
 
     Raises
     ------
@@ -51,9 +51,9 @@ def explain_script(
     from optdb.host.theano.functions.compiled import watching
 
     seen: list[Any] = []
-    # Both are resolved now: the script may change the working directory.
+    # Make both absolute now, because the script may change the working directory.
     html, pictures = (path.absolute() if path is not None else None for path in (html, pictures))
-    # A long script is not run for a report that cannot be written.
+    # Fail early if the report cannot be written, because the script may run for long.
     for folder in filter(None, (html and html.parent, pictures)):
         _check(folder)
     try:
@@ -98,7 +98,7 @@ def _report(explanations: list[Any], pictures: Path | None) -> None:
     elif all(set(explanation.places) <= {"host"} for explanation in explanations):
         console.print("No op runs on a device. THEANO_FLAGS=optdb.device=opencl takes the best one.", highlight=False)
     for number, explanation in enumerate(explanations):
-        # soft_wrap: names have paths in them, which users copy.
+        # soft_wrap: names contain paths, which users copy.
         console.print(f"function {number}: {explanation.name}", style="bold", soft_wrap=True, highlight=False)
         console.print(explanation.render())
         if pictures is not None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: How many sweeps, alternately down and up, improve the order within the layers.
+#: The number of sweeps, alternately down and up, that improve the order within layers.
 SWEEPS = 4
 
 
 def lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     """Return for each node its position in its layer, counted from the middle, and its layer.
 
-    The nodes of a layer are ordered by the mean position of their inputs, or of their users, in turn, which keeps edges
-    short (the barycentre heuristic).
+    The nodes of a layer are ordered by the mean position of their inputs, then of their users, alternately; this keeps
+    edges short (the barycentre heuristic).
 
     Parameters
     ----------
     inputs : sequence of sequence of int
-        For each node, the nodes before it that it uses.
+        For each node, the earlier nodes that it uses.
     """
     layers = _layers(inputs)
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
@@ -38,7 +38,7 @@ def lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
 
 
 def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
-    """Return each node's layer: one below the lowest of its inputs'."""
+    """Return each node's layer, which is one below the lowest layer of its inputs."""
     depth: list[int] = []
     for used in inputs:
         depth.append(1 + max((depth[number] for number in used), default=-1))

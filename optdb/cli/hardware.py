@@ -19,12 +19,12 @@ def report(profiles: bool = False) -> int:
     Parameters
     ----------
     profiles : bool
-        Whether to print each device's profile, too.
+        Whether to also print each device's profile.
 
     Returns
     -------
     int
-        0 where a device works, 1 otherwise.
+        0 if a device works, 1 otherwise.
     """
     from optdb.runtime.errors import DeviceError
 

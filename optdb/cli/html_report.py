@@ -1,7 +1,7 @@
-"""Writes what `observe` recorded of a script's functions into one HTML file, which needs no network.
+"""Writes the records of `observe` about a script's functions to one HTML file, which needs no network.
 
 The file is a template (``report.html``) with the data filled in as JSON. For each function the page shows its graph
-before and after optimization, the rewriters that changed it, where its ops run and why, its time and its memory.
+before and after optimization, the rewriters that changed it, the placement of its ops, its time and its memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["document_of", "write_html"]
 
 #: The placeholder for the data in the template.
 DATA = "/*DATA*/null"
-#: The most nodes that a browser draws quickly. The tables count all nodes.
+#: The largest number of nodes that a browser draws quickly. The tables count all nodes.
 MAX_DRAWN_NODES = 3000
-#: The most characters of an op's name in its box.
+#: The maximum length of an op's name in its box, in characters.
 MAX_LABEL_CHARS = 26
-#: How many nodes the table of times lists, the slowest first.
+#: The number of nodes in the table of times, slowest first.
 MAX_TIMED_NODES = 40
-#: The most bars of the picture of memory.
+#: The maximum number of bars in the memory chart.
 MAX_MEMORY_BARS = 600
 
 
@@ -40,23 +40,23 @@ def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) ->
 
     Parameters
     ----------
-    functions : sequence of ObservedFunction
+    The functions in the order in which they were compiled.
         In the order in which they were compiled.
-    path : Path
+    The file to write; an existing file is overwritten.
         The file, which is overwritten if it exists.
-    title : str
+    The title of the page.
         Its title.
     """
     template = importlib.resources.files("optdb.cli").joinpath("report.html").read_text(encoding="utf-8")
     data = json.dumps(document_of(functions, title), separators=(",", ":"))
-    # Nothing within the data may close the script element.
+    # Escape the data, so that nothing in it can close the script element.
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(template.replace(DATA, data), encoding="utf-8")
 
 
 def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, Any]:
-    """Return the page's data, of types that JSON can represent."""
+    """Return the page's data in types that JSON can represent."""
     compiled = [seen for seen in functions if seen.function is not None]
     return {
         "title": title,
@@ -68,7 +68,7 @@ def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, 
 
 def _function(seen: ObservedFunction) -> dict[str, Any]:
     profile = seen.profile
-    # The graph that is executed. On a device it may differ from Theano's.
+    # The executed graph; on a device it may differ from Theano's.
     explanation = explain(seen.function)
     after = snapshot(explanation.graph.outputs)
     return {
@@ -89,7 +89,7 @@ def _function(seen: ObservedFunction) -> dict[str, Any]:
 
 
 def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[str, Any]:
-    """Return a graph's nodes with their positions in the drawing; no nodes where there are too many to draw."""
+    """Return a graph's nodes with their positions in the drawing; no nodes if there are too many to draw."""
     count = {"count": graph.node_count, "ops": _ops(graph.nodes)}
     if len(graph.nodes) > MAX_DRAWN_NODES:
         return {**count, "nodes": None, "most": MAX_DRAWN_NODES}
@@ -116,7 +116,7 @@ def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[st
 
 
 def _ops(nodes: Iterable[NodeSnapshot]) -> list[tuple[str, int]]:
-    """Return how many nodes there are of each op, the most frequent first."""
+    """Return the number of nodes of each op, the most frequent first."""
     return Counter(node.op for node in nodes if not node.is_input).most_common()
 
 
@@ -125,7 +125,7 @@ def _short(op: str) -> str:
 
 
 def _rewriters(runs: Sequence[TopoResult]) -> list[dict[str, Any]]:
-    """Return what each rewriter did in each of the engine's phases, the most successful first."""
+    """Return the work of each rewriter in each of the engine's phases, the most successful first."""
     rows: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         for rule in run.rules:
@@ -161,7 +161,7 @@ def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
     if memory is None:
         return None
     steps = [(str(node.op)[:200], nbytes) for node, nbytes in memory.steps]
-    # Neighbouring nodes share a bar where there are too many to draw: the one with the most bytes.
+    # If there are too many nodes to draw, neighbouring nodes share a bar, which shows the largest number of bytes.
     group = -(-len(steps) // MAX_MEMORY_BARS) or 1
     bars = [max(enumerate(steps[i : i + group], i), key=lambda item: item[1][1]) for i in range(0, len(steps), group)]
     return {

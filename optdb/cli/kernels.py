@@ -10,7 +10,7 @@ from optdb.cli.terminal import print_text, verbatim
 from optdb.runtime.binaries import Binaries, configure, current
 from optdb.runtime.device_profiles import KNOWN_QUIRKS
 
-#: How many programs are listed, the last used first.
+#: The number of programs listed, most recently used first.
 SHOWN = 20
 
 
@@ -41,7 +41,7 @@ def report(clear: bool = False) -> int:
 
 
 def folder() -> Binaries:
-    """Return the cache that the flags name; where Theano, which has these, is not installed, the default one."""
+    """Return the cache that the flags name, or the default one if Theano, which has the flags, is not installed."""
     from optdb.host import import_host
     from optdb.host.theano.importing import support
 

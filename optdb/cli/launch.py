@@ -1,10 +1,10 @@
 """Runs an unmodified script or module as python itself would.
 
-`launch` puts a fresh ``__main__`` module, ``sys.argv`` and ``sys.path`` in place as python
-does, and executes the code in it. The script's exceptions go up to the interpreter, which
-ends the process as it always does (exit codes, SystemExit, signals); only the frames above
-the script are taken out of the traceback it prints. Of a mistake in a flag or in the name of a
-device (`USER_ERRORS`), whose message names the cure, only the script's own frames are printed.
+`launch` sets up a fresh ``__main__`` module, ``sys.argv`` and ``sys.path`` as python
+does, and executes the code in it. The script's exceptions propagate to the interpreter, which
+ends the process as usual (exit codes, SystemExit, signals); only the frames above
+the script are removed from the printed traceback. For mistakes in a flag or in a device's
+name (`USER_ERRORS`), whose message names the cure, only the script's own frames are printed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from optdb.flags import FlagError
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
-#: Errors in what the user wrote or installed: the frames inside Theano and optdb do not help to correct these.
+#: Errors in the user's settings or installation; frames inside Theano and optdb do not help to correct these.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
-#: Folders of the code whose frames, and those below them, are left out of a traceback of such an error.
+#: Folders whose frames, and those below them, are omitted from the traceback of such an error.
 _INTERNALS = tuple(f"{os.sep}{package}{os.sep}" for package in ("optdb", "theano"))
 
 
@@ -38,10 +38,10 @@ def launch(target: str, args: Sequence[str], *, is_module: bool = False) -> None
     Parameters
     ----------
     target : str
-        What follows ``python``, or ``python -m``: the path of a script, or of a folder or
-        zip file with a ``__main__.py`` in it; or the name of a module.
+        The argument of ``python`` or ``python -m``: the path of a script, or of a folder or
+        zip file that contains a ``__main__.py``; or the name of a module.
     args : sequence of str
-        What follows that.
+        The arguments after the target.
     is_module : bool
         Whether `target` is the name of a module.
     """
@@ -65,7 +65,7 @@ def _launch_script(target: str, args: Sequence[str]) -> None:
     _execute(lambda: _run_source(source, path, main))
 
 
-# What python itself calls for "-m", and for a folder; it executes in sys.modules["__main__"].
+# The function that python itself calls for "-m" and for a folder; it executes in sys.modules["__main__"].
 _run_module = runpy._run_module_as_main  # type: ignore[attr-defined]  # private: its hints leave it out
 
 
@@ -87,17 +87,17 @@ def _set_up(path: str, argv: list[str]) -> ModuleType:
 
 
 def _execute(action: Callable[[], None]) -> None:
-    """Run the action; if it raises, let the traceback be printed without the frames above it."""
+    """Run the action; if it raises, the traceback is printed without the frames above it."""
     try:
         action()
     except BaseException:
-        # The script may have set its own hook, which is then called.
+        # The script may have set its own hook; in that case, it is called.
         sys.excepthook = _from_script_on(sys.excepthook)
         raise
 
 
 def _from_script_on(excepthook: Callable[..., object]) -> Callable[..., object]:
-    """Make an excepthook that leaves out the frames down to the script."""
+    """Return an excepthook that omits the frames above the script."""
 
     def hook(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> object:
         below = _below(tb)
@@ -115,7 +115,7 @@ def _is_standard(excepthook: Callable[..., object]) -> bool:
 
 
 def _print_briefly(error: BaseException, tb: TracebackType | None) -> None:
-    """Print an error and the frames that led to it, down to where the script calls Theano or optdb."""
+    """Print an error and its frames down to the call of Theano or optdb in the script."""
     frames = itertools.takewhile(lambda frame: not _is_internal(frame.filename), traceback.extract_tb(tb))
     print("Traceback (most recent call last):", file=sys.stderr)
     print("".join(traceback.format_list(list(frames))), end="", file=sys.stderr)
@@ -142,7 +142,7 @@ def _absolute(path: str) -> str:
 
 
 def _read(path: str) -> bytes:
-    """Read a script; where that fails, exit as python does."""
+    """Read a script; on failure, exit as python does."""
     try:
         with io.open_code(path) as file:
             return file.read()

@@ -14,20 +14,20 @@ from optdb.host.theano.importing import support
 if TYPE_CHECKING:
     from optdb.host.api.patching import Patch, PatchGroup
 
-#: The most names that share a reason and are printed: equality is replaced for some thousand classes of ops.
+#: The maximum number of printed names with the same reason: equality is replaced for some thousand op classes.
 _MOST_NAMES = 12
 
 
 def report_patches() -> int:
-    """Print each group of patches with its reasons, when it is in force, and what undoes it; return 0.
+    """Print each group of patches with reasons, when it is in force, and how to undo it; return 0.
 
-    The engine serves one host in a process: where Theano is installed, the patches are those of Theano.
+    The engine serves one host per process: if Theano is installed, the patches are those of Theano.
     """
     if support.found("Theano") is None and is_installed():
         _turn_on_for_pytensor()
     else:
         _turn_on_for_theano()
-    from optdb.host.api.patching import groups  # it binds Theano as the host if there is none yet
+    from optdb.host.api.patching import groups  # importing it binds Theano as the host if there is none yet
 
     console = Console()
     for group in groups():
@@ -37,7 +37,7 @@ def report_patches() -> int:
 
 
 def _turn_on_for_theano() -> None:
-    """Import the modules that have patches, and install those patches that are otherwise made on first use."""
+    """Import the modules that have patches, and install patches that are otherwise installed on first use."""
     import optdb
     import optdb.cache
     from optdb.host.theano.functions import sharing
@@ -51,7 +51,7 @@ def _turn_on_for_theano() -> None:
 
 
 def _turn_on_for_pytensor() -> None:
-    """Import the modules that have patches of PyTensor, and install them."""
+    """Import the modules that have patches for PyTensor, and install them."""
     import optdb.pytensor
 
     optdb.pytensor.enable()

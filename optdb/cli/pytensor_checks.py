@@ -1,4 +1,4 @@
-"""The checks of ``python -m optdb doctor`` for PyTensor, and the choice of checks for what is installed."""
+"""The checks of ``python -m optdb doctor`` for PyTensor, and the selection of checks for the installed hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ALONE", "BESIDE_THEANO", "changed_flags", "chosen_checks", "is_insta
 
 
 def is_installed() -> bool:
-    """Tell whether PyTensor is installed."""
+    """Return whether PyTensor is installed."""
     return find_spec("pytensor") is not None
 
 
@@ -31,7 +31,7 @@ def _theano() -> str:
 
 def _pytensor() -> str:
     try:
-        versions = importlib.import_module("optdb.pytensor.versions")  # its package registers the mode
+        versions = importlib.import_module("optdb.pytensor.versions")  # importing its package registers the mode
     except ImportError as error:
         raise CheckFailed(getattr(error, "finding", str(error)), verbatim(getattr(error, "cure", ""))) from error
     return f"{support.found('pytensor')}, of {versions.SUPPORTED}"
@@ -46,7 +46,7 @@ def _nutpie() -> str:
 
 
 def _package(name: str, lowest: str, below: str, purpose: str) -> str:
-    """Return the version of a package that nothing else needs, and that has to import."""
+    """Return the version of an optional package, after importing it."""
     version = support.found(name)
     install = f"pip install 'optdb[{name}]'"
     cure = f"{purpose}:\n{verbatim(install)}"
@@ -62,7 +62,7 @@ def _package(name: str, lowest: str, below: str, purpose: str) -> str:
 
 
 def _default_mode() -> str:
-    """Name what compiles functions outside mode OPENCL."""
+    """Return the name of the compiler of functions outside mode OPENCL."""
     from pytensor.configdefaults import config
 
     version = support.found("numba")
@@ -97,7 +97,7 @@ def _mode() -> str:
 
 
 def _beside_theano() -> str:
-    """Check all that mode OPENCL needs; nothing of Theano needs it."""
+    """Run all checks for mode OPENCL, on which nothing in Theano depends."""
     try:
         return f"{_pytensor()}: mode OPENCL {_mode()}"
     except CheckFailed as failure:
@@ -106,9 +106,9 @@ def _beside_theano() -> str:
         raise CheckFailed("no device", "to use PyTensor: see the row OpenCL", optional=True) from error
 
 
-#: The checks where Theano is installed: they come after its own.
+#: The checks if Theano is installed, which follow its own.
 BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
-#: The checks where it is not.
+#: The checks if Theano is not installed.
 ALONE: dict[str, Callable[[], str]] = {
     "Python": _python,
     "Theano": _theano,
@@ -123,14 +123,14 @@ ALONE: dict[str, Callable[[], str]] = {
 
 
 def chosen_checks() -> dict[str, Callable[[], str]]:
-    """Return the checks for what is installed here: Theano, PyTensor or both. Where neither is, those for Theano."""
+    """Return the checks for the installed hosts, Theano and PyTensor; if there is none, those for Theano."""
     if not is_installed():
         return checks.CHECKS
     return ALONE if support.found("Theano") is None else {**checks.CHECKS, **BESIDE_THEANO}
 
 
 def changed_flags() -> list[str]:
-    """Return the flags of the host that the user has set, as ``name=value``."""
+    """Return the host's flags that the user has set, as ``name=value``."""
     if support.found("Theano") is not None:
         return trials.changed_flags()
     if not is_installed():

@@ -1,4 +1,4 @@
-"""Text for terminals: prose is wrapped between words, not within code, and lines that users copy are printed whole.
+"""Text for terminals: prose is wrapped between words but not within code, and lines for copying are printed whole.
 
 A line that begins with `VERBATIM` is a command or a path. Any other line is prose.
 """
@@ -14,9 +14,9 @@ from rich.text import Text
 
 __all__ = ["print_text", "verbatim"]
 
-#: What a line begins with that is printed as it is, however long it is.
+#: The prefix of lines that are printed unchanged, regardless of length.
 VERBATIM = "    "
-#: Code in prose, and what stands for its spaces while lines are broken.
+#: Code in prose, and the placeholder for its spaces while lines are wrapped.
 _CODE, _JOINT = re.compile("`[^`]*`"), "\0"
 
 
@@ -33,13 +33,13 @@ def print_text(
     Parameters
     ----------
     console : rich.console.Console
-        Its width is the longest line of prose.
+        The console, whose width limits the lines of prose.
     text : str
         Lines of prose and verbatim lines.
     head : str
-        What the first line begins with.
+        The start of the first line.
     indent : int
-        By how much the other lines of prose are indented.
+        The indentation of further lines of prose.
     styles : dict of str to str
         The style of the first line's words, such as ``{"fails": "red"}``.
     """
@@ -49,7 +49,7 @@ def print_text(
             for word, style in (styles or {}).items():
                 start = head.find(word)
                 shown.stylize(style, start, start + len(word))
-        # soft_wrap: rich neither breaks nor crops the line.
+        # soft_wrap: rich neither wraps nor crops the line.
         console.print(shown, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""Tunes matrix products on a device, also those by tensor cores, and prints their speed."""
+"""Tunes matrix products on a device, including those on tensor cores, and prints their speed."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     forget : bool
         Remove earlier results, and measure nothing.
     library : bool
-        Measure CLBlast, too, where it is installed.
+        Also measure CLBlast if it is installed.
 
     Raises
     ------
     optdb.runtime.errors.DeviceError
-        If there is no such device, or it does not work.
+        If the device does not exist or does not work.
     """
     from optdb.cli import kernels
 
-    kernels.folder()  # results are kept where functions look for them
+    kernels.folder()  # store results where functions look for them
     from optdb.codegen.gemm import blocks, tune
     from optdb.runtime import tuning
     from optdb.runtime.context import Context
@@ -59,7 +59,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
 
 
 def _tune_tensor_cores(context: Context, forget: bool) -> None:
-    """Measure products by tensor cores, or remove earlier results."""
+    """Measure products on tensor cores, or remove earlier results."""
     from optdb.codegen.gemm import packed_speeds, tensor_rates
     from optdb.runtime import tuning
 
@@ -83,7 +83,7 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
 
 
 def _tune_packed_products(context: Context) -> None:
-    """Measure products of packed matrices, where the device has the instructions."""
+    """Measure products of packed matrices if the device has the instructions."""
     from optdb.codegen.gemm import packed_speeds
     from optdb.runtime import tuning
 
