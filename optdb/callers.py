@@ -1,4 +1,4 @@
-"""Finds the user's code that a warning is about."""
+"""Finds the user code that a warning refers to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import FrameType
 
 __all__ = ["caller_level"]
 
-#: The packages between the user's code and a warning, and what decorators and imports add.
+#: Packages between the user's code and a warning, including the frames of decorators and imports.
 _WITHIN = ("optdb", "pytensor", "theano", "importlib", "functools", "contextlib")
 
 

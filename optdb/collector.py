@@ -1,7 +1,7 @@
 """Pauses Python's cyclic collector while a graph only grows.
 
-While a graph is rewritten, every new node is reachable and stays so: each
-collection walks all of it and frees next to nothing.
+While a graph is rewritten, every new node is reachable and stays so. A
+collection walks the whole graph, and frees almost nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from contextlib import AbstractContextManager, contextmanager
 
 from optdb.refcounting import RefCountedSetting
 
-#: How many objects may be promoted before a full collection: some 50 MB, if all are garbage.
+#: The number of promoted objects before a full collection: about 50 MB if all are garbage.
 MOST_PROMOTED = 300_000
-#: How often nobody asks whether objects are frozen after they were: Python counts them all each time.
+#: After objects were found frozen, skip this many checks, because Python counts all frozen objects each time.
 UNASKED = 100
 
 
 def collector_paused() -> AbstractContextManager[None]:
     """Keep automatic collection off while any thread is inside.
 
-    The last one out puts the collector back as the first one found it.
+    The last thread to leave restores the collector's state before the first one entered.
     """
     return _collection.held()
 
@@ -30,8 +30,8 @@ def collector_paused() -> AbstractContextManager[None]:
 def growing() -> Iterator[None]:
     """Keep automatic collection off, and promote the young objects to the oldest generation at the end.
 
-    A compiled function keeps its graph and its thunks. Left among the young objects, they would all be walked by the
-    first collection afterwards, a tenth of what it takes to optimize a graph, to find few that are garbage.
+    A compiled function keeps its graph and its thunks. If they stayed young, the next collection would walk all of
+    them, which takes a tenth of the time to optimize a graph, and find little garbage.
     """
     with collector_paused():
         _promotion.is_due = True
@@ -52,14 +52,14 @@ class _Promotion:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Begin to count; the first bound is low, so that the heap is not measured for a few objects."""
+        """Reset the count. The first bound is low, so that the heap is not measured for a few objects."""
         self._promoted = 0
         self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
-        """Move all young objects, unless that would thaw what somebody has frozen; now and then, collect all.
+        """Move all young objects unless some objects are frozen, which this would thaw; sometimes collect all.
 
-        A full collection is worth it where half of all objects came this way since the last one. Very large graphs are
+        A full collection is due when half of all objects were promoted here since the last one. Very large graphs are
         left to Python, which walks them once.
         """
         self.is_due = False
@@ -72,7 +72,7 @@ class _Promotion:
             self._start_over()
         self._promoted += young
         if self._promoted > self._bound:
-            # To list a heap of a million objects takes 10 ms: the answer serves until half as many were promoted.
+            # Listing a heap of a million objects takes 10 ms: the result is used until half as many were promoted.
             self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
             if self._promoted > self._bound:
                 gc.collect()
@@ -81,7 +81,7 @@ class _Promotion:
         gc.unfreeze()
 
     def _are_frozen(self) -> bool:
-        """Tell whether somebody has frozen objects, or had a few promotions ago."""
+        """Return whether objects are frozen, or were a few promotions ago."""
         if self._unasked:
             self._unasked -= 1
             return True

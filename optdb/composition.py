@@ -1,7 +1,7 @@
-"""Connects optdb's packages: installs the import hook, and the parts in Theano once Theano is imported.
+"""Connects optdb's packages: installs the import hook, and optdb's parts in Theano once Theano is imported.
 
-Only this module knows all packages. `optdb.host` makes Theano importable and knows no other package; it gets the
-function to call after the import of Theano. No package is imported before: ``import optdb.codegen`` imports nothing of
+Only this module knows all packages. `optdb.host` makes Theano importable and knows no other package; it receives the
+function to call after the import of Theano. No package is imported earlier: ``import optdb.codegen`` imports nothing of
 the host.
 """
 
@@ -30,17 +30,17 @@ HOSTS = (
 
 
 class _HostFinder:
-    """Waits for the first import of Theano, or of a library on top of it, and lets the host get ready for it."""
+    """Waits for the first import of Theano or of a library on top of it, and then prepares the host."""
 
     _lock = threading.Lock()
-    #: Whether the import has come.
+    #: Whether the import has happened.
     done = False
 
     @classmethod
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return what the host's finders find, which are installed now; None for all other modules."""
+        """Return the result of the host's finders, which are installed now; None for all other modules."""
         if name not in HOSTS:
             return None
         with cls._lock:
@@ -48,7 +48,7 @@ class _HostFinder:
                 sys.meta_path.remove(cls)
             if not cls.done:
                 _make_host_ready()
-        # The host has put its own finders in front: ask these, as the caller has passed them already.
+        # The host has inserted its finders at the front, a position that the caller has already passed: call them here.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 
@@ -56,7 +56,7 @@ class _HostFinder:
 def start() -> None:
     """Install the import hook, which runs `compose` after Theano is imported; called by ``import optdb``.
 
-    Where Theano is imported already, catch up with it.
+    If Theano is already imported, prepare the host now.
     """
     if not _HostFinder.done and _HostFinder not in sys.meta_path:
         sys.meta_path.insert(0, _HostFinder)
@@ -77,8 +77,8 @@ def _make_host_ready() -> None:
 def compose() -> None:
     """Install the parts of the engine, the op cache and the OpenCL device in Theano, and enable those that flags name.
 
-    Called after Theano's code has run. Modules are imported by their full names: their package may be in the middle of
-    its own import.
+    Called after Theano's code has run. Modules are imported by their full names, because their package may still be
+    importing.
     """
     from optdb.host.api import device_linker
     from optdb.host.api.config import config

@@ -1,8 +1,8 @@
-"""Reads and replaces files that other processes, or strangers, may have written.
+"""Reads and replaces files that other processes, possibly of other users, may have written.
 
-`read_file` is for files whose content is not trusted. It never waits for a writer, and it knows how much there is to
-read before it reads. `replace_file` writes atomically. `check_folder` tells beforehand whether files can be written,
-and `is_truncated` whether a shared library is whole.
+`read_file` is for untrusted files. It never waits for a writer, and it knows the size before it starts to read.
+`replace_file` writes atomically. `check_folder` tests beforehand whether files can be written, and `is_truncated`
+whether a shared library is complete.
 
 This module imports nothing of optdb, so that every package can import it.
 """
@@ -27,16 +27,16 @@ __all__ = [
     "replace_file",
 ]
 
-# O_NONBLOCK: a FIFO without a writer opens at once. O_NOCTTY: a terminal does not become this process's. O_BINARY:
-# Windows changes no line ends. A system that lacks one of these does not need it.
+# O_NONBLOCK: opening a FIFO without a writer does not block. O_NOCTTY: a terminal does not become this process's.
+# O_BINARY: Windows does not convert line ends. A system that lacks one of these does not need it.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
-#: The header of a 64-bit ELF file, little-endian: where its table of sections begins, and its entries' size and number.
+#: The header of a 64-bit little-endian ELF file: the offset of the section table, and its entries' size and number.
 _ELF64 = struct.Struct("<40sQ10xHH2x")
 
 
 class NotAFileError(OSError):
-    """A path leads to a FIFO, a device, a socket or a folder."""
+    """A path refers to a FIFO, a device, a socket or a folder."""
 
 
 class FileTooLargeError(OSError):
@@ -54,7 +54,7 @@ class ChangedFileError(OSError):
 def read_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a regular file.
 
-    The kind and the size are those of the open file, so that nobody can exchange it in between. Symbolic links are
+    Kind and size are those of the open file, so that nobody can replace the file in between. Symbolic links are
     followed.
 
     Parameters
@@ -62,23 +62,23 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     path : Path
         The file.
     max_bytes : int
-        The largest size that is read.
+        The maximum size.
 
     Raises
     ------
     NotAFileError
-        If the path leads to anything else. Nothing was read.
+        If the path refers to anything else. Nothing was read.
     FileTooLargeError
-        If the file is larger; a sparse file counts with its holes. Nothing was read.
+        If the file is larger; holes of a sparse file count. Nothing was read.
     ChangedFileError
-        If another process changed the size meanwhile.
+        If another process changed the size during the read.
     OSError
         If the file cannot be opened or read.
     """
     descriptor = os.open(path, _FLAGS)
     try:
         nbytes = _size(descriptor, path, max_bytes)
-        # Files of /proc have a size of 0 and content without end: none of it is read.
+        # Files in /proc have size 0 but may have endless content: they are not read.
         content = _read(descriptor, nbytes + 1) if nbytes else b""
     finally:
         os.close(descriptor)
@@ -98,22 +98,22 @@ def _size(descriptor: int, path: Path, max_bytes: int) -> int:
 
 
 def _read(descriptor: int, nbytes: int) -> bytes:
-    """Return up to some bytes of an open file; fewer at its end."""
+    """Return up to `nbytes` bytes of an open file, fewer at its end."""
     with open(descriptor, "rb", closefd=False) as file:
         return file.read(nbytes)
 
 
 def check_folder(folder: Path, nbytes: int = 1) -> None:
-    """Create a folder if it does not exist; raise OSError if no file of some size can be written there."""
+    """Create a folder if it does not exist; raise OSError if no file of `nbytes` bytes can be written there."""
     folder.mkdir(parents=True, exist_ok=True)
     if disk_usage(folder).free < nbytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        file.write(b"\0")  # a full quota still takes files without content
+        file.write(b"\0")  # a full quota still allows files without content
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: other processes read the former content or all of the new one.
+    """Write a file atomically: other processes read either the old content or all of the new one.
 
     The file's folder is created if it does not exist.
 
@@ -135,10 +135,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def is_truncated(path: Path) -> bool:
-    """Return whether the end of a shared library is missing: the process would end by SIGBUS where it is used.
+    """Return whether the end of a shared library is missing; using such a library ends the process with SIGBUS.
 
-    A full disk, or a machine that lost power, leaves such files. In an ELF file, the table of sections is at the end.
-    Files of other formats are left to the loader.
+    A full disk or a power failure leaves such files. In an ELF file, the section table is at the end. Files of other
+    formats are left to the loader.
     """
     with path.open("rb") as file:
         header = file.read(_ELF64.size)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: The spellings of each value, the one to display first. They are Theano's.
+#: The accepted spellings of each value, the one to display first. They are Theano's.
 BOOL = (
     ("True", True),
     ("False", False),
@@ -25,7 +25,7 @@ BOOL = (
 
 
 class FlagError(ValueError):
-    """A flag that does not exist, or a value that a flag does not take."""
+    """A flag does not exist, or does not accept a value."""
 
 
 class UnknownMode(FlagError):
@@ -76,7 +76,7 @@ class Flag:
 
     @property
     def allowed(self) -> str:
-        """The values it takes, each by its first spelling, ready to print."""
+        """The accepted values, each in its first spelling, ready to print."""
         if self.check is not None:
             return self.takes
         shown: dict[Any, str] = {}
@@ -110,7 +110,7 @@ class Flag:
 #: A device named by its numbers; any other text is part of a device's name.
 _NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
 _ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
-#: How Theano's own GPU back-end numbers devices.
+#: Device numbers in Theano's own GPU back-end.
 _NUMBERED_BY_THEANO = re.compile(r"(cuda|gpu)\d+$")
 _A_DEVICE = (
     "a device is opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, ...), or part of a device's name"
@@ -145,7 +145,7 @@ def context_pairs(text: str) -> list[tuple[str, str]]:
     Returns
     -------
     list of (str, str)
-        Each name, and the device it is bound to.
+        Pairs of a name and the device that it is bound to.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def fraction(text: str) -> float:
     return value
 
 
-#: The topics, and what their names select; None if a topic takes no names.
+#: The topics, and what a topic's names select; None if a topic takes no names.
 TOPICS: Mapping[str, str | None] = {
     "rewrites": "rules or ops",
     "phases": None,
@@ -212,19 +212,19 @@ def _listed_topics() -> str:
     return ", ".join(f"{name}[:{of}]" if of else name for name, of in TOPICS.items())
 
 
-#: The topics of the value True.
+#: The topics that the value True selects.
 _USUAL_TOPICS = ("rewrites", "phases", "shared")
-#: What the flag takes, ready to print.
+#: The accepted values of the flag, ready to print.
 _TRACE_TAKES = f"True, False, or topics joined by +: {_listed_topics()}"
 
 
 def trace_value(text: str) -> bool | str:
-    """Return the value of the flag for a text.
+    """Return the value of the flag optdb.trace for a text.
 
     Returns
     -------
     bool or str
-        A boolean, or the topics with their names, as they were written.
+        A boolean, or the topics with their names as written.
 
     Raises
     ------
@@ -411,7 +411,7 @@ _DEVICE_FOR = {"cuda": "nvidia", "gpu": "gpu", "opencl": "opencl"}
 
 
 def _here(device: str) -> str:
-    """Return optdb's name of a device of Theano's GPU back-end; numbered OpenCL devices have the same name."""
+    """Return optdb's name for a device of Theano's GPU back-end; numbered OpenCL devices have the same name."""
     if _NUMBERED.fullmatch(device):
         return device
     return next((name for prefix, name in _DEVICE_FOR.items() if device.startswith(prefix)), device)
@@ -422,14 +422,14 @@ def _here_found(device: re.Match[str]) -> str:
 
 
 def check_gpu_backend(name: str, value: str) -> None:
-    """Refuse a device for Theano's own GPU back-end where that back-end is not installed.
+    """Raise an error for a device of Theano's own GPU back-end if that back-end is not installed.
 
     Parameters
     ----------
     name : {'device', 'init_gpu_device', 'contexts'}
         Theano's flag.
     value : str
-        What the user wrote.
+        The user's text.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Shows rich's tables as HTML, for notebooks: a class with `render` gets ``_repr_html_`` from `HtmlTables`.
+"""Shows rich's tables as HTML in notebooks: `HtmlTables` gives a class with `render` the method ``_repr_html_``.
 
-The cells are those of the printed tables, as escaped text. Colours and column widths are the notebook's own.
+The cells are those of the printed tables, as escaped text. The notebook chooses colours and column widths.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["HtmlTables", "ReportTables", "html_of"]
 
 
 class HtmlTables:
-    """Base of classes that `rich` prints as tables: those that their method `render` returns, or ``__rich__``."""
+    """Base of classes that `rich` prints as the tables that their method `render` or ``__rich__`` returns."""
 
     if TYPE_CHECKING:
 
         def render(self) -> Table | Group:
-            """Return what is printed, unless ``__rich__`` does."""
+            """Return the printed form, unless ``__rich__`` does."""
 
     def __rich__(self) -> Table | Group:
         return self.render()
@@ -32,7 +32,7 @@ class HtmlTables:
 
 
 class ReportTables(HtmlTables):
-    """Base of reports: an interactive session shows the text that they print as."""
+    """Base of reports, which an interactive session shows as printed text."""
 
     def __repr__(self) -> str:
         return str(self).rstrip() or f"<{type(self).__name__} without rows>"
@@ -49,9 +49,9 @@ def html_of(rendered: RenderableType) -> str:
     Returns
     -------
     str
-        HTML without scripts, styles of its own names, or references to other files.
+        HTML without scripts, named styles, or references to other files.
     """
-    # Not at the top of the module: what computes on a device imports this module, and needs no tables.
+    # Imported here, because modules that compute on a device import this one, and do not need tables.
     from rich.console import Group
     from rich.table import Table
 
@@ -69,14 +69,14 @@ def html_of(rendered: RenderableType) -> str:
 
 
 def _cell(tag: str, column: Column, value: Any) -> str:
-    # A number must not be broken over two lines; long names may be.
+    # Do not wrap numbers; long names may wrap.
     is_number = column.justify == "right"
     style = "text-align: right; white-space: nowrap" if is_number else "text-align: left; overflow-wrap: anywhere"
     return f'<{tag} style="{style}">{_escaped(value)}</{tag}>'
 
 
 def _escaped(value: Any) -> str:
-    """Return a cell as escaped text; a plain string is rich's markup, as in a printed table."""
+    """Return a cell as escaped text; a plain string is parsed as rich's markup, as in a printed table."""
     from rich.text import Text
 
     text = Text.from_markup(value) if isinstance(value, str) else value

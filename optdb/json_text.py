@@ -1,8 +1,8 @@
-"""Parses JSON of files that are not trusted.
+"""Parses JSON from untrusted files.
 
-Python's parser recurses, and may crash the process where the recursion limit was raised; it takes quadratic time for
-long numbers, guesses the encoding, and keeps the last of several values of one key. `parse_json` looks at the text
-first: it decodes strictly, and bounds the nesting and the length of numbers.
+Python's parser recurses, and may crash the process if the recursion limit was raised; it takes quadratic time for long
+numbers, guesses the encoding, and keeps the last of several values of one key. `parse_json` checks the text first: it
+decodes strictly, and limits the nesting and the length of numbers.
 
 This module imports nothing of optdb, so that every package can import it.
 """
@@ -19,9 +19,9 @@ import numpy as np
 
 __all__ = ["parse_json"]
 
-#: The deepest nesting of lists and objects; no file of optdb needs more than a dozen.
+#: The maximum nesting of lists and objects; no file of optdb needs more than a dozen levels.
 _MAX_DEPTH = 64
-#: A number has no more letters. To convert a longer one takes time that grows as its square.
+#: The maximum length of a number, in characters, because conversion takes quadratic time.
 _MAX_NUMBER_LENGTH = 40
 #: An escape that stands for a character. Half of a pair of surrogates stands for none, and cannot be written in UTF-8.
 _ESCAPE = re.compile(
@@ -32,7 +32,7 @@ _ESCAPE = re.compile(
 def parse_json(content: bytes) -> Any:
     """Return the value of a JSON text in UTF-8, without a byte order mark.
 
-    It takes time and memory that grow with the length of the text, and no more.
+    Time and memory are linear in the length of the text.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def parse_json(content: bytes) -> Any:
         too large for float64, a key twice in one object, or half of a pair of surrogates.
     """
     try:
-        # Bytes below 128 are characters of their own from here on: the checks below see what the parser sees.
+        # From here on, each byte below 128 is a character, so the checks below see the same text as the parser.
         text = content.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8: {error}") from None
@@ -51,12 +51,12 @@ def parse_json(content: bytes) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_distinct)
     except RecursionError:
-        # The caller itself is close to the recursion limit.
+        # The caller is close to the recursion limit.
         raise ValueError("it is nested too deeply") from None
 
 
 def _unsafe_reason(text: bytes) -> str | None:
-    """Return why a text must not be parsed; None if it may be."""
+    """Return why a text must not be parsed, or None."""
     text = _ESCAPE.sub(b"", text)
     if b"\\" in text:
         return "it has half of a pair of surrogates, or a backslash that escapes nothing"

@@ -1,6 +1,6 @@
-"""Finds lines of a script that start processes which would run the script again.
+"""Finds lines of a script that start processes, each of which would run the script again.
 
-A process that starts afresh imports the script. What it must not run stands under ``if __name__ == "__main__":``. This
+A fresh process imports the script. Code that it must not run belongs under ``if __name__ == "__main__":``. This
 module imports nothing of optdb, so that every package can import it.
 """
 
@@ -13,24 +13,24 @@ from types import FrameType
 
 __all__ = ["check_script", "is_guarded"]
 
-#: An `if` that asks for one of these runs in the first process alone.
+#: Names in the condition of an `if` that only the first process enters.
 _GUARDS = frozenset({"__name__", "parent_process", "current_process"})
 
 
 def check_script(deed: str, alternative: str) -> None:
-    """Raise an error where a process that starts afresh would come to the running line of the script.
+    """Raise an error if a fresh process would also run the current line of the script.
 
     Parameters
     ----------
     deed : str
-        What the line does, to be put into a sentence.
+        A description of what the line does, which is inserted into a sentence.
     alternative : str
-        What else the user can do.
+        An alternative for the user.
 
     Raises
     ------
     RuntimeError
-        If the line is not guarded. The message names it.
+        If the line is not guarded. The message names the line.
     """
     frame = _script_frame()
     if frame is None:
@@ -46,7 +46,7 @@ def check_script(deed: str, alternative: str) -> None:
 
 
 def _script_frame() -> FrameType | None:
-    """Return the frame of the script, if new processes run it: not one of a console, a notebook or a package."""
+    """Return the frame of the script if new processes run it; consoles, notebooks and packages do not count."""
     main = sys.modules["__main__"]
     name = getattr(main.__spec__, "name", None)
     if name is None and not hasattr(main, "__file__"):
@@ -60,7 +60,7 @@ def _script_frame() -> FrameType | None:
 
 
 def is_guarded(source: str, line: int) -> bool:
-    """Tell whether a line is in the body of an `if` that only the first process enters."""
+    """Return whether a line is in the body of an `if` that only the first process enters."""
     return any(
         isinstance(node, ast.If)
         and node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -1,4 +1,4 @@
-"""Types of NumPy's objects for hints: an array and a dtype of any kind."""
+"""Type hints for NumPy: an array and a dtype of any kind."""
 
 from __future__ import annotations
 

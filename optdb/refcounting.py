@@ -15,14 +15,14 @@ Found = TypeVar("Found")
 class RefCountedSetting(Generic[Found]):
     """A setting that the first holder turns on, and the last one restores to the value before the first.
 
-    If each thread restored the value that it found itself, one could restore what another had turned on.
+    If each thread restored the value that it found, one could undo a setting that another thread still needs.
 
     Parameters
     ----------
-    turn_on : callable
+    Turns the setting on, and returns the previous value.
         Called without arguments; returns what it found.
     put_back : callable
-        Called with that.
+        Restores the value that it is given.
     """
 
     def __init__(self, turn_on: Callable[[], Found], put_back: Callable[[Found], object]) -> None:
@@ -34,7 +34,7 @@ class RefCountedSetting(Generic[Found]):
 
     @property
     def is_held(self) -> bool:
-        """Whether any thread holds it."""
+        """Whether any thread holds the setting."""
         return self._holders > 0
 
     @contextmanager

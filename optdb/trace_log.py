@@ -1,9 +1,9 @@
-"""Prints what the flag optdb.trace selects, as lines on standard error.
+"""Prints the events that the flag optdb.trace selects, as lines on standard error.
 
-Each part of optdb asks `wants` before it makes a line. `use` is called when the flag is set; where even asking takes
-too long, as for a kernel launch, a function that is passed to `when_changed` puts the printing code in place.
+Each part of optdb calls `wants` before it makes a line. `use` is called when the flag is set. Where even that call is
+too slow, as for a kernel launch, a function registered with `when_changed` installs the printing code.
 
-`compiler_run` times each compiler. Besides the trace, a page of ``python -m optdb explain --html`` uses these times.
+`compiler_run` times each compiler. The page of ``python -m optdb explain --html`` also uses these times.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def when_changed(callback: Callable[[], None]) -> None:
 
 
 def wants(topic: str, *names: str) -> bool:
-    """Tell whether a topic is traced, for something of any of these names.
+    """Return whether a topic is traced for something with any of these names.
 
     Parameters
     ----------
     topic : str
         One of `optdb.flags.TOPICS`.
     *names : str
-        The names by which users may select it. Without names, the answer is for the topic as a whole.
+        Names by which users may select it. Without names, the answer is for the topic as a whole.
     """
     if topic not in _selected:
         return False
@@ -77,7 +77,7 @@ class CompilerRun:
     compiler : str
         ``'C compiler'`` or ``'OpenCL compiler'``.
     purpose : str
-        What it compiled.
+        What is compiled.
     begin, end : float
         Times by `time.perf_counter`, in seconds.
     """
@@ -89,7 +89,7 @@ class CompilerRun:
 
     @property
     def seconds(self) -> float:
-        """The wall-clock time that it took."""
+        """The elapsed wall-clock time, in seconds."""
         return self.end - self.begin
 
 
@@ -99,7 +99,7 @@ _mutex = threading.Lock()
 
 @contextmanager
 def compiler_runs() -> Iterator[list[CompilerRun]]:
-    """Collect the compilers that any thread of this process starts until the block exits."""
+    """Collect the compiler runs that any thread of this process starts until the block exits."""
     runs: list[CompilerRun] = []
     with _mutex:
         _collecting.append(runs)
@@ -107,20 +107,20 @@ def compiler_runs() -> Iterator[list[CompilerRun]]:
         yield runs
     finally:
         with _mutex:
-            # By identity: two lists may be equal.
+            # Compare by identity, because two lists may be equal.
             _collecting[:] = [other for other in _collecting if other is not runs]
 
 
 @contextmanager
 def compiler_run(compiler: str, purpose: Callable[[], str]) -> Iterator[None]:
-    """Time a compiler that runs in the block; print and collect the result, also if the block raises.
+    """Time a compiler that runs in the block; print and collect the result even if the block raises.
 
     Parameters
     ----------
     compiler : str
         As in `CompilerRun`.
     purpose : callable
-        Returns what is compiled. It is called only if somebody asks.
+        Returns what is compiled. It is called only if the result is traced or collected.
     """
     begin = time.perf_counter()
     try:

@@ -1,8 +1,8 @@
 """Restores pickled simulators.
 
-A pickle holds the name of the function that rebuilds its simulator, Theano's functions, the device as the user named
-it, and the state. Unpickling calls :func:`restore`, which works without PyOpenCL: if there is no device, it raises an
-error that holds the functions.
+A pickle contains the name of the function that rebuilds its simulator, Theano's functions, the user's device name, and
+the state. Unpickling calls :func:`restore`, which works without PyOpenCL: if there is no device, it raises an
+error that contains the functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["SimulatorNotRestored", "restore"]
 
 
 class SimulatorNotRestored(DeviceError):
-    """A simulator was unpickled where there is no device for it.
+    """A simulator was unpickled on a machine without a device for it.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class SimulatorNotRestored(DeviceError):
     Attributes
     ----------
     functions : dict
-        The same.
+        The functions, as passed.
     """
 
     def __init__(self, why: str, functions: dict[str, Function], values: list[Any]) -> None:
@@ -58,16 +58,16 @@ def restore(
     Parameters
     ----------
     rebuild : str
-        The function that makes the simulator of the other parameters, as ``'module:name'``. Importing its module may
+        The function that makes the simulator from the other parameters, as ``'module:name'``. Importing its module may
         need PyOpenCL.
     functions : dict
         Theano's functions by method name.
     device : str
-        As the simulator takes it.
+        The device, as for the simulator.
     values : list
         The values of the shared variables, in the functions' order.
     method_inputs : dict
-        For each method, the values of inputs that its calls change.
+        For each method, the values of inputs that its calls update.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def restore(
 
 
 def _shared_storages(functions: dict[str, Function]) -> list[list[Any]]:
-    """Return Theano's storages of the shared variables, each once."""
+    """Return Theano's storages of the shared variables, without duplicates."""
     storages: dict[int, list[Any]] = {}
     for function in functions.values():
         for spec, container in zip(function.maker.inputs, function.input_storage, strict=True):

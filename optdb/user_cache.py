@@ -1,4 +1,4 @@
-"""optdb's folder in the user's cache, and the warning where it cannot be written.
+"""optdb's folder in the user's cache, and the warning if it is not writable.
 
 This module imports nothing of optdb, so that every package can import it.
 """
@@ -14,7 +14,7 @@ __all__ = ["cache_dir", "warn_unwritable"]
 
 _logger = logging.getLogger(__name__)
 
-#: The files, and their folders, that this process has warned of.
+#: The descriptions and folders of files that this process has warned about.
 _warned: set[tuple[str, Path]] = set()
 
 
@@ -24,20 +24,20 @@ def cache_dir() -> Path:
 
 
 def warn_unwritable(what: str, folder: Path, error: OSError, cost: str, variable: str = "XDG_CACHE_HOME") -> None:
-    """Warn once in a process that files cannot be written.
+    """Warn once per process that files cannot be written.
 
     Parameters
     ----------
     what : str
-        What the files hold.
+        A description of the files.
     folder : Path
         Their folder.
     error : OSError
-        Why they cannot be written.
+        The reason why they cannot be written.
     cost : str
-        What each process does therefore.
+        The consequence for each process, as a verb phrase.
     variable : str
-        The environment variable that names another folder.
+        The environment variable that selects another folder.
     """
     if (what, folder) in _warned:
         return

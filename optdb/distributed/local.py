@@ -34,7 +34,7 @@ class RestartingCluster(LocalCluster):
 
     A nanny starts a new process when its worker has died. `LocalCluster` interferes: some seconds after each death
     (`distributed.deploy.lost-worker-timeout`, 15 s) it checks whether a worker of that name is registered. If the
-    worker has died again by then, or takes longer to start, it closes the nanny, and the worker is not restarted. The
+    worker has died again just then, or takes longer to start, it closes the nanny, and the worker is not restarted. The
     check is for the jobs of batch systems, which have no nanny on this machine.
     """
 
