@@ -1,10 +1,10 @@
 """Rewriters of whole graphs of the device, each of which registers itself with Theano.
 
-In their order: `hoisting` moves products out of loops, with `saving`, which lets a loop keep what its gradient needs;
-`stacking` makes one product of many. After fusion (``optdb.opencl.fusing``), `biases` lets products add biases,
-`losses` lets cross entropies give their gradients, `placing` makes arrays of their parts, and `backwards` stores what
-loops compute backwards in order. `inplace` lets ops and loops overwrite what nobody needs any more, and `next_values`
-puts next values of shared variables in order.
+In their order: `hoisting` moves products out of loops, with `saving`, which lets a loop save products for its gradient;
+`stacking` merges many products into one. After fusion (``optdb.opencl.fusing``), `biases` lets products add biases,
+`losses` computes cross entropies with their gradients, `placing` writes parts directly into their array, and
+`backwards` stores results of backward loops in reverse. `inplace` lets ops and loops overwrite dead inputs, and
+`next_values` makes next values of shared variables contiguous.
 """
 
 from optdb.opencl.rewriters import backwards, biases, hoisting, inplace, losses, next_values, placing, stacking

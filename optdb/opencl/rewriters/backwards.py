@@ -1,10 +1,10 @@
-"""A loop that runs backwards stores its results in the order of the sequences that it was given.
+"""Backward loops store results in reverse, so that the reversed results are contiguous.
 
-The gradient of a recurrent net begins at the last step. What it computes of each step is turned over afterwards, and
-multiplied with the inputs and states of all steps. A product takes matrices: the steps of each, one below the other. No
-strides reshape steps that run backwards in memory, so large arrays were copied. The loop gets memory for these results
-that runs backwards itself; turned over, it is in order. A product with something else that runs backwards sums over all
-steps, in either order: so both are turned over.
+The gradient of a recurrent net begins at the last step. Its results are then reversed along the steps, and multiplied
+with the inputs and states of all steps. The product needs matrices that stack the steps' rows. An array with a negative
+stride along the steps cannot be reshaped to such a matrix without a copy. The rewriter gives the loop memory with a
+negative stride for these results; reversing them yields a contiguous array. If the other factor of a product also runs
+backwards, both are reversed: the product sums over all steps, so their order does not matter.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _SWAPPED, _LAST_FIRST = (1, 0), (2, 0, 1)
 
 
 class BackwardResults(GraphRewriter):
-    """Lets loops store their results backwards where these are turned over."""
+    """Lets loops store results in reverse where the graph reverses them."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the results that are turned over, and the products of these."""
+        """Replace the reversed results, and the products that read them."""
         for node in fgraph.toposort():
             if not isinstance(node.op, Scan) or node.op.as_while:
                 continue
-            # A result that becomes a state moves those behind it.
+            # Iterate backwards: a result that becomes a state shifts the later ones.
             for number in reversed(range(node.op.n_nit_sot)):
                 node = _stored_backwards(fgraph, node, number)
 
 
 def _stored_backwards(fgraph: FunctionGraph, loop: Apply, number: int) -> Apply:
-    """Return the loop, or one that stores a result backwards if that saves copies."""
+    """Return the loop, or a loop that stores a result in reverse if that saves copies."""
     result = scan_of(loop).outer_nitsot_outs(loop)[number]
     products = _products_of(fgraph, result)
     memory = None if products is None else _memory_of(fgraph, loop, number)
@@ -75,7 +75,7 @@ def _replace(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> N
 
 
 def _memory_of(fgraph: FunctionGraph, loop: Apply, number: int) -> Variable | None:
-    """Return memory for a result of all steps, and a part before it, that runs backwards; None if it has no shape."""
+    """Return reversed memory for a result of all steps and one part before it; None if its shape is unknown."""
     op = scan_of(loop)
     result = op.outer_nitsot_outs(loop)[number]
     steps = loop.inputs[0]
@@ -84,12 +84,12 @@ def _memory_of(fgraph: FunctionGraph, loop: Apply, number: int) -> Variable | No
         return None
     assert isinstance(steps, TensorOperators), steps
     empty = OpenCLAllocEmpty(result.type.dtype, result.type.context_name)
-    # In order, as other states are, unless the loop overwrites it.
+    # Contiguous, as other states are, unless the loop overwrites it.
     return opencl_contiguous(_BACKWARDS(empty(steps + 1, *lengths), np.int64(-1)))
 
 
 def _products_of(fgraph: FunctionGraph, result: Variable) -> list[Apply] | None:
-    """Return the products of all steps of a result; None if it is not turned over, or needed in its own order."""
+    """Return the products that sum over a result's steps; None if it is not reversed, or is needed in its own order."""
     if not isinstance(result.type, OpenCLArrayType) or result.type.ndim != 3 or any(result.type.broadcastable):
         return None
     products: list[Apply] = []
@@ -110,7 +110,7 @@ def _products_of(fgraph: FunctionGraph, result: Variable) -> list[Apply] | None:
 
 
 def _runs_backwards(node: Apply) -> bool:
-    """Tell whether a node takes parts of an array from the last to the first."""
+    """Tell whether a node reverses an array along its first axis."""
     if type(node.op) is not OpenCLSubtensor or not node.op.idx_list:
         return False
     first = ops.get_idx_list(node.inputs, node.op.idx_list)[0]
@@ -119,7 +119,7 @@ def _runs_backwards(node: Apply) -> bool:
 
 
 def _products_of_matrix(fgraph: FunctionGraph, matrix: Variable) -> list[Apply] | None:
-    """Return the products that take a matrix, all of which sum over the steps of sequences; None if one does not."""
+    """Return the products that take a matrix; None if one of its users is not a product that sums over steps."""
     products: list[Apply] = []
     for client, _ in clients(fgraph, matrix):
         if not is_output(client) and _is_transpose(client):
@@ -136,12 +136,12 @@ def _products_of_matrix(fgraph: FunctionGraph, matrix: Variable) -> list[Apply] 
 
 @dataclass(frozen=True)
 class _Factor:
-    """A matrix made of a sequence: the rows of its parts, one below the other, or that transposed."""
+    """A matrix made from a sequence: the rows of its parts, stacked, or the transpose of that."""
 
     sequence: Variable
-    lengths: Variable  #: The host's, of the reshape.
-    width: int  #: Which of the lengths is that of a row.
-    views: tuple[Apply, ...]  #: What makes the matrix, in order.
+    lengths: Variable  #: The shape that the reshape is given, on the host.
+    width: int  #: Index in `lengths` of the length of a row.
+    views: tuple[Apply, ...]  #: The nodes that make the matrix, in order.
 
     def of(self, sequence: Variable) -> Variable:
         """Return the matrix of another sequence."""
@@ -151,7 +151,7 @@ class _Factor:
 
 
 def _factors(node: Apply) -> tuple[_Factor, _Factor] | None:
-    """Return the matrices that a node multiplies if it sums over the rows of all parts of two sequences."""
+    """Return the factors of a product that sums over the rows of all parts of two sequences; None for other nodes."""
     if type(node.op) not in _FACTORS:
         return None
     left, right = (node.inputs[slot] for slot in _FACTORS[type(node.op)])
@@ -160,7 +160,7 @@ def _factors(node: Apply) -> tuple[_Factor, _Factor] | None:
 
 
 def _factor(matrix: Variable, is_left: bool) -> _Factor | None:
-    """Return what a matrix is made of; None if not of the rows of a sequence that a product sums over."""
+    """Return a matrix as a factor; None if the product does not sum over the rows of a sequence."""
     views: list[Apply] = []
     node, is_transposed = matrix.owner, False
     if node is not None and _is_transpose(node):
@@ -186,7 +186,7 @@ def _is_transpose(node: Apply) -> bool:
 
 
 def _take_either_order(fgraph: FunctionGraph, product: Apply) -> None:
-    """Let a product take its sequences in the order in which fewer are copied."""
+    """Let a product take its sequences in the order that needs fewer copies."""
     factors = _factors(product)
     if factors is None:
         return
@@ -199,5 +199,5 @@ def _take_either_order(fgraph: FunctionGraph, product: Apply) -> None:
     _replace(fgraph, [(product.outputs[0], product.op(*inputs))])
 
 
-# Where loops may overwrite states: otherwise they copy the memory that they are given.
+# Only in modes that let loops overwrite states: otherwise loops copy the memory that they are given.
 compile_db().register("opencl_backwards", BackwardResults(), POSITION, "fast_run", "inplace")

@@ -1,9 +1,9 @@
-"""A product of matrices adds a bias to its rows as it stores them.
+"""Epilogue fusion of biases: a matrix product adds a bias to its rows as it stores them.
 
-A net adds a bias to each row of a product, and goes on with an activation function, which fusion adds up with the bias.
-Where something else follows, such as a loop or a loss, the sum is an elementwise op by itself: it reads and writes all
-of the product again, which is the largest array of a language model. The kernel of a GPU's product adds up what it
-stores with another matrix; the bias is one whose rows are all the same.
+A net adds a bias to each row of a product. If an activation function follows, fusion computes both in one kernel. If
+something else follows, such as a loop or a loss, the sum is a separate elementwise op. It reads and writes the whole
+product again, which is the largest array of a language model. On a GPU, the kernel of a product can add another matrix
+to its result as it stores it; the bias is a matrix whose rows are all the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BiasedProducts(GraphRewriter):
     """Replaces sums of a product and a bias by products that add it."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the sums whose products are needed for nothing else."""
+        """Replace the sums whose products have no other user."""
         for node in fgraph.toposort():
             made = _biased(fgraph, node) if can_fuse(node) and is_quicker(node.outputs[0]) else None
             if made is not None and made.type == node.outputs[0].type:
@@ -34,7 +34,7 @@ class BiasedProducts(GraphRewriter):
 
 
 def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
-    """Return what replaces the sum of a product and a bias; None if a node computes something else."""
+    """Return the replacement of the sum of a product and a bias; None if a node computes something else."""
     steps = node_program(node).steps
     if len(node.inputs) != 2 or len(node.outputs) != 1 or len(steps) != 1 or steps[0][0].name != "Add":
         return None
@@ -52,7 +52,7 @@ def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def _vector(row: Variable) -> Variable | None:
-    """Return the vector that an array repeats along its other axes; None if it is something else."""
+    """Return the vector that an array broadcasts along all axes but the last; None if it is something else."""
     node = row.owner
     if node is None or type(node.op) is not OpenCLDimShuffle or node.inputs[0].type.ndim != 1:
         return None
@@ -61,7 +61,7 @@ def _vector(row: Variable) -> Variable | None:
 
 
 def _is_of_rows(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a reshape leaves the rows of a product as they are, which is needed for nothing else."""
+    """Tell whether a reshape keeps the rows of a product intact and is the product's only user."""
     product = node.inputs[0]
     if product.owner is None or type(product.owner.op) is not OpenCLDot22 or not _is_for_one(fgraph, product):
         return False
@@ -76,7 +76,7 @@ def _is_of_rows(fgraph: FunctionGraph, node: Apply) -> bool:
 
 
 def _is_for_one(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Tell whether one node alone takes a variable, once, that a node has computed."""
+    """Tell whether a variable is computed by a node, and used once, by a node."""
     users = clients(fgraph, var)
     return var.owner is not None and len(users) == 1 and not is_output(users[0][0])
 

@@ -1,9 +1,9 @@
-"""Products inside a loop that need no state of it are computed before the loop, for all steps at once.
+"""Products inside a loop that do not depend on its states are computed before the loop, for all steps at once.
 
-The body of a Scan often multiplies a part of a sequence with a matrix that stays: a net's input with its weights, or,
-in the gradient of a recurrent net, the states of the first pass, which are known by then, with the same weights as that
-pass. Step by step these are small products, which a GPU is not filled by, and more groups beside those that the step
-has to wait for. The sequences, one step below the other, make one large product, whose parts are a new sequence.
+The body of a Scan often multiplies a part of a sequence with a loop-invariant matrix: a net's input with its weights,
+or, in the gradient of a recurrent net, the forward pass's states, which are known by then, with that pass's weights.
+Step by step, these are small products that do not fill a GPU, and they add work groups to each step. Stacking the
+steps of a sequence gives one large product, whose parts are a new sequence.
 
 A loop that may end early keeps its products: it may need few of them.
 """
@@ -36,7 +36,7 @@ class HoistedProducts(GraphRewriter):
     """Moves products out of loops."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the loops whose products need no state."""
+        """Replace the loops that have products independent of their states."""
         for node in fgraph.toposort():
             if isinstance(node.op, Scan):
                 outputs = _hoisted(fgraph, node)
@@ -45,7 +45,7 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return the outputs of a loop without the products that need no state, nor the sequences that nobody needs then.
+    """Return the outputs of a loop without state-independent products, and without the sequences it then does not need.
 
     Return None if there are neither.
     """
@@ -69,13 +69,13 @@ def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
 
 
 def _sequences(loop: Apply) -> dict[Variable, Variable]:
-    """Return the sequences of a loop: outside, by those of the body."""
+    """Return a mapping from the body's sequence variables to the outer sequences."""
     op = scan_of(loop)
     return dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
-    """Yield the products in a loop that need no state: the node, the sequence's part, and the matrix outside."""
+    """Yield the state-independent products of a loop: the node, the sequence's part, and the outer matrix."""
     op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):
@@ -100,7 +100,7 @@ def _is_transpose(var: Variable) -> bool:
 
 
 def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: WantedProduct) -> Variable:
-    """Return the products of the first parts of a sequence with a matrix, and what is added to each, if anything."""
+    """Return the products of a sequence's first `steps` parts with a matrix, plus the wanted addend if there is one."""
     # A loop may take fewer steps than its sequences have parts.
     first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])
     parts, matrix = first(wanted.states, ops.ScalarFromTensor()(steps)), wanted.matrix

@@ -1,7 +1,6 @@
-"""Device ops that overwrite one of their inputs, where no other op needs that any more.
+"""Rewriters that let device ops overwrite an input that no other op needs any more.
 
-The rewriters run after the lift, and the destroy handler has the last word: an op that it refuses
-stays as it was.
+They run after the lift. If the destroy handler rejects a change, the op stays as it was.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from optdb.topo.inplace import InplaceElemwise
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
 _CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)
 
-#: Class of ops that may write their result over the first input, to a function that switches this on or off.
+#: Maps each class of ops that can overwrite their first input to a function that switches this on or off.
 _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
     **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
     **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
@@ -50,7 +49,7 @@ def _switched_off(make: Callable[[Any, bool], Op]) -> Callable[[Any], Op]:
     return lambda op: make(op, False)
 
 
-#: Functions that return the op that overwrites nothing, for graphs that run through the phases from the lift on again.
+#: Functions that return the op without its in-place behaviour, for graphs that are lifted and optimized again.
 PLAIN: Plain = {
     **{kind: _switched_off(make) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
@@ -68,21 +67,21 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 
 class InplaceLoops(GraphRewriter):
-    """Lets loops compute their states where the first values are, in place of a copy of each whole array."""
+    """Lets loops compute their states in the memory of the initial values, without a copy of each whole array."""
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         super().add_requirements(fgraph)
         fgraph.attach_feature(DestroyHandler())
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Change the loops on the device, the last ones first: what they read is then overwritten by nobody yet."""
+        """Change the loops on the device, the last ones first, before any other loop overwrites their inputs."""
         for node in reversed(fgraph.toposort()):
             if isinstance(node.op, Scan) and not getattr(node.op, "destroy_map", None):
                 _compute_in_place(fgraph, node)
 
 
 def _compute_in_place(fgraph: FunctionGraph, loop: Apply) -> None:
-    """Let a loop compute in place all states for which that is possible: if not together, then one by one."""
+    """Let a loop compute states in place: all together if possible, otherwise as many as the graph accepts."""
     slots = {number: slot for number, slot in state_slots(loop).items() if _is_temporary(loop.inputs[slot])}
     if not slots or _overwritten(fgraph, loop, slots) is not None:
         return
@@ -94,14 +93,14 @@ def _compute_in_place(fgraph: FunctionGraph, loop: Apply) -> None:
 
 
 def _is_temporary(var: Variable) -> bool:
-    """Tell whether a variable is an array of the device that lies in memory of no input of the graph."""
+    """Tell whether a variable is a device array that shares no memory with an input of the graph."""
     if not isinstance(var.type, OpenCLArrayType):
         return False
     return all(origin.owner is not None for origin in may_lie_in(var))
 
 
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
-    """Return an array that is allocated for one node alone if it is for several: graphs merge equal allocations."""
+    """Return an array with an allocation of its own if several nodes share it: graphs merge equal allocations."""
     views, maker = [var], owner_of(var)
     while isinstance(maker.op, (OpenCLContiguous, OpenCLSubtensor)):
         views.append(maker.inputs[0])
@@ -118,7 +117,7 @@ def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
 
 
 def _in_order_by_steps(var: Variable) -> Variable:
-    """Return a state that is copied only if a step's part is not in C order: to overwrite it, a loop needs no more."""
+    """Return a state that is copied only if a step's part is not C-contiguous: overwriting it needs no more."""
     node = owner_of(var)
     return opencl_sequence(node.inputs[0]) if isinstance(node.op, OpenCLContiguous) else var
 
@@ -137,7 +136,7 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
     return outputs[0].owner
 
 
-#: Before Theano's own at 60: these know the device's ops by the classes that they extend, and offer some of the host's.
+#: Before Theano's own rewriters at 60: those match device ops by their base classes, and would insert some host ops.
 _POSITION = 59.9
 
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))

@@ -1,8 +1,8 @@
-"""The cross entropy of a softmax and its gradient are computed together where the softmax is needed for nothing else.
+"""The cross entropy of a softmax and its gradient are computed together where the softmax has no other user.
 
-Training needs the loss, and its gradient with respect to what the softmax is of. The first writes the softmax, and the
-second reads it and writes as much again: of a language model, the largest arrays that there are. The gradient of the
-loss itself is known before, as that of a mean is: so what writes the softmax can write the gradient instead.
+Training needs the loss, and its gradient with respect to the softmax's input. The loss writes the softmax; its gradient
+reads that and writes an array of the same size. These are the largest arrays of a language model. If the gradient of
+the cost with respect to the loss is known in advance, as with a mean, one kernel writes the gradient directly.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ POSITION = 48.73
 
 
 class LossesWithGradients(GraphRewriter):
-    """Lets cross entropies give their gradients."""
+    """Lets cross entropies also compute their gradients."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the cross entropies whose softmax is needed by their gradient alone."""
+        """Replace the cross entropies whose softmax only the gradient uses."""
         needs = needs_of(fgraph)
         for node in fgraph.toposort():
             if type(node.op) is not OpenCLCrossentropySoftmax1HotWithBiasDx or not _can_be_one(fgraph, node, needs):
@@ -44,14 +44,14 @@ class LossesWithGradients(GraphRewriter):
 
 
 def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:
-    """Tell whether a gradient can be computed with the entropies, at the same time and as exactly."""
+    """Tell whether a gradient can be computed together with the entropies, at the same precision."""
     gradient, softmax, classes = node.inputs
     entropies = softmax.owner
     if entropies is None or type(entropies.op) is not OpenCLCrossentropySoftmaxArgmax1HotWithBias:
         return False
     if softmax is not entropies.outputs[1] or entropies.inputs[2] is not classes:
         return False
-    # The gradient would be that of a softmax which is not rounded.
+    # The fused gradient would use a softmax that is not rounded to the result's dtype.
     if work_dtype(softmax.type.dtype) != softmax.type.dtype:
         return False
     if len({x.type.dtype for x in (gradient, softmax, *entropies.inputs[:2])}) > 1:

@@ -1,7 +1,7 @@
-"""Next values of shared variables lie in C order on the device.
+"""Next values of shared variables are C-contiguous on the device.
 
-A plan finds a shared array where it was, because its next value is written over the present one. A value that an
-elementwise op has written over a view, flipped or with axes exchanged, does not fit there; it is put in order first.
+A plan keeps each shared array at the same address, because its next value is written over the present one. A value
+that an elementwise op has written over a reversed or transposed view has other strides; it is made contiguous first.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from optdb.opencl.linking.waiting import begins_copy
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.type import OpenCLArrayType
 
-#: After all in-place rewrites: most next values are then written over the present ones, and lie as those do.
+#: After all in-place rewrites: most next values are then written over the present ones, and have their layout.
 POSITION = 75.7
 
-#: Views in which elements may lie in another order.
+#: Views that may change the order of elements.
 _REORDERING = (ops.DimShuffle, ops.Subtensor)
 
 
 class NextValuesInOrder(GraphRewriter):
-    """Puts next values of shared arrays in C order, where they may lie otherwise."""
+    """Makes next values of shared arrays C-contiguous where they may not be."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Change the outputs of a function's graph that are updates."""
@@ -32,7 +32,7 @@ class NextValuesInOrder(GraphRewriter):
         for index in mapping:
             out = fgraph.outputs[index]
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
-                # What lets a copy of the next value begin needs the place where it will be, and returns that.
+                # A node that begins the copy of the next value needs the contiguous array, which it returns.
                 node = out.owner
                 begins = node is not None and begins_copy(node)
                 client, slot = (node, out.index) if begins else ("output", index)
@@ -40,12 +40,12 @@ class NextValuesInOrder(GraphRewriter):
                 ordered = opencl_contiguous(value)
                 copy_trace(value, ordered)
                 if ordered is not value:
-                    # Elsewhere in the graph, the value may lie as it does.
+                    # Other users of the value take any layout.
                     fgraph.change_input(client, slot, ordered, reason=type(self).__name__)
 
 
 def _may_be_out_of_order(out: Variable) -> bool:
-    """Tell whether a value may lie in the memory of a view: it is one, or an op has written it over one."""
+    """Tell whether a value may have the layout of a view: it is one, or an op has written it over one."""
     owners = (var.owner for var in may_lie_in(out))
     return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
 

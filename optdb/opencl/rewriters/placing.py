@@ -1,10 +1,10 @@
-"""Changes of zeros, one part after the other, become one array of parts: gradients of slices are written like that.
+"""Chains of increments of slices of zeros, such as gradients of slices, become one kernel that writes all slices.
 
-The gradient of four slices of an array is an array of zeros, to which each one's is added: a chain of increments, each
-of which waits for the one before. Where an elementwise op computes the parts, it writes them into their places; other
-parts are copied by one kernel. Zeros are written only where no part is.
+The gradient of four slices of an array is an array of zeros to which each slice's gradient is added: a chain of
+increments, each of which waits for the previous one. If one elementwise op computes all parts, it writes them directly
+into the array; otherwise one kernel copies them. Zeros are written only outside the parts.
 
-A change of zeros alone becomes `OpenCLPad`, which is the part itself where that has all elements of the array.
+A single increment of zeros becomes `OpenCLPad`, which returns the part itself if that has all elements of the array.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POSITION = 48.75
 
 @dataclass(frozen=True)
 class _Part:
-    """What a node puts into an array, and where along which axis."""
+    """The slice of an array that a node writes, and its value."""
 
     node: Apply
     value: Variable
@@ -44,30 +44,30 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Changes of zeros: parts of one length along one axis, in its order, and apart."""
+    """Increments of zeros: disjoint parts of one length along one axis, in ascending order."""
 
     zeros: Apply
     parts: Sequence[_Part]
 
     @property
     def values(self) -> list[Variable]:
-        """What the parts are."""
+        """The values of the parts."""
         return [part.value for part in self.parts]
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """Where they begin and end."""
+        """The start and the stop of each part."""
         return tuple([(part.start, part.stop) for part in self.parts])
 
 
 class PlacedParts(GraphRewriter):
-    """Replaces chains of changes of zeros by arrays of parts."""
+    """Replaces chains of increments of zeros by ops that write all parts."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the longest chains."""
         needs = needs_of(fgraph)
         for node in reversed(fgraph.toposort()):
-            # What was part of a chain is gone.
+            # Nodes of a replaced chain are no longer in the graph.
             if node not in fgraph.apply_nodes or type(node.op) is not OpenCLIncSubtensor:
                 continue
             chain = _chain(fgraph, node)
@@ -97,7 +97,7 @@ def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
 
 
 def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return what replaces a change of zeros; nothing if a node changes something else."""
+    """Return the replacement of an increment of zeros; nothing if a node changes something else."""
     array, value, *index = node.inputs
     zeros = array.owner
     if zeros is None or not _is_zeros(zeros) or value.type.ndim != array.type.ndim:
@@ -108,7 +108,7 @@ def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
 
 
 def _part_of(node: Apply) -> _Part | None:
-    """Return what a node puts where, if that is a slice along one axis, between known places."""
+    """Return the part that a node writes, if it is a slice along one axis with constant bounds; otherwise None."""
     array, value, *_ = node.inputs
     if value.type != array.type:
         return None
@@ -125,13 +125,13 @@ def _part_of(node: Apply) -> _Part | None:
 
 
 def _number(bound: Any) -> int | None:
-    """Return a bound of a slice that is known; None if it is not."""
+    """Return a slice's bound if it is constant; otherwise None."""
     value = bound.data if isinstance(bound, Constant) else bound
     return None if value is None or isinstance(value, Variable) else int(value)
 
 
 def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether one node alone takes a result."""
+    """Tell whether a result has one use, as an input of a node."""
     users = clients(fgraph, node.outputs[0])
     return len(users) == 1 and not is_output(users[0][0])
 
@@ -146,7 +146,7 @@ def _is_zeros(node: Apply) -> bool:
 def _by_elementwise_op(
     fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
 ) -> list[tuple[Variable, Variable]]:
-    """Return what replaces a chain and the elementwise op that computes all its parts; nothing if none does."""
+    """Return replacements of a chain and the elementwise op that computes all its parts; nothing if none does."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
     if node is None or not can_fuse(node) or any(value.owner is not node for value in values):
@@ -165,7 +165,7 @@ def _by_elementwise_op(
 
 
 def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
-    """Return what replaces a chain whose parts are known arrays."""
+    """Return the replacement of a chain whose parts are copied from arrays."""
     values = list(dict.fromkeys(chain.values))
     dtypes = tuple([value.type.dtype for value in values])
     together = Program(dtypes, (), tuple([values.index(value) for value in chain.values]))
@@ -174,7 +174,7 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
 
 
 def _made(program: Program, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
-    """Return the node that computes a chain's parts and places them; None if it takes too many arguments."""
+    """Return the node that computes a chain's parts in their array; None if it takes too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind
     size = argument_bytes(max(kind.ndim, 1), len(arrays) + len(program.results), len(program.steps))
@@ -185,7 +185,7 @@ def _made(program: Program, chain: _Chain, arrays: Sequence[Variable]) -> Apply 
 
 
 def _is_wanted(fgraph: FunctionGraph, out: Variable, nodes: Collection[Apply]) -> bool:
-    """Tell whether others than some nodes take a result."""
+    """Tell whether a result is an output of the graph or has users outside `nodes`."""
     return any(is_output(client) or client not in nodes for client, _ in clients(fgraph, out))
 
 

@@ -1,8 +1,8 @@
-"""A loop saves products of its states that its gradient would compute again.
+"""A loop saves products of its states that its gradient would recompute.
 
-The gradient of a recurrent net takes the states of the first pass, and multiplies them with the same weights again, to
-know what the activation functions were given. The first pass has computed just that. It stores its products, of all
-steps, in place of a temporary array; a GPU then computes none of them a second time.
+The gradient of a recurrent net multiplies the states of the forward pass with the same weights again, to recover the
+inputs of the activation functions. The forward pass has already computed these products. It stores them for all steps,
+in place of a temporary array, and a GPU does not compute them a second time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.opencl.ops.contiguous import OpenCLContiguous
 
 @dataclass(frozen=True)
 class WantedProduct:
-    """What a loop multiplies in each step: a part of a sequence with a matrix; and a part of one that it adds, if any.
+    """A product that a loop needs in each step: a part of `states` times `matrix`, plus a part of `added` if not None.
 
     All are variables outside of the loop.
     """
@@ -31,10 +31,10 @@ class WantedProduct:
 
 
 def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Variable] | None:
-    """Let the loop whose states are wanted save its products with the matrix.
+    """Let the loop that computes `wanted.states` save their products with the matrix.
 
-    Return what it has saved, its states, and the sequence of what it adds, if it adds something. Return None if the
-    states are of no loop, or if that computes something else.
+    Return the saved products, the states, and the added sequence if there is one. Return None if no loop computes the
+    states, or if the loop does not compute that product.
     """
     states = view_root(wanted.states)
     loop = states.owner
@@ -51,7 +51,7 @@ def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Var
 
 
 def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
-    """Return the product of a loop's states as it is wanted, a variable of the body, and the sequence that it adds."""
+    """Return the body's variable that is the wanted product, and the sequence that it adds, if any."""
     op = scan_of(loop)
     before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
     sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
@@ -72,14 +72,14 @@ def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Va
 
 
 def _same_in_order(var: Variable) -> Variable:
-    """Return the variable that a variable puts in C order; itself, if it does not."""
+    """Return a variable without the `OpenCLContiguous` nodes that compute it."""
     while var.owner is not None and isinstance(var.owner.op, OpenCLContiguous):
         (var,) = var.owner.inputs
     return var
 
 
 def product_of(node: Apply) -> tuple[Variable, Variable, Variable | None] | None:
-    """Return the matrices that a node multiplies, and the one that it adds as it is; None if it does something else."""
+    """Return the factors of a product and its unscaled addend, if any; None if a node computes something else."""
     if type(node.op) is OpenCLDot22:
         left, right = node.inputs
         return left, right, None

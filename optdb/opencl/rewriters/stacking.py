@@ -1,10 +1,10 @@
 """Sums of many products of matrices, and products with one matrix, become one product of joined matrices.
 
-Where a net's steps are written out, the gradient of a weight is a sum with a product for each step. A product of their
-matrices, one behind the other, has the same terms: a GPU computes it in a fraction of the time, and copies of the
-matrices are small beside it. ``dot(a, b) + dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. What the steps read
-of one array, and multiply with one weight, is multiplied before the first step. A processor is kept busy by small
-products, too.
+Where a net's steps are unrolled, the gradient of a weight is a sum with a product for each step. One product of the
+concatenated matrices has the same terms: ``dot(a, b) + dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. A GPU
+computes it in a fraction of the time, and copying the matrices costs little in comparison. Where steps multiply parts
+of one array with the same weight, a single product before the first step computes all of them. CPUs keep the small
+products, which already keep them busy.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StackedProducts(GraphRewriter):
 
 
 def is_quicker(var: Variable) -> bool:
-    """Tell whether one large product is quicker than many small ones on the device of an array."""
+    """Tell whether one large product is faster than many small ones on the device of an array."""
     return not var.type.context.profile.runs_items_serially
 
 
@@ -74,7 +74,7 @@ class _Joins:
         self._made: dict[tuple[int, tuple[Variable, ...]], Variable] = {}
 
     def along(self, axis: int, matrices: Sequence[Variable]) -> Variable:
-        """Return matrices joined along an axis; of transposed ones, the transposed join of what they are views of."""
+        """Return matrices joined along an axis; if all are transposes, the transpose of their joined bases."""
         nodes = [matrix.owner for matrix in matrices]
         if all(node is not None and _is_transpose(node) for node in nodes):
             joined = self._join(1 - axis, tuple([node.inputs[0] for node in nodes if node is not None]))
@@ -82,7 +82,7 @@ class _Joins:
         return self._join(axis, tuple(matrices))
 
     def in_any_order(self, matrices: Sequence[Variable]) -> tuple[Variable, Sequence[Variable]]:
-        """Return different matrices joined along the first axis, and in which order they are."""
+        """Return distinct matrices joined along the first axis, and their order in the result."""
         for (axis, joined), made in self._made.items():
             if axis == 0 and len(joined) == len(matrices) and set(joined) == set(matrices):
                 return made, joined
@@ -96,7 +96,7 @@ class _Joins:
 
 
 def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | None:
-    """Return what replaces a sum; None if it has few products."""
+    """Return the replacement of a sum; None if it has few products."""
     products: list[Product] = []
     others: list[Variable] = []
     for term in _terms(fgraph, node):
@@ -117,7 +117,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield what replaces products of many parts of an array with one matrix, which the same branches need."""
+    """Yield replacements of products of many parts of an array with one matrix that the same branches need."""
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():
@@ -138,7 +138,7 @@ def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Varia
 
 
 def _is_step(var: Variable) -> bool:
-    """Tell whether a matrix is a part of an array with three axes that a known number names."""
+    """Tell whether a matrix is a part, at a constant index, of an array with three axes."""
     node = var.owner
     if node is None or type(node.op) is not OpenCLSubtensor or len(node.op.idx_list) != 1 or len(node.inputs) != 2:
         return False
@@ -146,7 +146,7 @@ def _is_step(var: Variable) -> bool:
 
 
 def _terms(fgraph: FunctionGraph, node: Apply) -> Iterator[Variable | Product]:
-    """Yield the terms of a sum, those of sums within it among them, in order."""
+    """Yield the terms of a sum in order; nested sums are flattened."""
     kind = node.outputs[0].type
     todo: list[Variable | Product] = [node.outputs[0]]
     while todo:
@@ -177,7 +177,7 @@ def _is_sum(node: Apply) -> bool:
 
 
 def _added(node: Apply) -> Product | None:
-    """Return the product that a node adds to a matrix, both as they are; None if it does something else."""
+    """Return the product that a node adds to a matrix, both unscaled; None if it does something else."""
     if type(node.op) is not OpenCLGemm or node.op.inplace or any(node.outputs[0].type.broadcastable):
         return None
     _, alpha, a, b, beta = node.inputs
@@ -190,7 +190,7 @@ def _is_transpose(node: Apply) -> bool:
 
 
 def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether one node alone takes a result, once."""
+    """Tell whether a result has one use, as an input of a node."""
     users = clients(fgraph, node.outputs[0])
     return len(users) == 1 and not is_output(users[0][0])
 
