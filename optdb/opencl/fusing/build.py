@@ -31,9 +31,9 @@ class GroupBuilder:
         self.wanted = [out for node in order for out in node.outputs if self._is_wanted(out)]
 
     def replacements(self) -> list[tuple[Variable, Variable]]:
-        """Return the outputs that nodes outside of the group use, each with its replacement.
+        """Return the outputs that are used outside the group, each with its replacement.
 
-        None are replaced where the group is one node without constants, or has only constants.
+        Return nothing if the group is one node without constants, or has only constants.
         """
         if not self.inputs or (len(self._order) == 1 and not self._has_numbers):
             return []
@@ -72,7 +72,7 @@ class GroupBuilder:
         return any(is_output(client) or not self._takes(client) for client, _ in clients(self._fgraph, out))
 
     def _takes(self, client: Apply) -> bool:
-        """Tell whether a node is in the group, or is seen through."""
+        """Tell whether a node is in the group, or is a DimShuffle between members."""
         if client in self._unit.members:
             return True
         if type(client.op) is not OpenCLDimShuffle:
@@ -89,7 +89,7 @@ class GroupBuilder:
 
 
 def constant_of(var: Variable) -> Number | None:
-    """Return the one element of a constant; None if it is no constant, or has several."""
+    """Return the element of a constant; None if it is not a constant, or has several elements."""
     value = None
     if isinstance(var, OpenCLConstant):
         value = var.on_host

@@ -1,14 +1,14 @@
-"""Which nodes become one kernel.
+"""Fusion groups: the nodes that become one kernel.
 
 From the outputs to the inputs, a node joins a group of its users. If other nodes use its result
-as well, the kernel has one more output. Two groups that use one value become one. DimShuffles between
+as well, the kernel has one more output. Two groups that use one value are merged. DimShuffles between
 members are seen through.
 
-No path may leave a group and reenter it. So the groups and all other nodes are kept in a
-topological order, as Pearce and Kelly do (see :mod:`optdb.topo.order`): a node joins only if its
+No path may leave a group and reenter it. Therefore the groups and all other nodes are kept in a
+topological order, with Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`): a node joins only if its
 other users can be ordered after the group. Nothing is computed twice, and expensive ops are not
-computed for more elements than before. What the same branches need is in one group: no group computes for a branch
-that is not taken.
+computed for more elements than before. The nodes of a group are needed by the same branches, so no group computes
+values for a branch that is not taken.
 
 A frame maps the axes of a kernel to those of an array. It has an entry for each axis of the kernel: the array's axis,
 or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame.
@@ -28,10 +28,10 @@ from optdb.topo.order import TopologicalOrder
 
 Frame = tuple[int | str, ...]
 
-#: The most scalar ops in one kernel: more take long to compile, and spill registers.
+#: Maximum number of scalar ops in one kernel: larger kernels compile slowly and spill registers.
 MOST_STEPS = 80
 
-#: Scalars that cost no more than to read a value: they may be recomputed for each element.
+#: Scalar ops that cost no more than reading a value: they may be recomputed for each element.
 _CHEAP = frozenset(
     {
         *("Add", "Mul", "Sub", "Neg", "Sqr", "Cast", "Identity", "Second", "EQ"),
@@ -51,7 +51,7 @@ def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
 
 
 def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
-    """Return the array that a variable is a DimShuffle of, and its frame where `frame` is the variable's."""
+    """Return the array below a variable's DimShuffles, and the array's frame where `frame` is the variable's."""
     while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
         frame = through(frame, var.owner.op.new_order)
         (var,) = var.owner.inputs
@@ -64,12 +64,12 @@ def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
 
 
 def common_pattern(variables: Iterable[Variable]) -> tuple[bool, ...]:
-    """Return along which axes what arrays of as many axes broadcast to is known to be broadcast."""
+    """Return the broadcast pattern of the shape that variables of equal `ndim` broadcast to."""
     return tuple(all(lengths) for lengths in zip(*(var.type.broadcastable for var in variables), strict=True))
 
 
 def seen(var: Variable, frame: Frame) -> Variable:
-    """Return an array as `frame` sees it: itself, or a view."""
+    """Return an array with the axes of `frame`: itself, or a view."""
     if frame == identity(var.type.ndim):
         return var
     return OpenCLDimShuffle(var.type.broadcastable, frame)(var)
@@ -143,7 +143,7 @@ class FusionGroups:
                 self._join(node, unit, frame, between)
 
     def _users(self, node: Apply) -> dict[tuple[FusionUnit, Frame], list[Apply]]:
-        """Return the groups that use a node, each with its frame of the node, and the DimShuffles between."""
+        """Return the groups that use a node, each with its frame of the node, mapped to the DimShuffles in between."""
         uses: dict[tuple[FusionUnit, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
@@ -211,7 +211,7 @@ class FusionGroups:
         unit.wanted += sum(self._is_wanted_outside(member, unit, between) for member in node_unit.members)
 
     def _merge(self, gone: FusionUnit, kept: FusionUnit) -> bool:
-        """Merge two units at the position of the later one, unless a path leads from one to the other by a third."""
+        """Merge two units at the position of the later one, unless a path connects them through a third."""
         if gone is kept:
             return True
         first, later = (kept, gone) if self._order.precedes(kept, gone) else (gone, kept)
@@ -260,10 +260,10 @@ def partitioned(variables: Iterable[Variable]) -> tuple[list[Variable], list[Var
 
 
 def argument_bytes(ndim: int, arrays: int, numbers: int = 0) -> int:
-    """Return an upper bound of the bytes that the arguments of a kernel take, some of which are numbers."""
+    """Return an upper bound on the size in bytes of a kernel's arguments: arrays and numbers."""
     return 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
 
 
 def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:
-    """Tell whether an elementwise op costs no more than to read a value, not counting the scalars in `besides`."""
+    """Tell whether an elementwise op costs no more than reading a value, not counting the scalar ops in `besides`."""
     return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in node_program(node).steps)

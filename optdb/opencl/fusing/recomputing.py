@@ -1,13 +1,13 @@
-"""Recomputation: kernels compute what another one would store for them, where they read less so.
+"""Recomputation: kernels compute values that another kernel would store for them, where this reduces memory traffic.
 
 A kernel with several outputs, such as the gradient of a batch normalization before its sums, stores each of them, and
-each is read by one or two others. Where these read the kernel's own inputs instead, and compute what they need
-of them, the device moves fewer arrays. XLA calls this producer-consumer fusion with duplication; rematerialization is
-the same done to save memory.
+one or two other kernels read each output. If these kernels read its inputs instead and compute the values themselves,
+the device moves fewer arrays. XLA calls this producer-consumer fusion with duplication; rematerialization is the same
+transformation, done to save memory.
 
-Values that others need are still stored, and read; another one may be stored, too, if that moves fewer arrays. Nothing
-is recomputed that a GPU does not compute while it waits for memory. Processors do not take part: they compute more
-slowly than they read.
+Values with other users are still stored and read; one more value may be stored if that moves fewer arrays. Only ops
+that a GPU can compute while it waits for memory are recomputed. CPUs do not recompute: they compute more slowly than
+they read.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from optdb.opencl.scalar_programs import FusedScalars
 
 __all__ = ["recompute"]
 
-#: Scalars that a GPU computes while it waits for memory.
+#: Scalar ops that a GPU can compute while it waits for memory.
 _QUICK = frozenset({"Sgn", "TrueDiv", "Inv", "Sqrt"})
 
-#: The arrays that a kernel reads, and its program of them.
+#: The arrays that a kernel reads, and the program that it applies to their elements.
 _Kernel = tuple[list[Variable], Program]
 Replace = Callable[[FunctionGraph, list[tuple[Variable, Variable]]], None]
 
 
 def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
-    """Let kernels recompute the outputs of elementwise nodes, where fewer arrays are moved so."""
+    """Let kernels recompute the outputs of elementwise nodes, where this moves fewer arrays."""
     needs = needs_of(fgraph)
     queue = deque(node for node in fgraph.toposort() if _may_be_recomputed(node))
     while queue:
@@ -48,7 +48,7 @@ def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
         if not pairs:
             continue
         replace(fgraph, pairs)
-        # Fewer arrays are moved each time, so this ends.
+        # This terminates: each replacement reduces the number of arrays moved.
         made = dict.fromkeys(owner_of(new) for _, new in pairs)
         operands = dict.fromkeys(var.owner for maker in made for var in maker.inputs if var.owner is not None)
         queue.extend(maker for maker in (*operands, *made) if _may_be_recomputed(maker))
@@ -63,17 +63,17 @@ def _may_be_recomputed(node: Apply) -> bool:
 
 @dataclass(frozen=True)
 class _Reader:
-    """A kernel that reads outputs of a node, and may compute them."""
+    """A kernel that reads outputs of a node and could recompute them."""
 
     node: Apply
-    #: Those of its inputs that have an element for each of the node's.
+    #: The inputs that its program reads, without those of its epilogue.
     inputs: tuple[Variable, ...]
     program: Program
     #: The inputs of its epilogue.
     others: tuple[Variable, ...] = ()
 
     def remade(self, inputs: list[Variable], program: Program) -> Apply:
-        """Return the node for other inputs, and the program of these."""
+        """Return a node of the same kind with other inputs, and a program that reads them."""
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
             return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)
@@ -82,7 +82,7 @@ class _Reader:
 
 
 def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader | None:
-    """Return a client of a node as what may compute the node's outputs; None if it may not."""
+    """Return a client of a node as a reader; None if it cannot recompute the node's outputs."""
     if needs.get(client) != needs.get(node):
         return None
     whole = node.outputs[0].type.broadcastable
@@ -99,7 +99,7 @@ def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader
 
 
 def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> list[tuple[Variable, Variable]]:
-    """Return what readers of a node compute, each with its replacement; and what the node still stores."""
+    """Return replacements of the outputs of a node's readers, and of the node's outputs that are still stored."""
     readers: dict[Apply, _Reader] = {}
     stored: set[int] = set()
     for number, out in enumerate(node.outputs):
@@ -116,7 +116,7 @@ def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Need
 
 
 def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tuple[int, ...] | None:
-    """Return which outputs are stored, so that the fewest arrays are moved; None if all are."""
+    """Return the outputs to store so that the fewest arrays are moved; None if all of them are stored."""
     every = range(len(node.outputs))
     best, kept = _moved(node, readers, tuple(every)), None
     for more in [(), *((number,) for number in every if number not in needed)]:
@@ -130,7 +130,7 @@ def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tu
 def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> float:
     """Return how many arrays a node and its readers read and write, if some outputs are stored.
 
-    Infinitely many if a reader cannot compute the others.
+    Return infinity if a reader cannot recompute the other outputs.
     """
     whole = node.outputs[0].type.broadcastable
     moved = len(stored)
@@ -144,7 +144,7 @@ def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> 
 
 
 def _fits(reader: _Reader, kernel: _Kernel) -> bool:
-    """Tell whether a kernel folds or computes as many elements as before, and takes the arguments and the steps."""
+    """Tell whether a kernel processes as many elements as its reader, and stays within the limits of a kernel."""
     inputs, program = kernel
     if len(program.steps) > MOST_STEPS or common_pattern(inputs) != common_pattern(reader.inputs):
         return False
@@ -163,7 +163,7 @@ def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:
 
 
 def _kernel_of_reader(node: Apply, reader: _Reader, stored: Collection[int]) -> _Kernel:
-    """Return the kernel of a reader, which computes those outputs of a node that are not stored."""
+    """Return the kernel of a reader that recomputes those outputs of a node that are not stored."""
     arrays = [node.outputs[number] for number in stored]
     own = [var for var in reader.inputs if var not in node.outputs]
     sources = list(dict.fromkeys([*node.inputs, *arrays, *own]))
@@ -189,7 +189,7 @@ def _without_unused(inputs: Collection[Variable], program: Program) -> _Kernel:
 
 
 def _made(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> list[tuple[Variable, Variable]]:
-    """Return the outputs of readers, and those of a node that are stored, each with its replacement."""
+    """Return the outputs of readers and the stored outputs of a node, each with its replacement."""
     pairs: list[tuple[Variable, Variable]] = []
     kept: dict[Variable, Variable] = {}
     if stored:

@@ -2,8 +2,8 @@
 
 Operands that only a reduction uses are never stored (prologue). ``-log(sum(...))``, a mean, or the update of a
 parameter by a gradient that is a sum are computed as each result is stored (epilogue). An epilogue has the result's
-shape; DimShuffles that only permute axes, or add some of length 1, are seen through. An elementwise op is the epilogue
-of one reduction, whose result no other node uses. Results of other reductions are inputs, as other arrays are.
+shape; DimShuffles that only permute axes, or add axes of length 1, are seen through. An elementwise op can be the
+epilogue of one reduction, whose result no other node uses. Results of other reductions are ordinary inputs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import program_of
 
-#: Scalars cheap enough to compute result by result, and not in vectors.
+#: Scalar ops that are cheap enough to compute for each result without vectorization.
 _QUICK = frozenset({"TrueDiv", "Inv", "Sqrt"})
 
 
 def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
-    """Return a reduction with its operand's op as prologue; None if that cannot be, or other nodes use the operand."""
+    """Return a reduction with its operand's op as prologue; None if they cannot be fused or the operand is shared."""
     op = node.op
     if type(op) is not OpenCLCAReduce or op.pre_scalar_op is not None or op.post_scalar_op is not None:
         return None  # already fused, in the graph of a function that was compiled for a device
@@ -36,7 +36,7 @@ def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
     """Return the outputs of an elementwise node, each with its replacement by a reduction with the node as epilogue.
 
-    Return none where that cannot be, or does not pay.
+    Return nothing where fusion is impossible or does not pay.
     """
     if not can_fuse(node) or _is_an_update(fgraph, node):
         return []
@@ -50,13 +50,13 @@ def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Va
 
 
 def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a node computes the next value of an input, which it may be able to overwrite."""
+    """Tell whether a node computes the next value of an input, which it might overwrite."""
     following = getattr(fgraph, "update_mapping", None) or {}
     return any(fgraph.outputs[index] in node.outputs for index in following)
 
 
 def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, frame: Frame) -> bool:
-    """Tell whether a reduction gives an array for one node alone, in the shape of the node's outputs."""
+    """Tell whether a reduction computes an array that only `node` uses and that has the shape of the node's outputs."""
     if base.owner is None or type(base.owner.op) is not OpenCLCAReduce or base.owner.op.post_scalar_op is not None:
         return False
     if sorted(axis for axis in frame if axis != "x") != list(range(base.type.ndim)):
@@ -84,7 +84,7 @@ def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Va
 
 
 def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], Program]:
-    """Return the other inputs of a node, as the result sees them, and the program of the epilogue."""
+    """Return the other inputs of a node, with the axes of the result, and the program of the epilogue."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -94,7 +94,7 @@ def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable],
 
 
 def prologue_of(node: Apply) -> Program:
-    """Return the program of the elements that a reduction folds."""
+    """Return the program that computes the elements that a reduction folds."""
     op = op_of(node, OpenCLCAReduce)
     folded, _ = op.parted(node.inputs)
     dtypes = [var.type.dtype for var in folded]

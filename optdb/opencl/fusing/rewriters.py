@@ -19,10 +19,10 @@ POSITION = 48.7
 
 
 class OpenCLFusion(GraphRewriter):
-    """Puts elementwise ops of the device that belong together into one kernel each.
+    """Fuses elementwise ops and reductions on the device into kernels.
 
     The operands that only a reduction uses join its kernel, and so do the ops on its result. Reductions of the same
-    arrays become one, and kernels recompute what others would store for them.
+    arrays become one, and kernels recompute values that others would store for them.
     """
 
     def rewrite(self, fgraph: FunctionGraph) -> None:

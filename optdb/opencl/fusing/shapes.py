@@ -1,4 +1,4 @@
-"""Takes shapes of operands instead of those of elementwise results, which need not be stored for them."""
+"""Replaces shapes of elementwise results by shapes of operands, so that results are not stored for their shape."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from optdb.opencl.fusing.groups import can_fuse
 
 
 def shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variable]]:
-    """Yield each shape of an elementwise result, and the same of an operand that is not broadcast.
+    """Yield each shape of an elementwise result, and the shape of an operand that is not broadcast.
 
-    Otherwise a result that is only summed has another user, and is stored before it is summed. The mean of an array has
-    one: the number of its elements.
+    Otherwise the shape is a second user of a result that is only summed, which is then stored before it is summed. A
+    mean has such a user: it divides by the number of elements.
     """
     for node in fgraph.toposort():
         if isinstance(node.op, Shape | Shape_i):
@@ -24,7 +24,7 @@ def shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variab
 
 
 def _of_same_shape(var: Variable) -> Variable:
-    """Return the operand at the beginning of elementwise work that has the shape of its result."""
+    """Return the first operand of a chain of elementwise ops that has the shape of its result."""
     while var.owner is not None and can_fuse(var.owner):
         pattern = var.type.broadcastable
         operands = [x for x in var.owner.inputs if x.type.broadcastable == pattern]

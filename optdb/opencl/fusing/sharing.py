@@ -1,4 +1,4 @@
-"""Shares kernels that differ only in their numbers: one kernel, built once, takes the numbers as arguments."""
+"""Sharing of kernels that differ only in constants: one kernel, built once, takes the constants as arguments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 
 
 def share_kernels(fgraph: FunctionGraph) -> None:
-    """Make the numbers of a graph's programs arguments, where programs differ only in them.
+    """Pass constants as arguments where programs of a graph differ only in them.
 
-    Other programs keep their numbers in the kernel's text: each argument makes a launch slower.
+    Other programs keep their constants in the kernel's source: each argument makes a launch slower.
     """
     by_kernel: dict[Hashable, list[Program]] = {}
     for node in fgraph.apply_nodes:
@@ -27,7 +27,7 @@ def share_kernels(fgraph: FunctionGraph) -> None:
 
 
 def _kernel_key(node: Apply, program: Program) -> Hashable:
-    """Return what determines the kernel of an elementwise op, except its numbers."""
+    """Return everything except constants that determines the kernel of an elementwise op."""
     shared, _ = program.with_arguments()
     single = tuple([all(var.type.broadcastable) for var in node.inputs])
     kind = node.outputs[0].type

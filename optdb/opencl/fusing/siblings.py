@@ -1,9 +1,9 @@
-"""Sibling fusion: reductions that read the same arrays over the same axes become one, which reads them once.
+"""Sibling fusion: reductions of the same arrays over the same axes become one, which reads the arrays once.
 
-The gradient of a batch normalization has a sum of the gradient, one of its product with the input, and one or two
-more: four passes over arrays of which each is larger than what a device caches. XLA calls this multi-output fusion.
+The gradient of a batch normalization sums the gradient, its product with the input, and one or two other values: four
+passes over arrays that are larger than a device's cache. XLA calls this multi-output fusion.
 
-Processors fold vectors, and do not take part: their kernels fold one element.
+It does not apply to CPUs, whose reductions fold vectors: a kernel with several results folds single elements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.opencl.scalar_programs import program_of
 
 __all__ = ["Family", "families_of", "fused"]
 
-#: The most elements that one kernel folds: each takes registers for all that it adds up side by side.
+#: Maximum number of results of one kernel: each takes registers for all elements that are accumulated in parallel.
 _MOST_RESULTS = 6
 
 
@@ -31,15 +31,15 @@ class Family:
     """Reductions that may become one."""
 
     members: list[Apply]
-    #: Arrays of all elements, and the nodes that make several such arrays.
+    #: Arrays that are not broadcast; an elementwise node represents all arrays that it computes.
     sources: set[Variable | Apply]
-    #: The reductions that it depends on, each by a bit; and its own ones.
+    #: Bit masks: the reductions that it depends on, and its own ones.
     depends: int
     bits: int
 
 
 def families_of(fgraph: FunctionGraph) -> list[Family]:
-    """Return families of several reductions."""
+    """Return the families that have several reductions."""
     needs = needs_of(fgraph)
     depends: dict[Apply, int] = {}
     families: list[Family] = []
@@ -71,7 +71,7 @@ def _may_join(node: Apply) -> bool:
 
 
 def _kind(node: Apply, needs: Needs | None) -> Hashable:
-    """Return what the reductions of a family have in common."""
+    """Return the key of reductions that may form a family."""
     op = _reduction(node)
     axes = None if op.axis is None else tuple(sorted(op.axis))
     context = node.inputs[0].type.context_name
@@ -79,7 +79,7 @@ def _kind(node: Apply, needs: Needs | None) -> Hashable:
 
 
 def _sources(node: Apply) -> set[Variable | Apply]:
-    """Return the arrays that have an element for each that is folded; arrays of one node by that node."""
+    """Return the arrays that are not broadcast; an elementwise node represents all arrays that it computes."""
     folded, _ = _reduction(node).parted(node.inputs)
     whole = common_pattern(folded)
     arrays = [var for var in folded if var.type.broadcastable == whole and not all(whole)]
@@ -87,7 +87,7 @@ def _sources(node: Apply) -> set[Variable | Apply]:
 
 
 def _joined(alike: Sequence[Family], families: Sequence[Family]) -> list[Family]:
-    """Join families of one kind that share an array, and do not depend on each other; return those of several."""
+    """Join families of one kind that share an array and are independent; return those with several reductions."""
     found: list[Family] = []
     for family in alike:
         fitting = (other for other in found if _may_be_joined(other, family, families))
@@ -110,14 +110,14 @@ def _join(family: Family, other: Family, families: Sequence[Family]) -> None:
     family.sources |= other.sources
     family.depends |= other.depends
     family.bits |= other.bits
-    # Whatever depends on one of them depends on all that they depend on: each of their numbers leads there.
+    # Dependents of one member depend on all that the family depends on, so update the family of each member's bit.
     for one in families:
         if one.bits & family.bits:
             one.depends, one.bits = family.depends, family.bits
 
 
 def _all_before(family: Family, families: Sequence[Family]) -> int:
-    """Return all reductions that a family depends on, now that others are joined."""
+    """Return all reductions that a family depends on, including dependencies through joined families."""
     before, seen = family.depends, 0
     while rest := before & ~seen:
         number = (rest & -rest).bit_length() - 1
@@ -127,7 +127,7 @@ def _all_before(family: Family, families: Sequence[Family]) -> int:
 
 
 def _fit(members: Sequence[Apply]) -> bool:
-    """Tell whether one kernel takes the arguments and the steps of some reductions."""
+    """Tell whether reductions fit in one kernel: its results, arguments and steps."""
     if len(members) > _MOST_RESULTS:
         return False
     arrays, others = _inputs(members)
@@ -137,7 +137,7 @@ def _fit(members: Sequence[Apply]) -> bool:
 
 
 def _inputs(members: Sequence[Apply]) -> tuple[list[Variable], list[Variable]]:
-    """Return the arrays that some reductions fold, and those of their epilogues, each once."""
+    """Return the arrays that reductions fold, and the inputs of their epilogues, without duplicates."""
     parted = [_reduction(member).parted(member.inputs) for member in members]
     arrays, others = (dict.fromkeys(var for part in parts for var in part) for parts in zip(*parted, strict=True))
     return list(arrays), list(others)
@@ -153,9 +153,9 @@ def _post(node: Apply) -> Program | None:
 
 
 def fused(family: Family) -> list[tuple[Variable, Variable]]:
-    """Return the outputs of a family, each with its replacement; none where that cannot be.
+    """Return the outputs of a family, each with its replacement; nothing if the types would change.
 
-    The inputs are those that the reductions have now: those of another family may have been replaced.
+    The inputs are the reductions' current ones: fusing another family may have replaced them.
     """
     members = family.members
     arrays, others = _inputs(members)

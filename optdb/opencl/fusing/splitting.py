@@ -1,8 +1,8 @@
 """Splits wide sums and products, so that each part becomes one kernel together with its operands.
 
 A sum of hundreds of terms has more arguments than a kernel takes, so no term could join its kernel: each would be a
-kernel of its own. Parts are added in order, each to the sum of those before it. If the terms are computed
-in the same way, one kernel, built once, computes all parts.
+kernel of its own. Each part adds its terms to the sum of the previous parts. If the terms are computed
+in the same way, all parts share one kernel, which is built once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from optdb.host.api.traces import copy_trace
 from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 
-#: Ops whose inputs may be taken one after the other, in any number.
+#: Scalar ops that can be split into a chain of ops with fewer inputs.
 _FOLDS = (scalars.Add, scalars.Mul)
 
 
 @dataclass
 class _Operands:
-    """Some inputs of a node, with all that is computed for them alone."""
+    """Some inputs of a node, with the nodes that only they use."""
 
-    #: How many scalar ops compute them.
+    #: Number of scalar ops that compute them.
     steps: int = 0
     #: The other variables that they read.
     arrays: set[Variable] = field(default_factory=set)
@@ -61,7 +61,7 @@ def _may_be_split(node: Apply) -> bool:
 
 
 def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
-    """Return the inputs of a node in as many parts as it takes kernels, in order."""
+    """Return the inputs of a node in order, in one part for each kernel."""
     parts: list[list[Variable]] = [[]]
     taken = _Operands()
     for var in node.inputs:
@@ -76,7 +76,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
 
 
 def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
-    """Return what a kernel reads and computes to get `var` for a node, up to the limits of one kernel."""
+    """Return the operands that a kernel reads and computes for `var`, up to the limits of one kernel."""
     operands = _Operands()
     todo = [(var, user)]
     while todo:
@@ -93,7 +93,7 @@ def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
 
 
 def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
-    """Tell whether an elementwise op computes a variable for one node alone, which can compute it itself."""
+    """Tell whether only one node uses an elementwise op's result, and can compute it itself."""
     if var.owner is None or not can_fuse(var.owner) or len(var.owner.outputs) > 1:
         return False
     same_pattern = var.type.broadcastable == user.outputs[0].type.broadcastable
