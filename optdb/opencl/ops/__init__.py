@@ -1,1 +1,1 @@
-"""The ops of the device that have kernels of their own, one module for each family."""
+"""The device ops that have their own kernels, one module for each family."""

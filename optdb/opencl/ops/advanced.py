@@ -24,7 +24,7 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 def entry_kind(entry: Variable) -> EntryKind:
-    """Return what a variable is as an entry of an index."""
+    """Return the kind of index entry that a variable is: an array's spec, ``slice``, or None for a new axis."""
     if hasattr(entry.type, "dtype"):
         return spec_of(entry)
     return slice if isinstance(entry.type, host.SliceType) else None
@@ -41,11 +41,11 @@ class _Take(Counterpart, Shell):
 
 
 class OpenCLAdvancedSubtensor(_Take, host.AdvancedSubtensor):
-    """The elements that arrays of whole numbers name."""
+    """The elements of an array at the indices given by integer arrays."""
 
 
 class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
-    """The elements that an index with masks names."""
+    """The elements of an array selected by an index with boolean masks."""
 
 
 class _Change(Counterpart, Shell):
@@ -73,15 +73,15 @@ class _Change(Counterpart, Shell):
 
 
 class OpenCLAdvancedIncSubtensor(_Change, host.AdvancedIncSubtensor):
-    """An array of which the elements that arrays of whole numbers name are set or incremented."""
+    """An array in which the elements at the indices given by integer arrays are set or incremented."""
 
 
 class OpenCLAdvancedBooleanIncSubtensor(_Change, host.AdvancedBooleanIncSubtensor):
-    """An array of which the elements that an index with masks names are set or incremented."""
+    """An array in which the elements selected by an index with boolean masks are set or incremented."""
 
 
 class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
-    """The rows of an array that a vector of indexes names."""
+    """The rows of an array at the indices given by a vector."""
 
     device_inputs = slice(0, 1)
     parameters = ("sparse_grad",)
@@ -91,7 +91,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
 
 
 class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1):
-    """An array of which the rows that a vector of indexes names are set or incremented."""
+    """An array in which the rows at the indices given by a vector are set or incremented."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
@@ -101,12 +101,12 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1
 
 
 def adding_unsupported_reason(dtype: str, by: str) -> str | None:
-    """Return why NumPy adds no `by` to elements of `dtype` in place; None if it does."""
+    """Return why NumPy cannot add `by` to elements of `dtype` in place; None if it can."""
     wide = scalars.upcast(dtype, by)
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
 
 
-#: The host's ops that set or increment the elements that an index names.
+#: The host's ops that set or increment indexed elements.
 _Changing: TypeAlias = "host.AdvancedIncSubtensor | host.AdvancedBooleanIncSubtensor"
 
 

@@ -1,4 +1,4 @@
-"""Theano's ops along axes on the device: cumulative sums and products, the largest elements, sorted vectors."""
+"""Theano's ops along axes on the device: cumulative sums and products, maxima, and searches in sorted vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 class OpenCLCumOp(Counterpart, Shell, host.CumOp):
-    """Sums ('add') or products ('mul') of all elements so far, along an axis or of all elements."""
+    """Cumulative sums ('add') or products ('mul'), along an axis or over the flattened array."""
 
     def operation(self, node: Apply) -> Operation:
         return Cumulate(self.get_context(node), spec_of(node.inputs[0]), self.mode, self.axis)
@@ -28,7 +28,7 @@ class _OfLargest(Counterpart, Shell):
     axis: tuple[int, ...]
 
     def prepare_node(self, node: Apply, storage_map: Any, compute_map: Any, impl: str | None) -> None:
-        """Do nothing: the host prepares its own C code here."""
+        """Do nothing: the host's method prepares C code."""
 
     def operation(self, node: Apply) -> Operation:
         return FindLargest(self.get_context(node), spec_of(node.inputs[0]), self.axis, len(node.outputs) == 2)
@@ -39,7 +39,7 @@ class OpenCLMaxAndArgmax(_OfLargest, host.MaxAndArgmax):
 
     @classmethod
     def like(cls, op: host.MaxAndArgmax) -> OpenCLMaxAndArgmax:
-        """Return the op with the axes of one of the host's, whose constructor takes a list and keeps a tuple."""
+        """Return the op with the axes of a host op, whose constructor takes a list and keeps a tuple."""
         return cls(list(op.axis))
 
 

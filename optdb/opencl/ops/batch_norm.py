@@ -25,7 +25,7 @@ class _ChannelsOp(Counterpart, Shell):
     axes: tuple[int, ...]
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for arrays of floats, which get one dtype, and numbers of the host."""
+        """Return the node for arrays of floats, which are cast to a common dtype, and numbers on the host."""
         node = super().make_node(*inputs)
         x = node.inputs[0].type
         if not x.dtype.startswith("float"):
@@ -36,7 +36,7 @@ class _ChannelsOp(Counterpart, Shell):
 
 
 class OpenCLBatchNormTrain(_ChannelsOp, host.AbstractBatchNormTrain):
-    """Arrays of which each channel has mean 0 and variance 1, before it is scaled and shifted."""
+    """Arrays normalized so that each channel has mean 0 and variance 1, then scaled and shifted."""
 
     device_inputs = (0, 1, 2, 5, 6)
 
@@ -63,20 +63,20 @@ class OpenCLBatchNormInference(_ChannelsOp, host.AbstractBatchNormInference):
 
 
 class OpenCLChannelMoments(_ChannelsOp, ChannelMoments):
-    """The moments of the channels of a part of a batch."""
+    """The moments of each channel over a part of a batch."""
 
     def operation(self, node: Apply) -> Operation:
         return operations.BatchNormMoments(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
 class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
-    """The sums of the channels of a part of a batch that a gradient of batch normalization takes."""
+    """The sums of each channel over a part of a batch that the gradient of batch normalization needs."""
 
     def operation(self, node: Apply) -> Operation:
         return operations.BatchNormGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
-#: The host's ops that normalize the channels of a batch, or compute the sums that this takes.
+#: The host's ops that normalize the channels of a batch, or compute the sums needed for that.
 _Normalization: TypeAlias = (
     "host.AbstractBatchNormTrain | host.AbstractBatchNormTrainGrad | host.AbstractBatchNormInference "
     "| ChannelMoments | ChannelGradientSums"

@@ -1,4 +1,4 @@
-"""Products of matrices and vectors, under the names that they have in BLAS."""
+"""Products of matrices and vectors, under their BLAS names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
 
 
 class OpenCLStackedDot22(Shell):
-    """The sum of products of two matrices each, as a product of two that join them.
+    """A sum of matrix products, computed as one product of two joined matrices.
 
-    The inputs are these two, and then the others: all first ones, and all second ones. Each two have to fit together.
+    The inputs are the two joined matrices, then the left factors, then the right factors. The inner lengths of each
+    pair of factors have to match.
     """
 
     __props__ = ()
@@ -59,7 +60,7 @@ class OpenCLBiasedDot22(Shell):
     """The product of two matrices, to each row of which a vector is added; all have one dtype."""
 
     __props__ = ()
-    #: The operation checks the lengths of the product; the vector has as many elements as a row of it.
+    #: The operation checks the lengths of the product; `run` checks that of the vector.
     checks_lengths = True
 
     def make_node(self, a: Variable, b: Variable, bias: Variable) -> Apply:
@@ -92,7 +93,7 @@ class OpenCLDot22Scalar(Counterpart, Shell, host.Dot22Scalar):
 
 
 class OpenCLGemm(Counterpart, Shell, host.Gemm):
-    """A matrix, and the product of two others, added up with factors; `inplace` writes over the first matrix."""
+    """``beta * c + alpha * dot(a, b)`` for matrices; `inplace` overwrites ``c``, the first input."""
 
     device_inputs = (0, 2, 3)
 
@@ -103,14 +104,14 @@ class OpenCLGemm(Counterpart, Shell, host.Gemm):
 
 
 class OpenCLGemv(Counterpart, Shell, host.Gemv):
-    """A vector, and the product of a matrix and a vector, added up with factors; `inplace` writes over the first."""
+    """``beta * y + alpha * dot(a, x)`` for a matrix and vectors; `inplace` overwrites ``y``, the first input."""
 
     device_inputs = OpenCLGemm.device_inputs
     operation = OpenCLGemm.operation
 
 
 class OpenCLGer(Counterpart, Shell, host.Ger):
-    """A matrix, and the outer product of two vectors, added up with a factor; over the matrix if `destructive`."""
+    """``a + alpha * outer(x, y)``; `destructive` overwrites ``a``, the first input."""
 
     device_inputs = (0, 2, 3)
 
@@ -119,9 +120,9 @@ class OpenCLGer(Counterpart, Shell, host.Ger):
 
 
 class OpenCLDot(Counterpart, Shell):
-    """The product of matrices or vectors, of floats of any dtypes.
+    """The product of matrices or vectors of floats, which may have different dtypes.
 
-    It does not derive from the host's op: the rewriters that turn that into BLAS ops would match it in a loop's graph.
+    It does not derive from the host's op: the rewriters that make BLAS ops of that would match it in a loop's graph.
     """
 
     __props__ = ()
@@ -130,7 +131,7 @@ class OpenCLDot(Counterpart, Shell):
     grad, R_op, infer_shape = host.grad, host.R_op, host.infer_shape
 
     def make_node(self, a: Any, b: Any) -> Apply:
-        """Return the node for two arrays of floats, which get one dtype."""
+        """Return the node for two arrays of floats, which are cast to a common dtype."""
         node = super().make_node(a, b)
         dtype = node.outputs[0].type.dtype
         if not dtype.startswith("float"):
@@ -144,7 +145,7 @@ class OpenCLDot(Counterpart, Shell):
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
-    """The products of the matrices, or vectors, that two arrays hold along their first axes."""
+    """The products of the matrices or vectors that two arrays hold along their first axes."""
 
     common_dtype = "upcast"
 

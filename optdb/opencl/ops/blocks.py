@@ -1,4 +1,4 @@
-"""Theano's products of the blocks of a matrix on the device; the indexes that name them are on the host."""
+"""Theano's products with blocks of a matrix on the device; the indices of the blocks are on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in C order without gaps, for kernels and libraries that take no strides."""
+"""C-contiguous arrays, for kernels and libraries that take no strides."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["OpenCLContiguous", "opencl_contiguous", "opencl_sequence"]
 
 
 class OpenCLContiguous(Shell):
-    """The same array if it is in C order, else a copy that is.
+    """The same array if it is C-contiguous, else a contiguous copy.
 
     Parameters
     ----------
     leading : int
-        How many leading axes may lie in any way, as the steps of a sequence may.
+        Number of leading axes that may have any strides, like the steps of a sequence.
     """
 
     __props__ = ("leading",)
@@ -54,16 +54,16 @@ _contiguous = OpenCLContiguous()
 
 
 def opencl_contiguous(x: Variable) -> Variable:
-    """Return a variable of the device that is in C order: `x` itself if it is known to be."""
+    """Return a C-contiguous device variable: `x` itself if it is known to be contiguous."""
     if x.owner is not None and x.owner.op == _contiguous:
         return x
     return _contiguous(x)
 
 
 def opencl_sequence(x: Variable) -> Variable:
-    """Return a sequence of the device each of whose parts is in C order, in memory without gaps.
+    """Return a device sequence whose parts are C-contiguous.
 
-    Parts that are single numbers are all in C order.
+    If the parts are single numbers, the whole sequence is made contiguous.
     """
     if x.type.ndim < 2 or (x.owner is not None and isinstance(x.owner.op, OpenCLContiguous)):
         return opencl_contiguous(x)

@@ -37,7 +37,7 @@ class _Convolution(Counterpart, Shell):
     unshared: bool
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for two arrays of floats of one dtype, and for gradients a shape."""
+        """Return the node for two arrays of floats of one dtype, and for gradients also a shape."""
         node = super().make_node(*inputs)
         dtypes = {x.type.dtype for x in node.inputs[:2]}
         if len(dtypes) > 1 or not all(dtype.startswith("float") for dtype in dtypes):
@@ -45,7 +45,7 @@ class _Convolution(Counterpart, Shell):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients for the two arrays, each on the device or host of its array; the shape has none."""
+        """Return the gradients for the two arrays, each where its array is, on device or host; the shape has none."""
         gradients = self.gradients(inputs, grads[0])
         of_arrays = [_as(grad, x) for grad, x in zip(gradients, inputs)]
         return [*of_arrays, *[host.disconnected() for _ in inputs[2:]]]
@@ -110,7 +110,7 @@ _CONVOLUTIONS = (
     *(host.AbstractConv3d, host.AbstractConv3d_gradWeights, host.AbstractConv3d_gradInputs),
 )
 
-#: Work items of a group on a graphics card.
+#: Work items in a work group on a GPU.
 _GROUP = 256
 
 

@@ -1,8 +1,8 @@
-"""The base class of ops that compute, on a device, what an op of the host computes; it can cast their inputs.
+"""The base class of device ops that compute the same as a host op; it can cast their inputs.
 
-A counterpart derives from :class:`Counterpart`, which puts the arrays on the device, and at last from the host's class,
-which gives it the parameters, the shapes and the gradients. The outputs have the types that the host's op gives, so its
-checks apply too.
+A counterpart derives from :class:`Counterpart`, which moves the arrays to the device. Its last base is the host's
+class, which provides the parameters, shapes and gradients. The host's op determines the types of the outputs, so its
+checks apply.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from optdb.opencl.ops.elemwise import cast
 
 
 class Counterpart(CounterpartBase):
-    """The base of counterparts that compute. It comes before the host's class among the bases."""
+    """The base of counterparts that compute. List it before the host's class."""
 
-    #: The dtype that the arrays get: that of one of them, counted among `device_inputs`, or 'upcast', that which all
-    #: upcast to. With None, each keeps its own.
+    #: The dtype that arrays are cast to: an index into `device_inputs` for that array's dtype, or 'upcast' for the
+    #: dtype that all upcast to. With None, each keeps its own.
     common_dtype: ClassVar[int | str | None] = None
 
     def move_arrays(self, arrays: Sequence[Any]) -> list[Variable]:
@@ -34,9 +34,9 @@ def cast_to_common(arrays: Sequence[Variable], common_dtype: int | str) -> list[
     Parameters
     ----------
     arrays : sequence of Variable
-        On one device.
+        Arrays on one device.
     common_dtype : int or 'upcast'
-        The index of the array whose dtype all get; with 'upcast', they get the dtype that all upcast to.
+        The index of the array with the common dtype; with 'upcast', it is the dtype that all upcast to.
     """
     dtypes = [x.type.dtype for x in arrays]
     dtype = dtypes[common_dtype] if isinstance(common_dtype, int) else upcast(*dtypes)

@@ -1,10 +1,10 @@
-"""What all counterparts of the host's ops have in common: parameters, shapes and gradients of the host's class.
+"""Base classes of device counterparts of host ops, which take parameters, shapes and gradients from the host's class.
 
-`device_inputs` of a counterpart tells which inputs are arrays of the device, and which are numbers of the host. Its
-nodes, its lifter and the plan of a lift ask `device_slots`.
+A counterpart's `device_inputs` lists the inputs that are arrays on the device; the others are values on the host. Its
+nodes, its lifter and the plan of a lift call `device_slots`.
 
 Views derive from the classes here. They keep the dtypes of their inputs: a cast is an elementwise op, and elementwise
-ops need views. What needs inputs of one dtype derives from `optdb.opencl.ops.counterpart.Counterpart`.
+ops need views. Ops whose inputs need a common dtype derive from `optdb.opencl.ops.counterpart.Counterpart`.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_v
 from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:
-    #: The base of classes that come before one of the host's ops among the bases.
+    #: The base of mixins that precede a host op among the bases.
     BeforeOp = Op
 else:
     BeforeOp = object
 
 
 class CounterpartBase(BeforeOp):
-    """The base of counterparts. It comes before the host's class among the bases, which is the last."""
+    """The base of counterparts. List it before the host's class, which is the last base."""
 
     #: The host's class: the last base, unless a counterpart sets another.
     host: ClassVar[type[PureOp]]
-    #: Which inputs are arrays of the device; the others stay on the host.
+    #: The inputs that are arrays on the device; the others stay on the host.
     device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
-    #: The parameters of the constructor, which both ops keep under the same names; None if they are `__props__`. No
-    #: signature is asked for them: the op cache gives all op classes another call.
+    #: The constructor's parameters, which both ops store as attributes of the same names; None if they are `__props__`.
+    #: They cannot be read from the signature: the op cache replaces the call of all op classes.
     parameters: ClassVar[Sequence[str] | None] = None
-    #: What `like` need not take over: attributes that only the host reads, or that the device's op sets by itself.
+    #: Attributes that `like` need not copy: only the host reads them, or the device's op sets them itself.
     own_attributes: ClassVar[frozenset[str]] = frozenset()
     #: The host's C code reads these; counterparts have no C code.
     params_type: ClassVar[None] = None
-    #: The launches of counterparts go by the lengths of arrays; the few that rely on a pattern check it in `run`.
+    #: Launches of counterparts use the actual lengths of arrays; the few that rely on a pattern check it in `run`.
     checks_lengths = True
 
     _f16_ok = True
@@ -65,12 +65,12 @@ class CounterpartBase(BeforeOp):
 
     @classmethod
     def like(cls, op: Any) -> Any:
-        """Return the op with the parameters of one of the host's.
+        """Return the op with the parameters of a host op.
 
         Raises
         ------
         TypeError
-            If an attribute that both ops have is another one afterwards: a parameter is missing in `parameters`.
+            If the ops differ in an attribute that both have: a parameter is missing in `parameters`.
         """
         names = getattr(cls, "__props__", ()) if cls.parameters is None else cls.parameters
         like = cls(**{name: getattr(op, name) for name in names})
@@ -84,7 +84,7 @@ class CounterpartBase(BeforeOp):
         return like
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node of which the arrays are on a device: that of the first array that is on one.
+        """Return a node with its arrays on one device: that of the first array that is on a device.
 
         Other inputs that are on a device, such as indexes computed there, are copied to the host.
         """
@@ -99,23 +99,23 @@ class CounterpartBase(BeforeOp):
         return Apply(like.op, taken, outputs)
 
     def move_arrays(self, arrays: Sequence[Any]) -> list[Variable]:
-        """Return the inputs that are arrays of the device as variables on one device."""
+        """Return the array inputs as variables on one device."""
         return on_one_device(arrays)
 
     @classmethod
     def device_slots(cls, number: int) -> Sequence[int]:
-        """Return which of a number of inputs are arrays of the device."""
+        """Return the positions of device arrays among `number` inputs."""
         if isinstance(cls.device_inputs, slice):
             return range(number)[cls.device_inputs]
         return [i for i in cls.device_inputs if i < number]
 
 
-#: Each class of the host that has a counterpart, to that counterpart.
+#: Maps host classes to their counterparts.
 _counterparts: dict[type, type[CounterpartBase]] = {}
 
 
 def counterpart_of(op_class: type) -> type[CounterpartBase] | None:
-    """Return the counterpart of a class of the host, or of one that it derives from; None if there is none."""
+    """Return the counterpart of a host class or of its nearest base that has one; None if there is none."""
     return next((_counterparts[cls] for cls in op_class.__mro__ if cls in _counterparts), None)
 
 
@@ -131,24 +131,24 @@ _OF_C_CODE = frozenset({"openmp", "func_files", "func_codes", "code_sections"})
 
 
 def _differing(op: PureOp, like: PureOp) -> set[str]:
-    """Return the attributes that two ops have, and in which they differ, those of C code left out."""
+    """Return the common attributes in which two ops differ, except those of C code."""
     here, there = vars(op), vars(like)
     return {name for name in here.keys() & there.keys() - _OF_C_CODE if not _is_equal(here[name], there[name])}
 
 
-#: The equality of objects without one of their own.
+#: The default equality of objects.
 _IDENTITY: Callable[..., bool] = object.__eq__
 
 
 def _is_equal(value: Any, other: Any) -> bool:
-    """Tell whether two values are equal; without an equality of their own, their class has to be the same."""
+    """Tell whether two values are equal; if their class does not define equality, whether they have the same class."""
     if type(value).__eq__ is _IDENTITY:
         return type(value) is type(other)
     return value is other or bool(np.all(value == other))
 
 
 class Performed(BeforeOp):
-    """An op of the device that computes by ``perform``, never by the host's C code."""
+    """A device op that computes with ``perform``, never with the host's C code."""
 
     #: As `OpenCLKernelBase.repeatable`.
     repeatable = True
@@ -167,7 +167,7 @@ class View(Performed, CounterpartBase):
 
 
 def on_one_device(arrays: Sequence[Any]) -> list[Variable]:
-    """Return variables on one device: that of the first array that is on one, or else the default one."""
+    """Return variables on one device: the device of the first array that is on one, or else the default device."""
     context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
     return [as_opencl_variable(x, context_name) for x in arrays]
 
@@ -175,7 +175,7 @@ def on_one_device(arrays: Sequence[Any]) -> list[Variable]:
 def as_on_host(
     method: Callable[..., Sequence[Any]], inputs: Sequence[Variable], *others: Sequence[Variable | None]
 ) -> list[Any]:
-    """Return what a method of a host's op makes of variables of a device, on that device."""
+    """Call a method of a host op with variables of a device, and return the results on that device."""
     context_name = infer_context_name(*inputs)
     groups = [[None if x is None else as_tensor_variable(x) for x in group] for group in (inputs, *others)]
     results = method(*groups)
@@ -183,7 +183,7 @@ def as_on_host(
 
 
 def to_host_variable(x: Any) -> Any:
-    """Return a variable of the host for one of the device, or for an array of NumPy's; anything else as it is."""
+    """Return a host variable for a device variable or a NumPy array; anything else is returned unchanged."""
     if isinstance(x, np.ndarray):
         return as_tensor_variable(x)
     if not _on_device(x):
@@ -198,5 +198,5 @@ def _on_device(x: Any) -> bool:
 
 
 def _stand_in(x: Any) -> Any:
-    """Return a variable of the host with the type of one on the device."""
+    """Return a host variable with the host type of a device variable; anything else is returned unchanged."""
     return x.type.host_type() if _on_device(x) else x

@@ -1,4 +1,4 @@
-"""Theano's diagonals on the device: those of arrays, as views, arrays around them, and numbers along them."""
+"""Theano's diagonal ops on the device: diagonals as views, arrays with a given diagonal, and filled diagonals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OpenCLExtractDiag(View, host.ExtractDiag):
 
 
 class OpenCLAllocDiag(Counterpart, Shell, host.AllocDiag):
-    """Zeros, and an array along a diagonal of two new axes."""
+    """An array of zeros with an input along a diagonal of two new axes."""
 
     def operation(self, node: Apply) -> Operation:
         where = self.offset, self.axis1, self.axis2
@@ -49,7 +49,7 @@ class _Fill(Counterpart, Shell):
     computed_by: ClassVar[type[diagonals.FillDiagonal]]
 
     def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
-        """Return the node for an array, a number, and the diagonal, if there is a choice."""
+        """Return the node for an array, a number, and for `OpenCLFillDiagonalOffset` the diagonal's offset."""
         x, value = on_one_device([x, value])
         if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # else the host rejects it
             value = cast(value, x.type.dtype)
@@ -66,7 +66,7 @@ class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
 
 
 class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
-    """A matrix with a number along one of its diagonals; which one comes from the host."""
+    """A matrix with a number along one of its diagonals, whose offset is on the host."""
 
     computed_by = diagonals.FillDiagonalOffset
 

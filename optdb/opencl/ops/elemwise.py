@@ -21,15 +21,15 @@ from optdb.opencl.type import opencl_type
 
 
 class OpenCLElemwise(Shell):
-    """A scalar op on all elements of arrays; `inplace_pattern` says which output is written over which input.
+    """A scalar op on all elements of arrays; `inplace_pattern` maps outputs to the inputs that they overwrite.
 
-    The scalar op is one of the host, or a program of loop fusion. This op does not derive from the host's Elemwise,
+    The scalar op is a host op, or a program made by loop fusion. This op does not derive from the host's Elemwise,
     whose rewriters would match it.
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
     _f16_ok = True
-    #: The operation checks them, once for arrays of some shapes.
+    #: The operation checks them, once for each combination of shapes.
     checks_lengths = True
 
     def __init__(self, scalar_op: Any, inplace_pattern: Mapping[int, int] | None = None) -> None:
@@ -42,12 +42,12 @@ class OpenCLElemwise(Shell):
         return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node; inputs with fewer dimensions get more in front.
+        """Return a node; inputs with fewer dimensions are padded on the left.
 
         Raises
         ------
         TypeError
-            If there is no OpenCL C for the op and these dtypes.
+            If the op has no OpenCL C code for these dtypes.
         """
         moved = on_one_device(inputs)
         scalar_signature = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
@@ -73,7 +73,7 @@ class OpenCLElemwise(Shell):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
-        """Return the gradients that the host's op has, on the device; those of fused ops are not defined."""
+        """Return the gradients of the host's op, on the device; gradients of fused ops are not defined."""
         if isinstance(self.scalar_op, Program):
             return [grad_undefined(self, i, x, "loop fusion made the op") for i, x in enumerate(inputs)]
         return as_on_host(host.Elemwise(self.scalar_op).L_op, inputs, outputs, output_grads)
@@ -89,5 +89,5 @@ class OpenCLElemwise(Shell):
 
 
 def cast(x: Variable, dtype: str) -> Variable:
-    """Return an array of the device in another dtype; `x` itself if it has that."""
+    """Return a device array cast to a dtype; `x` itself if it has that dtype."""
     return x if x.type.dtype == dtype else OpenCLElemwise(cast_op(dtype))(x)

@@ -1,4 +1,4 @@
-"""Theano's matrices with ones on a diagonal, on the device; sizes and the diagonal come from the host, as scalars."""
+"""Theano's matrices with ones on a diagonal, on the device; sizes and the diagonal's offset are scalars on the host."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class OpenCLEye(Shell):
     Parameters
     ----------
     dtype : str, optional
-        Of the matrix; `config.floatX` if it is not given.
+        Dtype of the matrix; `config.floatX` if it is not given.
     context_name : str, optional
-        Where it is made; the default context if it is not given.
+        Context of the matrix; the default context if it is not given.
     """
 
     __props__ = ("dtype", "context_name")

@@ -1,4 +1,4 @@
-"""Theano's Fourier transforms of real arrays on the device, and back; the lengths are on the host."""
+"""Theano's Fourier transforms of real arrays and their inverses, on the device; the lengths are on the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OpenCLRFFTOp(Counterpart, Shell, host.RFFTOp):
 
 
 class OpenCLIRFFTOp(Counterpart, Shell, host.IRFFTOp):
-    """The real array of which the Fourier transform over the last axes is given, times the product of lengths."""
+    """The unnormalized inverse: the real array with the given transform, times the product of the lengths."""
 
     device_inputs = slice(0, 1)
 

@@ -1,7 +1,7 @@
 """Cholesky factors and triangular solutions on the device, with the errors of the host.
 
-Kernels raise no errors. So an op of the device finds out, beside its result, what the host would refuse: two numbers,
-which are copied to the host. There `OpenCLRequire` passes the result on, or raises. A node that raises changes no
+Kernels cannot raise errors. Therefore a device op also computes two numbers that describe the host's error, if any.
+They are copied to the host, where `OpenCLRequire` returns the result or raises. A node that raises changes no
 shared variable. `Cholesky(on_error="nan")` copies nothing: its result is NaN where a matrix is not positive definite.
 """
 
@@ -28,7 +28,7 @@ _DTYPES = ("float32", "float64")
 
 
 class OpenCLCholesky(Shell):
-    """The triangular factor of a matrix; with `checked`, what `OpenCLRequire` reads as a second output.
+    """The triangular factor of a matrix; with `checked`, a second output holds the numbers that `OpenCLRequire` reads.
 
     The factor of a matrix that is not positive definite is all NaN.
     """
@@ -56,7 +56,7 @@ class OpenCLCholesky(Shell):
 
 
 class OpenCLSolveTriangular(Shell):
-    """The solution of a triangular system for a vector or a matrix, and what `OpenCLRequire` reads."""
+    """The solution of a triangular system for a vector or a matrix, and the numbers that `OpenCLRequire` reads."""
 
     __props__ = ("lower",)
     checks_lengths = True
@@ -65,7 +65,7 @@ class OpenCLSolveTriangular(Shell):
         self.lower = lower
 
     def make_node(self, a: Any, b: Any) -> Apply:
-        """Return the node for a matrix and right sides of float32 or float64, which get one dtype."""
+        """Return the node for a matrix and right-hand sides of float32 or float64, cast to a common dtype."""
         a, b = cast_to_common(on_one_device([a, b]), "upcast")
         _check_types(self, [a, b], ([2], [1, 2]))
         return Apply(self, [a, b], [b.type(), _faults_type(a)()])
@@ -79,13 +79,13 @@ class OpenCLSolveTriangular(Shell):
 
 
 class OpenCLRequire(Performed, Op):
-    """A factor or a solution, if what was found beside it, on the host, is no error."""
+    """A factor or a solution, returned unchanged unless the numbers computed with it describe an error."""
 
     __props__ = ("solution",)
     view_map = {0: [0]}  # noqa: RUF012 (the host's protocol)
 
     def __init__(self, solution: bool) -> None:
-        #: Whether it is a solution; else it is a factor.
+        #: True for a solution, False for a factor.
         self.solution = solution
 
     def make_node(self, x: Any, faults: Any) -> Apply:
@@ -123,7 +123,7 @@ def _matrix_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inp
 
 @lifts([host.Cholesky], 96, _matrix_unsupported_reason)
 def lift_cholesky(op: host.Cholesky, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a factorization, which reads back whether it has failed if the host's op raises then."""
+    """Lift a factorization; if the host's op raises errors, the lifted one reads back whether it has failed."""
     x = as_opencl_variable(inputs[0], context_name)
     if op.on_error == "nan":
         return OpenCLCholesky(op.lower)(x)
@@ -138,7 +138,7 @@ def _system_unsupported_reason(op: host.Solve, context_name: str | None, inputs:
 
 @lifts([host.Solve], 97, _system_unsupported_reason)
 def lift_solve(op: host.Solve, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift the solution of a triangular system; the host's op goes by the structure alone."""
+    """Lift the solution of a triangular system; as on the host, only `A_structure` determines the triangle."""
     a, b = (as_opencl_variable(x, context_name) for x in inputs)
     solved = OpenCLSolveTriangular(op.A_structure == "lower_triangular")(a, b)
     return with_pattern(OpenCLRequire(solution=True)(*solved), outputs[0])

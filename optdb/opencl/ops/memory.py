@@ -1,6 +1,6 @@
-"""Ops that make arrays: filled, empty, counting, triangular.
+"""Ops that create arrays: filled, empty, ranges and triangles.
 
-Sizes come from the host. No input has a context, so the ops hold its name.
+Sizes are on the host. The inputs do not determine a context, so the ops store its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OpenCLAlloc(Shell, host.Alloc):
     """An array of some shape, filled with a value that broadcasts to it; in the default context if none is given."""
 
     __props__ = ("context_name",)
-    #: The operation checks that of the value: the shape is made of numbers of the host.
+    #: The operation checks the value's lengths; the shape consists of numbers on the host.
     checks_lengths = True
 
     def __init__(self, context_name: str | None = None) -> None:
@@ -41,7 +41,7 @@ class OpenCLAlloc(Shell, host.Alloc):
 
 
 class _Maker(BeforeOp):
-    """Makes an array from numbers of the host, by default in the default context and the host's dtype."""
+    """Creates an array from numbers on the host, by default in the default context and with the host's dtype."""
 
     __props__ = ("dtype", "context_name")
     dtype: str
@@ -51,7 +51,7 @@ class _Maker(BeforeOp):
         self.context_name = context_name
 
     def make_node(self, *numbers: Any) -> Apply:
-        """Return the node for numbers such as the host's op takes."""
+        """Return the node for the inputs of the host's op."""
         like = super().make_node(*numbers)
         out = OpenCLArrayType(self.dtype, like.outputs[0].type.broadcastable, self.context_name)()
         vars(out.tag).update(vars(like.outputs[0].tag))
@@ -66,12 +66,12 @@ class OpenCLAllocEmpty(Performed, _Maker, host.AllocEmpty):
         output_array(outputs[0], context, [as_int(length) for length in inputs], self.dtype)
 
     def debug_perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
-        """Compute for a debugger, as `perform` does: the device fills nothing in."""
+        """Call `perform`: unlike the host's op, this one does not fill the array for debugging."""
         self.perform(node, inputs, outputs)
 
 
 class OpenCLARange(_Maker, Shell, host.ARange):
-    """Numbers at equal distances."""
+    """Evenly spaced numbers."""
 
     def operation(self, node: Apply) -> Operation:
         return Count(self.get_context(node), self.dtype)

@@ -1,7 +1,7 @@
-"""Ops that the host computes within a graph on the device: linear algebra by LAPACK.
+"""Ops that the host computes within a graph on the device: linear algebra with LAPACK.
 
-Inputs and outputs are on the device, so that the graph around stays there. On a device that
-shares the host's memory, as processors do, the op maps its inputs and copies nothing; on other
+Inputs and outputs are on the device, so that the surrounding graph stays there. On a device that
+shares the host's memory, such as a CPU, the op maps its inputs without copying; on other
 devices it copies them. It copies results to the device. Copies are counted like other
 transfers.
 """
@@ -27,9 +27,9 @@ from optdb.runtime.arrays import from_host, seen_by_host, to_host
 
 
 class OpenCLOnHost(Op):
-    """An op of the host that computes by ``perform`` and overwrites none of its inputs, for arrays on the device.
+    """A host op for arrays on the device; it computes with ``perform`` and overwrites none of its inputs.
 
-    Of what it gives on the host, its `output_types`, arrays of whole numbers, such as ranks, stay there.
+    `output_types` are the types of its outputs on the host. Integer outputs, such as ranks, stay on the host.
     """
 
     __props__ = ("op", "output_types")
@@ -47,7 +47,7 @@ class OpenCLOnHost(Op):
         return f"OpenCLOnHost{{{self.op}}}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for inputs of which at least one is on the device; the others stay on the host."""
+        """Return the node for inputs, at least one of them on the device; the others stay on the host."""
         taken = [x if isinstance(x, Variable) else as_tensor_variable(x) for x in inputs]
         device_inputs = [x for x in taken if isinstance(x.type, OpenCLArrayType)]
         if not device_inputs:
@@ -78,7 +78,7 @@ class OpenCLOnHost(Op):
         return to_host(x)
 
     def _result(self, var: Variable, result: Any, before: Any) -> Any:
-        """Return an output on the device or on the host, by its type."""
+        """Return an output on the device or on the host, as its type requires."""
         value = np.asarray(result, var.type.dtype)
         if not isinstance(var.type, OpenCLArrayType):
             return value.copy()
@@ -98,7 +98,7 @@ class OpenCLOnHost(Op):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Any:
-        """Return the gradients that the host's op has."""
+        """Return the gradients of the host's op."""
         return self.op.L_op(*[list(map(_as_on_host, group)) for group in (inputs, outputs, output_grads)])
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> Any:  # noqa: N802
@@ -126,7 +126,7 @@ def _arrays_alone(op: PureOp, context_name: str | None, inputs: Inputs, outputs:
 
 @lifts(list(LINEAR_ALGEBRA), 98, _arrays_alone)
 def lift_linear_algebra(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Let the host compute, for a graph that stays on the device; numbers and whole numbers stay on the host."""
+    """Let the host compute an op in a graph that stays on the device; scalars and integer arrays stay on the host."""
     taken = [as_opencl_variable(x, context_name) if _moves(x) else x for x in inputs]
     lifted = OpenCLOnHost(op, [out.type for out in outputs])
     return lifted(*taken, return_list=True)

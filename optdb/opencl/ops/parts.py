@@ -1,4 +1,4 @@
-"""Theano's ops that join, repeat and split arrays, and change parts of arrays, on the device."""
+"""Theano's ops that join, tile and split arrays, and change parts of arrays, on the device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenCLSplit(Counterpart, Shell, host.Split):
 
 
 class OpenCLTile(Counterpart, Shell, host.Tile):
-    """An array repeated along each axis of the result; the host gives the numbers of repeats."""
+    """An array repeated along each axis of the result; the numbers of repeats are on the host."""
 
     device_inputs = slice(0, 1)
 
@@ -47,7 +47,7 @@ class OpenCLTile(Counterpart, Shell, host.Tile):
 
 
 class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
-    """An array of which a part is set to, or incremented by, another array."""
+    """An array with a part set to, or incremented by, another array."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
@@ -63,15 +63,15 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
 
 
 class OpenCLPad(Shell):
-    """An array of zeros with another array in one of its parts; that array itself, where the part is the whole.
+    """An array of zeros with another array in one of its parts; that array itself if the part is the whole.
 
-    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers of the index. The bounds
-    of slices in `entries` are tuples, which have a hash in all versions of Python.
+    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers of the index. Slices in
+    `entries` are tuples of their bounds, which are hashable in all versions of Python.
     """
 
     __props__ = ("kind", "entries")
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    #: The part broadcasts, or is refused, as any other array.
+    #: The part broadcasts or is rejected like any other array.
     checks_lengths = True
 
     def __init__(self, kind: OpenCLArrayType, entries: tuple[Any, ...]) -> None:
@@ -79,7 +79,7 @@ class OpenCLPad(Shell):
 
     @classmethod
     def of_part(cls, kind: OpenCLArrayType, idx_list: Sequence[Any]) -> OpenCLPad:
-        """Return the op for an index as the host's ops have it."""
+        """Return the op for an index in the form of the host's `idx_list`."""
         slices = [(entry.start, entry.stop, entry.step) if isinstance(entry, slice) else entry for entry in idx_list]
         return cls(kind, tuple(slices))
 

@@ -1,4 +1,4 @@
-"""Elementwise ops whose results have places in one array, on the device."""
+"""Elementwise ops that write results to slices of one array, on the device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from optdb.opencl.type import OpenCLArrayType, opencl_type
 
 
 class OpenCLPlacedElemwise(Shell):
-    """A program of scalars on all elements of arrays, the first of whose results have places in an array of zeros.
+    """A scalar program on all elements of arrays, which writes its first results to slices of an array of zeros.
 
-    The inputs are the lengths of that array, whose type is `kind`, and the arrays; the outputs are that array, and the
-    other results. The places are along an axis, and begin and end at numbers that ascend.
+    The inputs are the lengths of that array, whose type is `kind`, and the operands; the outputs are that array, and
+    the other results. `places` holds the start and the stop of each slice along `axis`, in ascending order.
     """
 
     __props__ = ("program", "kind", "axis", "places")
@@ -31,7 +31,7 @@ class OpenCLPlacedElemwise(Shell):
         return f"OpenCLPlacedElemwise{{{self.program}, axis={self.axis}, places={list(self.places)}}}"
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return the node for lengths, numbers of the host, and for arrays of the device with as many axes."""
+        """Return the node for lengths, which are numbers on the host, and device arrays with that many axes."""
         flags = zip(*[var.type.broadcastable for var in self._arrays(inputs)], strict=True)
         pattern = tuple([all(axis) for axis in flags])
         others = self.program.out_dtypes[len(self.places) :]

@@ -43,21 +43,21 @@ class OpenCLPool(_OverWindows, host.Pool):
 
 
 class OpenCLMaxPoolRop(_OverWindows, host.MaxPoolRop):
-    """Of each window, what another array has where the largest element is."""
+    """For each window, the element of another array at the position of the window's maximum."""
 
     device_inputs = slice(0, 2)
     computed_by = pooling.PickAtLargest
 
 
 class OpenCLDownsampleFactorMaxGradGrad(_OverWindows, host.DownsampleFactorMaxGradGrad):
-    """Of each window, the sum of what another array has where its elements equal the largest."""
+    """For each window, the sum of another array's elements at all positions of the window's maximum."""
 
     device_inputs = slice(0, 3)
     computed_by = pooling.SumWhereLargest
 
 
 class OpenCLMaxPoolGrad(_OverWindows, host.MaxPoolGrad):
-    """What each element of an array gets from the windows whose largest it equals."""
+    """For each element, the sum of the gradients of the windows whose maximum it equals."""
 
     device_inputs = slice(0, 3)
     parameters = ("ignore_border", "ndim")
@@ -65,7 +65,7 @@ class OpenCLMaxPoolGrad(_OverWindows, host.MaxPoolGrad):
 
 
 class OpenCLAveragePoolGrad(_OverWindows, host.AveragePoolGrad):
-    """What each element of an array gets from the windows that it is summed or averaged in."""
+    """For each element, its share of the gradients of the windows that sum or average it."""
 
     device_inputs = slice(0, 2)
     computed_by = pooling.MeanGradient

@@ -1,6 +1,6 @@
-"""Theano's random numbers on the device: uniform ones of MRG31k3p, and draws by them.
+"""Theano's random numbers on the device: uniform numbers of MRG31k3p, and draws that use them.
 
-A state that is a shared variable of the host is copied there and back on each call: 24 bytes for each stream.
+A state that is a shared variable on the host is copied to the device and back on each call: 24 bytes for each stream.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
-    """Random numbers between 0 and 1, and the state from which the next ones are made.
+    """Random numbers between 0 and 1, and the next state of the generator.
 
-    It is a child of the host's base class, so the host's own rewriter lets it overwrite its state (`inplace`).
+    It derives from the host's base class, so the host's own rewriter lets it overwrite its state (`inplace`).
     """
 
     __props__ = ("output_type", "inplace")
@@ -45,7 +45,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
 
 
 class OpenCLMultinomialFromUniform(Counterpart, Shell, host.MultinomialFromUniform):
-    """How often each outcome was drawn, for each row of probabilities; the number of draws is on the host."""
+    """The number of draws of each outcome, for each row of probabilities; the total number of draws is on the host."""
 
     device_inputs = slice(0, 2)
 
@@ -55,7 +55,7 @@ class OpenCLMultinomialFromUniform(Counterpart, Shell, host.MultinomialFromUnifo
 
 
 class OpenCLChoiceFromUniform(Counterpart, Shell, host.ChoiceFromUniform):
-    """Which outcomes were drawn, for each row of probabilities; -1 where the row adds up to too little."""
+    """The outcomes drawn, for each row of probabilities; -1 where the row's sum is too small."""
 
     device_inputs = slice(0, 2)
 

@@ -1,4 +1,4 @@
-"""Products of the states of loops, which the loops may have saved, and products of all steps, in either order."""
+"""Ops on sequences of loops: products that a loop has saved, and a common order of two sequences for a product."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from optdb.runtime.sizes import lengths_of
 
 
 class OpenCLSavedProducts(Shell):
-    """What a loop has computed in some of its steps: the product of a state and a matrix, and what is added to it.
+    """Products of states and a matrix, plus an addend if there is one, some of which a loop has computed in its steps.
 
     The inputs are those of the operation.
     """
 
     __props__ = ()
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    #: A product refuses what does not fit.
+    #: The product rejects mismatched lengths.
     checks_lengths = True
 
     def make_node(self, *inputs: Variable) -> Apply:
@@ -38,15 +38,15 @@ class OpenCLSavedProducts(Shell):
 
 
 class OpenCLInOneOrder(Performed, Op):
-    """Two sequences, or both backwards: a product that sums over all rows of their parts has the same sum.
+    """Two sequences, or both reversed: a product that sums over all rows of their parts is the same either way.
 
-    The inputs are the sequences, of three axes, and the lengths of the matrices that the product takes, into which the
-    sequences are reshaped. They run backwards where fewer of these reshapes copy then.
+    The inputs are the sequences, of three axes, and the shapes of the matrices into which they are reshaped for the
+    product. They are reversed if fewer of these reshapes then copy.
 
     Parameters
     ----------
     widths : tuple of int
-        Which of the lengths of each matrix is that of the last axis of a part. The other one is that of the sum.
+        For each matrix, the index of the length of a part's last axis in its shape. The product sums over the other.
     """
 
     __props__ = ("widths",)
@@ -64,7 +64,7 @@ class OpenCLInOneOrder(Performed, Op):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         arrays, lengths = inputs[:2], map(lengths_of, inputs[2:])
-        # A reshape may do something else than to make the leading axes one.
+        # A reshape may do something other than merge the leading axes.
         is_merging = all(
             full_shape(x.shape, wanted, 2)[width] == x.shape[2]
             for x, wanted, width in zip(arrays, lengths, self.widths, strict=True)

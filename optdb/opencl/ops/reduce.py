@@ -22,7 +22,7 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.scalar_programs import folding_unsupported_reason, program_of, scalar_name
 
-#: What the host calls them where it has gradients.
+#: Maps scalar ops to the host's reductions that have gradients.
 _WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
 
 
@@ -32,17 +32,18 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     Parameters
     ----------
     scalar_op : ScalarOp
-        What folds two elements into one, in any order.
+        The associative and commutative op that folds two elements into one.
     axis : int or sequence of int, optional
-        The axes that go; all if not given.
+        The reduced axes; all if not given.
     dtype, acc_dtype : str, optional
-        Of the result, and of what is computed in between; as `CAReduceDtype` of the host has it if not given.
+        The dtypes of the result and of the accumulator; the defaults are those of the host's `CAReduceDtype`.
     pre_scalar_op : ScalarOp or Program, optional
-        What makes an element of those of the inputs, which have as many axes each, and broadcast. A `Program` may make
-        several, each of which is folded by itself. Without it there is one input, and its elements are folded.
+        The prologue, which computes an element from elements of the inputs. These have the same number of axes, and
+        broadcast. A `Program` may compute several elements, each of which is folded separately. Without it, the
+        elements of the only input are folded.
     post_scalar_op : ScalarOp or Program, optional
-        What makes the outputs of the results, which come first, and of elements of further inputs, which broadcast to
-        the results' shape. It says how many these are (`nin`). Without it the outputs are the results.
+        The epilogue, which computes the outputs from the results, its first operands, and from further inputs, which
+        broadcast to the results' shape. Its `nin` counts both. Without it, the outputs are the results.
     """
 
     __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op", "post_scalar_op")
@@ -67,11 +68,11 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}{after}}}"
 
     def with_programs(self, pre: Any, post: Any) -> OpenCLCAReduce:
-        """Return the op that folds in the same way, with another prologue and epilogue."""
+        """Return the same reduction with another prologue and epilogue."""
         return OpenCLCAReduce(self.scalar_op, self.axis, self.dtype, self.acc_dtype, pre, post)
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for an array, or for those that `pre_scalar_op` makes one of; and those of the epilogue.
+        """Return the node for the folded array or the inputs of `pre_scalar_op`, followed by the epilogue's inputs.
 
         Raises
         ------
@@ -93,7 +94,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
 
     @property
     def results(self) -> int:
-        """How many results there are, before the epilogue."""
+        """Number of results before the epilogue."""
         return len(self.pre_scalar_op.results) if isinstance(self.pre_scalar_op, Program) else 1
 
     def parted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -118,7 +119,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return Apply(node.op, like.inputs, [node.outputs[0].type() for _ in like.outputs]), dtypes
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
-        """Return the shape of the outputs: what the inputs broadcast to, without the axes that go."""
+        """Return the shape of the outputs: the inputs' common shape without the reduced axes."""
         folded: Sequence[Any] = self.parted(shapes)[0]
         if self.pre_scalar_op is not None:
             elements = OpenCLElemwise(self.pre_scalar_op)
@@ -128,7 +129,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
-        """Return the gradient that the host's op has, on the device."""
+        """Return the gradient of the host's op, on the device."""
         op = _WITH_GRADIENT.get(type(self.scalar_op))
         if op is None or self.pre_scalar_op is not None or self.post_scalar_op is not None:
             what = f"folding {self.scalar_op} has no gradient"

@@ -1,6 +1,6 @@
-"""Op shells: ops of the graph that a device computes by an operation of ``optdb.codegen``.
+"""Op shells: graph ops that a device computes with an operation of ``optdb.codegen``.
 
-A shell says which operation it is, and what its inputs mean; its host class gives it type inference and gradients.
+A shell selects the operation and maps its inputs to it; its host class provides type inference and gradients.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply],
 
 
 class Shell(OpenCLKernelBase):
-    """An op that an operation of ``optdb.codegen`` computes. Subclasses have ``make_node`` and `operation`."""
+    """An op that an operation of ``optdb.codegen`` computes. Subclasses define ``make_node`` and `operation`."""
 
     def operation(self, node: Apply) -> Operation:
-        """Return the operation that computes a node; it is asked once for each node."""
+        """Return the operation that computes a node; called once for each node."""
         raise NotImplementedError(f"{type(self).__name__} has to define operation(node)")
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -53,5 +53,5 @@ class Shell(OpenCLKernelBase):
 
 
 def spec_of(variable: Variable) -> ArraySpec:
-    """Return what the type of a variable says of its arrays."""
+    """Return the array spec of a variable's type."""
     return ArraySpec(variable.type.dtype, tuple(variable.type.broadcastable))

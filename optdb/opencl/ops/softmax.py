@@ -1,4 +1,4 @@
-"""Theano's softmax and cross entropies on the device, and their gradients. Classes come from the host."""
+"""Theano's softmax and cross entropies on the device, and their gradients. The classes of rows are on the host."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from optdb.opencl.ops.views import OpenCLDimShuffle
 
 
 class _RowsOp(Counterpart, Shell):
-    """The base of ops of matrices, for which a vector is a row."""
+    """The base of ops on matrices that treat a vector as a row."""
 
     common_dtype = 0
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for matrices, which get the dtype of the result; a vector is a row."""
+        """Return the node for matrices, which are cast to the dtype of the result; a vector is treated as a row."""
         return super().make_node(*map(_as_rows, on_one_device(inputs)))
 
 
@@ -38,7 +38,7 @@ def _as_rows(x: Variable) -> Variable:
 
 
 class OpenCLSoftmax(_RowsOp, host.Softmax):
-    """Powers of e, in each row divided by their sum."""
+    """The softmax of each row."""
 
     def operation(self, node: Apply) -> Operation:
         return Softmax(self.get_context(node), node.outputs[0].type.dtype)
@@ -61,7 +61,7 @@ class OpenCLSoftmaxWithBias(Counterpart, Shell, host.SoftmaxWithBias):
 
 
 class OpenCLSoftmaxGrad(_RowsOp, host.SoftmaxGrad):
-    """The gradient of a softmax, from that of its result and the result."""
+    """The gradient of a softmax, from the gradient of its result and the result."""
 
     common_dtype = 1
 
@@ -70,7 +70,7 @@ class OpenCLSoftmaxGrad(_RowsOp, host.SoftmaxGrad):
 
 
 class OpenCLCrossentropySoftmaxArgmax1HotWithBias(Counterpart, Shell, host.CrossentropySoftmaxArgmax1HotWithBias):
-    """For each row: how unlikely its class is, the softmax, and the likeliest class."""
+    """For each row: the cross entropy of its class, the softmax, and the most likely class."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
@@ -91,15 +91,15 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.Crossentr
 
 
 class OpenCLCrossentropyAndGradient(Shell):
-    """For each row: how unlikely its class is, the gradient of the matrix, and the likeliest class.
+    """For each row: the cross entropy of its class, the gradient of the matrix, and the most likely class.
 
-    The inputs are those of the cross entropy, and the gradient of its first result, a number or one for each row.
+    The inputs are those of the cross entropy and the gradient of its first result: one number, or one for each row.
     """
 
     __props__ = ()
 
     def make_node(self, x: Variable, b: Variable, y: Variable, dy: Variable) -> Apply:
-        """Return the node for arrays of the device of one dtype, but for the classes, which are the host's."""
+        """Return the node for device arrays of one dtype, and classes on the host."""
         if not x.type.dtype == b.type.dtype == dy.type.dtype:
             raise TypeError(f"{self} takes arrays of one dtype")
         host_node = OpenCLCrossentropySoftmaxArgmax1HotWithBias().make_node(x, b, y)
@@ -117,7 +117,7 @@ class OpenCLCrossentropyAndGradient(Shell):
 
 
 class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCategorical1Hot):
-    """For each row of a distribution, how unlikely its class is."""
+    """The cross entropy of the class of each row of a distribution."""
 
     device_inputs = slice(0, 1)
 
@@ -126,7 +126,7 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCat
 
 
 class OpenCLCrossentropyCategorical1HotGrad(Counterpart, Shell, host.CrossentropyCategorical1HotGrad):
-    """The gradient of the cross entropy: zeros, but for the class of each row."""
+    """The gradient of the cross entropy: zero except at the class of each row."""
 
     device_inputs = slice(0, 2)
 

@@ -1,6 +1,6 @@
-"""Theano's sorting ops on the device: a stable sort, whichever kind the host was asked for.
+"""Theano's sorting ops on the device: a stable sort, whichever kind was requested.
 
-Of what the host leaves open, which of two equals comes first, the device takes the order of NumPy's stable kind.
+The host does not define the order of equal elements for other kinds; the device keeps NumPy's stable order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ops that look at an array in another way: strides and offsets change, or not even these.
+"""View ops: they change at most the shape, strides and offset of an array.
 
-Only a reshape may have to copy, where no strides give the new shape.
+Only a reshape may have to copy, if no strides describe the new shape.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optdb.runtime.arrays import to_host
 class OpenCLDimShuffle(View, host.DimShuffle):
     """Axes in another order, dropped, or added with length 1."""
 
-    # The host's constructor reads its C code, and looks for it beside this module.
+    # The host's constructor reads its C code from this path, which would otherwise be relative to this module.
     c_func_file = str(Path(inspect.getfile(host.DimShuffle)).parent / host.DimShuffle.c_func_file)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
@@ -38,7 +38,7 @@ class OpenCLDimShuffle(View, host.DimShuffle):
 
 
 class OpenCLSubtensor(View, host.Subtensor):
-    """A part of an array, by whole numbers and slices."""
+    """A part of an array, selected by integers and slices."""
 
     device_inputs = slice(0, 1)
 
@@ -47,13 +47,13 @@ class OpenCLSubtensor(View, host.Subtensor):
 
 
 class OpenCLAssert(View, host.Assert):
-    """An array of the device, if conditions hold; these are on the host."""
+    """A device array, returned if conditions on the host hold."""
 
     device_inputs = slice(0, 1)
 
 
 class OpenCLPrint(View, host.Print):
-    """An array of the device, printed as the host prints its arrays."""
+    """A device array, printed as the host prints its arrays."""
 
     repeatable = False
 
@@ -75,7 +75,7 @@ class OpenCLReshape(CounterpartBase, Shell, host.Reshape):
 
 
 class OpenCLFlatten(CounterpartBase, Shell, host.Flatten):
-    """The same elements with the last axes made one, so that there are `outdim` axes."""
+    """The same elements with the last axes merged, so that `outdim` axes remain."""
 
     device_inputs = slice(0, 1)
 
