@@ -1,8 +1,8 @@
-"""Ops with kernels of their own.
+"""Ops with their own kernels.
 
-When a function is compiled, :class:`OpenCLKernelBase` asks the op for the kernels of a node, compiles them for the
-node's context, and hands them to ``run`` at each call, together with the values. Inputs and outputs that live on the
-device are ``pyopencl.array.Array``; those of the host are Theano's values.
+When a function is compiled, :class:`OpenCLKernelBase` asks the op for the kernels of a node and compiles them for the
+node's context. At each call, it passes them to ``run`` together with the values. Inputs and outputs on the
+device are ``pyopencl.array.Array``; those on the host are Theano's values.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from optdb.runtime.context import Context
 
 
 class OpenCLKernelBase(Op):
-    """An op that launches kernels. Subclasses have ``make_node``, `gpu_kernels` and `run`."""
+    """An op that launches kernels. Subclasses define ``make_node``, `gpu_kernels` and `run`."""
 
     _f16_ok = True
-    #: Whether `run` only launches kernels, and copies by ``optdb.runtime.arrays``: then a plan can replay its commands
-    #: while its inputs stay the same (see ``optdb.device.plans``).
+    #: Whether `run` does nothing but launch kernels and copy with ``optdb.runtime.arrays``: then a plan can replay its
+    #: commands while its inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
-    #: Whether `run` itself checks that broadcastable axes have length 1, or does without. Otherwise `run` gets only
-    #: arrays whose lengths are those that their types promise, and the dtypes of its results are looked at.
+    #: Whether `run` checks that broadcastable axes have length 1, or does not rely on it. Otherwise the lengths of
+    #: arrays are checked against their types before `run` is called, and the dtypes of its results afterwards.
     checks_lengths = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class OpenCLKernelBase(Op):
             cls.infer_shape = _without_graph(cls.infer_shape)  # type: ignore[method-assign]  # the subclass's own
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Return the outputs of a node. Theano's rewriters for the host's ops call device ops, too."""
+        """Return the outputs of a node. Theano's rewriters for host ops also call device ops."""
         with optional_test_values():
             return super().__call__(*inputs, **kwargs)
 
@@ -50,7 +50,7 @@ class OpenCLKernelBase(Op):
         Parameters
         ----------
         node : Apply
-            What is to be computed; the code may depend on the dtypes and dimensions of its variables.
+            The node to compute; the code may depend on the dtypes and dimensions of its variables.
         name : str
             The op's name, for use in the code.
         """
@@ -62,21 +62,21 @@ class OpenCLKernelBase(Op):
         Parameters
         ----------
         node : Apply
-            What is to be computed.
+            The node to compute.
         inputs : sequence
             The values of its inputs.
         outputs : sequence of list
             The storage cells of the outputs: ``outputs[0][0] = value``. A cell may hold the value of an earlier call,
             which may be reused, see `output_array`.
         kernels : dict
-            The compiled kernels, by the names that `gpu_kernels` gave them.
+            The compiled kernels, by the names of their `Kernel` objects.
         context : Context
-            Where the kernels run.
+            The context in which the kernels run.
         """
         raise NotImplementedError(f"{type(self).__name__} has to define run(node, inputs, outputs, kernels, context)")
 
     def get_context(self, node: Apply) -> Context:
-        """Return the context that a node runs on: that of its outputs or else of its inputs."""
+        """Return the context in which a node runs: that of its outputs, or else of its inputs."""
         for var in (*node.outputs, *node.inputs):
             context = getattr(var.type, "context", None)
             if context is not None:
@@ -84,7 +84,7 @@ class OpenCLKernelBase(Op):
         raise TypeError(f"{self} has neither inputs nor outputs on a device, so it has to define get_context(node)")
 
     def reads_tables_alone(self, node: Apply) -> bool:
-        """Tell whether values of the host matter only by tables: see `optdb.codegen.operation.Operation`."""
+        """Tell whether host values are only used through tables: see `optdb.codegen.operation.Operation`."""
         return False
 
     def compiled_kernels(self, node: Apply) -> dict[str, CompiledKernel]:
@@ -93,7 +93,7 @@ class OpenCLKernelBase(Op):
         return compile_kernels(self.gpu_kernels(node, name), self.get_context(node), name)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
-        """Compute a node for which no thunk was made, as in a test or in the debugger."""
+        """Compute a node without a thunk, as in a test or in the debugger."""
         run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
         run(inputs, outputs)
 
@@ -131,7 +131,7 @@ class OpenCLKernelBase(Op):
         return as_thunk(thunk, inputs, outputs, perform=self.perform)
 
     def _checked_run(self, node: Apply, kernels: Kernels, context: Context) -> Callable[[Sequence[Any], Outputs], None]:
-        """Return `run` for a node, which takes inputs and outputs, with checks of what types promise."""
+        """Return a function of inputs and outputs that calls `run` for a node, and checks them against their types."""
         promised = [
             (index, axis) for index, axis in promised_axes(node.inputs) if hasattr(node.inputs[index].type, "context")
         ]
@@ -140,7 +140,7 @@ class OpenCLKernelBase(Op):
             try:
                 self.run(node, inputs, outputs, kernels, context)
             except ValueError:
-                # If shapes do not fit because an array breaks the promise of its type, the error names that one.
+                # If shapes mismatch because an array does not conform to its type, the error names that array.
                 check_lengths(self, node.inputs, inputs, promised)
                 raise
 
@@ -153,9 +153,9 @@ class OpenCLKernelBase(Op):
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method with the signature of Theano 1.0, without the graph, which the node refers to.
+    """Return a method with the signature of Theano 1.0, which has no `fgraph` parameter; it passes on `node.fgraph`.
 
-    Later versions have ``infer_shape(self, fgraph, node, shapes)``. Other methods are returned as they are.
+    Later versions have ``infer_shape(self, fgraph, node, shapes)``. Other methods are returned unchanged.
     """
     if list(inspect.signature(infer_shape).parameters)[1:2] != ["fgraph"]:
         return infer_shape

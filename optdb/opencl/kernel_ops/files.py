@@ -1,16 +1,16 @@
-"""Ops whose kernels are in a file of their own.
+"""Ops whose kernels are in a separate file.
 
-The file says how each kernel is called, and has its code::
+The file declares the name and parameters of each kernel, and contains its code::
 
     #section kernels
 
     #kernel eye : *, size, size, ssize : GA_USE_DOUBLE
     KERNEL void eye(GLOBAL_MEM DTYPE_OUTPUT_0 *a, ga_size a_off, ...) {...}
 
-The parameters are names of dtypes, ``*`` for an array, ``buffer``, ``local``, ``size`` and ``ssize``. An array is a
+A parameter is the name of a dtype, ``*`` for an array, ``buffer``, ``local``, ``size`` or ``ssize``. An array is a
 pointer and its offset in bytes; where the kernel's code has no parameters for offsets, as in files that were written
-for Theano's GPU back-end, ``*`` is a pointer alone, like ``buffer``. The flags are separated by '|', and there may be
-none. Everything in the section belongs to one program: all kernels can use the code above the first one.
+for Theano's GPU back-end, ``*`` is a pointer alone, like ``buffer``. The flags are optional, and separated by '|'.
+Everything in the section belongs to one program: all kernels can use the code above the first one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
 
-#: The macros of a variable, each with the function that returns its text for a dtype.
+#: Maps the prefix of each macro of a variable to a function that returns its definition for a dtype.
 _MACROS = {"DTYPE": ctype, "WORK": lambda dtype: ctype(work_dtype(dtype)), "LOAD": load_w, "WRITE": write_w}
 #: Further sections in the files of Theano's GPU back-end, which ops here do not support.
 C_SECTIONS = (
@@ -42,7 +42,7 @@ C_SECTIONS = (
 
 
 class KernelFileError(ValueError):
-    """A kernel file that cannot be parsed. The message says where, and what is expected."""
+    """A kernel file that cannot be parsed. The message names the line, and says what is expected."""
 
 
 def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
@@ -69,8 +69,8 @@ def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
 def definitions(node: Apply) -> list[tuple[str, str]]:
     """Return the macros that describe a node's variables to a file's code.
 
-    For each input, and likewise for each output: ``DTYPE_INPUT_0``, its type; ``WORK_INPUT_0``, the type to compute
-    in; ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)``, which convert values that are read and stored.
+    For each input, and likewise for each output: ``DTYPE_INPUT_0``, its type; ``WORK_INPUT_0``, the type for
+    computations; ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)``, which convert values that are read and stored.
     """
     variables = [(f"INPUT_{i}", var) for i, var in enumerate(node.inputs)]
     variables += [(f"OUTPUT_{i}", var) for i, var in enumerate(node.outputs)]
@@ -79,22 +79,22 @@ def definitions(node: Apply) -> list[tuple[str, str]]:
 
 
 class OpenCLKernelFileBase(OpenCLKernelBase):
-    """An op that launches the kernels of a file. Subclasses have ``make_node`` and ``run``.
+    """An op that launches the kernels of a file. Subclasses define ``make_node`` and ``run``.
 
     Parameters
     ----------
     path : str or Path
-        The file; unless it is absolute, it is looked for beside the one in which the op's ``run`` is.
+        The file; a relative path starts at the directory of the file that defines the op's ``run``.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        # The text is part of the op: a pickled op runs without the file.
+        # Keep the text in the op: a pickled op runs without the file.
         self.text = self._find().read_text()
         parse(self.text, self.path)
 
     def get_op_params(self) -> Iterable[tuple[str, Any]]:
-        """Return names and values to define in the code, besides those of `definitions`."""
+        """Return names and values of additional macros, beyond those of `definitions`."""
         return []
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -122,7 +122,7 @@ def _declared(code: str, declaration: str, where: str) -> Kernel:
     name, params, flags = (*parts, "")[:3]
     words = [word.strip() for word in params.split(",")] if params else []
     if _parameters_of(name, code) == len(words):
-        # Each word stands for one parameter: '*' for a pointer alone.
+        # Each word is one parameter: '*' is a pointer without an offset.
         words = ["buffer" if word == "*" else word for word in words]
     try:
         return Kernel(code, name, words, flags)
@@ -131,7 +131,7 @@ def _declared(code: str, declaration: str, where: str) -> Kernel:
 
 
 def _parameters_of(name: str, code: str) -> int | None:
-    """Return how many parameters a kernel has in its code; None if the code does not define it."""
+    """Return the number of parameters in a kernel's definition; None if the code does not define it."""
     code = _COMMENT.sub(" ", code)
     start = re.search(rf"\b(?:KERNEL|OUTLINED_KERNEL|kernel|__kernel)\b[^;{{}}()]*\b{re.escape(name)}\s*\(", code)
     if start is None:
@@ -146,7 +146,7 @@ def _parameters_of(name: str, code: str) -> int | None:
 
 
 def _no_section(section: str) -> str:
-    """Return why a section cannot be used, with what to write instead."""
+    """Return why a section cannot be used, and what to write instead."""
     if section not in C_SECTIONS:
         return f"there is no section {section!r}, only kernels"
     return (

@@ -1,10 +1,10 @@
 """Checks the lengths of arrays against the broadcast patterns of their types.
 
 A type with a broadcastable axis promises length 1. Theano's ops can break that promise: `Split` gives the pieces of a
-broadcastable axis the same pattern, whatever their lengths are, and an op of a user may return any shape. A kernel that
-relies on the pattern would read and write out of bounds. The checks run where Python computes a node, so a plan's
-commands are repeated without them: the shapes of the inputs select a plan, and a node whose result changes its shape
-has the nodes that read it computed anew.
+broadcastable axis the same pattern, whatever their lengths are, and a user's op may return any shape. A kernel that
+relies on the pattern would read and write out of bounds. The checks run when Python computes a node. A plan replays
+its commands without them: the shapes of the inputs select a plan, and if a node's result changes its shape, the nodes
+that read it are computed anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["check_kinds", "check_lengths", "promised_axes"]
 
 
 def promised_axes(variables: Sequence[Variable]) -> list[tuple[int, int]]:
-    """Return the broadcastable axes of variables: for each, the index of the variable, and that of the axis."""
+    """Return the broadcastable axes of variables, each as the index of the variable and the index of the axis."""
     patterns = [getattr(var.type, "broadcastable", ()) for var in variables]
     return [(index, axis) for index, pattern in enumerate(patterns) for axis, flag in enumerate(pattern) if flag]
 
@@ -35,13 +35,13 @@ def check_lengths(
     Parameters
     ----------
     op : object
-        What relies on it, for the error: an op, or words.
+        The op that relies on the lengths, or a description of it, for the error message.
     variables, values : sequence
-        Its inputs, and an array for each.
+        The op's inputs, and an array for each.
     axes : sequence of (int, int), optional
-        What `promised_axes` returns for the variables, if it is known.
+        The result of `promised_axes` for the variables, if it is known.
     empty : bool
-        Whether length 0 will do, too: no kernel is launched for an empty result.
+        Whether length 0 is allowed: no kernel is launched for an empty result.
 
     Raises
     ------
@@ -56,14 +56,14 @@ def check_lengths(
 
 
 def check_kinds(op: Any, variables: Sequence[Variable], values: Sequence[Any]) -> None:
-    """Check that arrays of the device have the dtypes and the numbers of dimensions of their variables.
+    """Check that device arrays have the dtypes and the numbers of dimensions of their variables.
 
-    Kernels that read them are compiled for these. Values of variables of the host are not looked at.
+    Kernels that read the arrays are compiled for these. Values of host variables are not checked.
 
     Raises
     ------
     TypeError
-        If one has not.
+        If an array has another dtype or number of dimensions.
     """
     for index, (var, value) in enumerate(zip(variables, values, strict=True)):
         if not hasattr(var.type, "context"):

@@ -1,6 +1,6 @@
-"""How ops of the host become ops of the OpenCL device.
+"""Lifters, which replace host ops by ops of the OpenCL device.
 
-Importing this package fills ``optdb.opencl.lifters_db``: with the lifters of its modules, and with those that the
+Importing this package fills ``optdb.opencl.lifters_db`` with the lifters of its modules, and with those that the
 modules of ``optdb.opencl.ops`` register for their counterparts.
 """
 

@@ -1,4 +1,4 @@
-"""Lifters of ops that make arrays, view them, return their shape, or become several ops."""
+"""Lifters of ops that create arrays, view them, return their shape, or become several ops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ register_counterparts("lift_print", 28, [host.Print])
 
 @functools.lru_cache(maxsize=4096)
 def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> OpenCLDimShuffle:
-    """Return the same op for the same parameters."""
+    """Return the op with these parameters, the same object for the same parameters."""
     return OpenCLDimShuffle(pattern, order)
 
 
@@ -47,27 +47,27 @@ def lift_dimshuffle(op: host.DimShuffle, context_name: str | None, inputs: Input
 
 @lifts([host.Reshape], 21)
 def lift_reshape(op: host.Reshape, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a change of shape; the shape stays on the host."""
+    """Lift a reshape; the shape stays on the host."""
     x = as_opencl_variable(inputs[0], context_name)
     return with_pattern(OpenCLReshape(op.ndim)(x, *inputs[1:]), outputs[0])
 
 
 @lifts([host.Subtensor], 22)
 def lift_subtensor(op: host.Subtensor, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a part of an array; the indexes stay on the host."""
+    """Lift basic indexing; the indices stay on the host."""
     x = as_opencl_variable(inputs[0], context_name)
     return with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
 
 
 @lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
 def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply an op of the host that passes its input on, wherever that is, or returns its shape: nothing moves."""
+    """Apply a host op that returns its input or the input's shape, and works on arrays anywhere: nothing moves."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
 @lifts([host.Assert], 27)
 def lift_assert(op: host.Assert, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array that is passed on if conditions hold; an array of the host stays there."""
+    """Lift an assertion whose array is on the device; an array on the host stays there."""
     if not isinstance(inputs[0].type, OpenCLArrayType):
         return None
     return OpenCLAssert(op.msg)(*inputs)
@@ -79,10 +79,10 @@ def lift_alloc(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
     return with_pattern(OpenCLAlloc(context_name)(*inputs), outputs[0])
 
 
-#: Ops that make an array of some dtype of numbers.
+#: Ops that create an array of a given dtype from numbers.
 _OfNumbers: TypeAlias = "host.AllocEmpty | host.Eye | host.ARange | host.Tri"
 
-#: Each of them, to what makes its counterpart for a dtype and the name of a context.
+#: Maps each of them to a function that returns its counterpart for a dtype and the name of a context.
 _MADE_OF_NUMBERS: dict[type[_OfNumbers], Callable[[str, str | None], Op]] = {
     host.AllocEmpty: OpenCLAllocEmpty,
     host.Eye: OpenCLEye,
@@ -98,7 +98,7 @@ def _maker_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inpu
 
 @lifts(list(_MADE_OF_NUMBERS), 31, _maker_unsupported_reason)
 def lift_maker(op: _OfNumbers, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array that is made of numbers of the host, which stay there."""
+    """Lift an op that creates an array from numbers on the host, which stay there."""
     return with_pattern(_MADE_OF_NUMBERS[type(op)](op.dtype, context_name)(*inputs), outputs[0])
 
 
@@ -111,13 +111,13 @@ def lift_alloc_diag(op: PureOp, context_name: str | None, inputs: Inputs, output
 
 @lifts([host.CpuContiguous], 38)
 def lift_contiguous(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array in C order."""
+    """Lift an op that makes its input C-contiguous."""
     return opencl_contiguous(as_opencl_variable(inputs[0], context_name))
 
 
 @lifts([host.RepeatOp], 60)
 def lift_repeat(op: host.RepeatOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array with repeated elements: the host computes their indexes, and the device takes them."""
+    """Lift an array with repeated elements: the host computes the indices, and the device takes these elements."""
     x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
     axis = op.axis
     if axis is None:
@@ -154,7 +154,7 @@ def _difference_unsupported_reason(
 
 @lifts([host.DiffOp], 62, _difference_unsupported_reason)
 def lift_diff(op: host.DiffOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift differences of neighbours: those from the second on, less those up to the last."""
+    """Lift differences of neighbours: all elements but the first, minus all but the last."""
     x = as_opencl_variable(inputs[0], context_name)
     axis = op.axis % x.type.ndim
     for _ in range(op.n):
@@ -166,7 +166,7 @@ def lift_diff(op: host.DiffOp, context_name: str | None, inputs: Inputs, outputs
 
 @lifts((host.Prepend_scalar_constant_to_each_row, host.Prepend_scalar_to_each_row), 63, real_arrays)
 def lift_prepend(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a number in front of each row of a matrix."""
+    """Lift an op that prepends a number to each row of a matrix."""
     value = op.val.data if isinstance(op, host.Prepend_scalar_constant_to_each_row) else inputs[0]
     value, matrix = (as_opencl_variable(x, context_name) for x in (value, inputs[-1]))
     column = OpenCLAlloc(context_name)(cast(value, matrix.type.dtype), host.Shape_i(0)(matrix), 1)
@@ -175,7 +175,7 @@ def lift_prepend(op: PureOp, context_name: str | None, inputs: Inputs, outputs: 
 
 @lifts([host.mrg_uniform], 80)
 def lift_mrg_uniform(op: host.mrg_uniform, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift uniform random numbers, and the state they come from; the shape stays on the host."""
+    """Lift uniform random numbers and the generator's state; the shape stays on the host."""
     sample = outputs[1].type
     lifted = OpenCLMRGUniform(OpenCLArrayType(sample.dtype, sample.broadcastable, context_name), op.inplace)
     return lifted(*inputs, return_list=True)
@@ -187,4 +187,4 @@ def _python_generator(op: PureOp, context_name: str | None, inputs: Inputs, outp
 
 @lifts([host.RandomFunction], 83, _python_generator)
 def keep_random_function(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
-    """Say why random numbers of NumPy's generator stay on the host."""
+    """Lift nothing; registered so that reports say why random numbers of NumPy's generator stay on the host."""

@@ -21,14 +21,14 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import folding_unsupported_reason
 
-#: The ops made here, by the identity of their scalar op. Equal scalar ops may compute differently.
+#: The ops made here, by the ``id`` of their scalar op: equal scalar ops may compute differently.
 _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 
 
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
-    """Return the same op for the same scalar op: comparing and hashing it is fast."""
+    """Return the same object for the same scalar op: comparing and hashing it is fast."""
     op = _ops.get(id(scalar_op))
-    # With the op cache the op may hold an equal scalar op, and another scalar op may have the id by now.
+    # With the op cache, the op may hold another, equal scalar op; and the id may have been reused.
     if op is None or op.scalar_op is not scalar_op:
         op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
     return op
