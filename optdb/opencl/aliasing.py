@@ -1,12 +1,12 @@
 """Aliasing: which variables of a graph may share memory.
 
 A node shares memory between variables in two ways: an output is a view of an input (``view_map``), or the node works in
-place and writes an output over an input (``destroy_map``). All that asks whether two values may share memory asks this
-module:
+place and writes an output over an input (``destroy_map``). All questions about whether values may share memory are
+answered by this module:
 
-- `memory_of`, `may_lie_in` and `view_root` follow one variable back to the memory that its value may lie in.
-- `AliasSets` has the sets of variables that may share memory; `exposed_variables` are those whose memory is seen, or
-  changed, by others than the nodes that read them.
+- `memory_of`, `may_lie_in` and `view_root` follow one variable back to the variables whose memory it may share.
+- `AliasSets` holds the sets of variables that may share memory; `exposed_variables` returns those whose memory is
+  visible outside the nodes that read them, or overwritten.
 - `overwriting` finds the nodes that overwrite protected variables, such as the inputs of a function.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def memory_of(var: Variable) -> list[Variable]:
-    """Return the inputs of a variable's node in whose memory it may lie: it is a view of them, or overwrites them."""
+    """Return the inputs of a variable's node whose memory it may share: it is a view of them, or overwrites them."""
     node = var.owner
     if node is None:
         return []
@@ -38,12 +38,12 @@ def memory_of(var: Variable) -> list[Variable]:
 
 
 def may_lie_in(*variables: Variable) -> set[Variable]:
-    """Return the variables in whose memory values may lie, themselves among them, by way of any number of nodes."""
+    """Return the variables whose memory the given ones may share through any number of nodes, themselves included."""
     return set(reachable(variables, memory_of))
 
 
 def view_root(var: Variable) -> Variable:
-    """Return the variable that a variable is a view of, through all views; itself, if it is none."""
+    """Return the base variable of a variable, through any chain of views; itself if it is not a view."""
     while var.owner is not None:
         slots = (getattr(var.owner.op, "view_map", None) or {}).get(var.index)
         if not slots:
@@ -55,14 +55,14 @@ def view_root(var: Variable) -> Variable:
 def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[Apply]:
     """Return the nodes that overwrite protected variables, or views of them.
 
-    A node that overwrites the result of such a node is not among them: it runs after it.
+    A node that overwrites the result of such a node is not included, since it runs later.
 
     Parameters
     ----------
     order : iterable of Apply
-        In topological order.
+        The nodes, in topological order.
     protected : iterable of Variable
-        Such as the inputs of a function.
+        The protected variables, such as the inputs of a function.
     """
     aliases = set(protected)
     nodes = []
@@ -79,9 +79,9 @@ class AliasSets:
     Parameters
     ----------
     nodes : sequence of Apply
-        In any order.
+        The nodes, in any order.
     overwrites : callable
-        Tells whether a node works in place as it is computed; by default, whether the graph lets it.
+        Predicate: whether a node works in place when it runs. By default, whether its op has a ``destroy_map``.
     """
 
     def __init__(self, nodes: Sequence[Apply], overwrites: Callable[[Apply], object] = destroyed_slots) -> None:
@@ -98,7 +98,7 @@ class AliasSets:
                 self._neighbours[node.inputs[slot]].append(out)
 
     def of(self, variables: Iterable[Variable]) -> set[Variable]:
-        """Return all variables that may share memory with one of some variables; these are among them."""
+        """Return all variables that may share memory with any of `variables`, including these."""
         return set(reachable(variables, lambda var: self._neighbours.get(var, ())))
 
 
@@ -108,10 +108,10 @@ def exposed_variables(
     outputs: Iterable[Variable],
     overwrites: Callable[[Apply], object] = destroyed_slots,
 ) -> set[Variable]:
-    """Return the variables whose memory is seen outside of the function's nodes, or that a node overwrites.
+    """Return the variables whose memory is visible outside the function's nodes, or that a node overwrites.
 
-    These are the inputs, whose memory is the caller's or a shared variable's; the outputs and next values, which the
-    caller gets, and whose cells are emptied before each call; the inputs that nodes overwrite in place; and all
+    These are the inputs, whose memory belongs to the caller or to a shared variable; the outputs and next values, which
+    the caller receives, and whose cells are emptied before each call; the inputs that nodes overwrite in place; and all
     variables that may share memory with one of these. `overwrites` is as for `AliasSets`.
     """
     sets = AliasSets(nodes, overwrites)

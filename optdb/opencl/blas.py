@@ -1,8 +1,8 @@
-"""Matrix products of device arrays, under the names of BLAS, for ops that are written by hand.
+"""Matrix products of device arrays, under their BLAS names, for hand-written ops.
 
-Arguments are those of ``pygpu.blas``: factors, arrays, and flags that transpose or overwrite them. All arrays are of
-one float dtype and in one context; strides do not matter. The functions launch kernels and return before these are
-done; they can be called from an op's ``run``, in a thunk, and outside of Theano.
+Arguments are those of ``pygpu.blas``: factors, arrays, and flags that transpose or overwrite them. All arrays have
+the same float dtype and context, and may have any strides. The functions launch kernels without waiting for them to
+finish; they can be called from an op's ``run``, in a thunk, and outside of Theano.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def gemm(
     a, b : Array
         Matrices.
     c : Array, optional
-        The matrix that is added; needed unless `beta` is 0.
+        The matrix to add; required unless `beta` is 0.
     trans_a, trans_b : bool
         Whether to take the transpose of `a` or `b`.
     overwrite_c : bool
-        Whether to compute into `c`, which is then returned.
+        Whether to write the result to `c`, which is then returned.
 
     Returns
     -------
@@ -60,9 +60,9 @@ def gemm(
     Raises
     ------
     ValueError
-        If the shapes or ranks do not fit, or there is no `c` where one is needed.
+        If the shapes or ranks do not match, or `c` is required and missing.
     TypeError
-        If the dtypes differ, or are no floats.
+        If the dtypes differ or are not floating point.
     """
     context = _check("gemm", a, {"a": (a, 2), "b": (b, 2), "c": (c, 2)}, beta, overwrite_c)
     a = _transposed(a) if trans_a else a
@@ -97,7 +97,7 @@ def dot(a: Array, b: Array) -> Array:
 def _check(
     name: str, first: Array, arrays: dict[str, tuple[Array | None, int]], beta: float, overwrite: bool
 ) -> Context:
-    """Check the arrays of a product, by name with their ranks, and return the context of the first one."""
+    """Check the arrays of a product against their ranks, and return the context of the first one."""
     *_, (added, _) = arrays.values()
     if added is None and (beta or overwrite):
         raise ValueError(f"{name} has nothing to add or overwrite: give it {list(arrays)[-1]}")
@@ -121,7 +121,7 @@ def _check(
 def _kernels(
     context: Context, name: str, dtype: str, describe: Callable[[str, Context], list[Kernel]]
 ) -> dict[str, CompiledKernel]:
-    """Return the kernels of a kind of product, compiled once for each choice of block shapes."""
+    """Return the kernels of one kind of product, compiled once for each choice of block shapes."""
     cache = context.kept.setdefault(__name__, {})
     blocks = chosen(context, dtype)
     entry = cache.get((name, dtype))

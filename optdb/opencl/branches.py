@@ -1,6 +1,6 @@
-"""Which nodes only branches need: one that is not taken computes nothing, and raises nothing.
+"""The branches that need each node: a branch that is not taken must compute nothing and raise nothing.
 
-So nodes that become one have to be needed by the same branches.
+Therefore only nodes needed by the same branches may be merged into one.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from optdb.host.api.graph import Apply, FunctionGraph, clients, is_output
 
 __all__ = ["ALWAYS", "Needs", "needs_of"]
 
-#: Branches, each by its IfElse and its number; `ALWAYS` for what each call computes.
+#: Branches, each as an IfElse node and the branch's number; `ALWAYS` for nodes that every call computes.
 Needs = frozenset[tuple[Apply, int]]
 ALWAYS: Needs = frozenset()
 
 
 def needs_of(fgraph: FunctionGraph) -> Mapping[Apply, Needs]:
-    """Return the branches that need each node; a node that is left out is computed always."""
+    """Return the branches that need each node; nodes that are missing are always computed."""
     nodes = fgraph.toposort()
     if not any(isinstance(node.op, IfElse) for node in nodes):
         return {}

@@ -1,6 +1,6 @@
-"""OpenCL contexts by name, and in which of them an op should work.
+"""OpenCL contexts by name, and the choice of a context for an op.
 
-`contexts` holds them; `infer_context_name` looks at an op's inputs.
+`contexts` holds them; `infer_context_name` chooses one by an op's inputs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class MixedContexts(ValueError):
 
 
 def infer_context_name(*variables: Variable) -> Hashable:
-    """Return the name of the context in which an op of these inputs should work.
+    """Return the name of the context in which an op with these inputs should run.
 
-    That of an input on a device goes first, then that of an input that comes from one, then
-    one noted at an input (``tag.context_name`` or ``tag.target``), then the default.
+    The context of an input on a device takes precedence, then that of an input transferred from a
+    device, then one named by an input's ``tag.context_name`` or ``tag.target``, then the default.
 
     Raises
     ------
     MixedContexts
         If inputs are on different devices.
     ContextNotDefined
-        If none is anywhere, and there is no default.
+        If no input determines a context, and there is no default.
     """
     here = {var.type.context_name: var for var in variables if isinstance(var.type, OpenCLArrayType)}
     if len(here) > 1:

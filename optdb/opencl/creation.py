@@ -1,4 +1,4 @@
-"""New arrays on a device, for ops that are written by hand: `empty` and `zeros`, called as ``pygpu`` has them."""
+"""New arrays on a device, for hand-written ops: `empty` and `zeros`, with the signatures of ``pygpu``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["empty", "zeros"]
 
 
 def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:
-    """Return an array in C order whose values are left over from what was in the memory before.
+    """Return an uninitialized C-contiguous array.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
     dtype : str or numpy.dtype
         Its dtype.
     context : Context or str, optional
-        Where: a context or the name of one; the default context if not given.
+        A context or its name; the default context if not given.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
     ValueError
         If a length is negative.
     MemoryError
-        If the device has no room for it.
+        If the device has not enough memory for it.
     optdb.opencl.contexts.ContextNotDefined
         If there is no such context.
     """
@@ -50,5 +50,5 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
 
 
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:
-    """Return an array of zeros in C order; the parameters and errors are those of `empty`."""
+    """Return a C-contiguous array of zeros; the parameters and errors are those of `empty`."""
     return arrays.fill_zeros(empty(shape, dtype, context))

@@ -1,8 +1,8 @@
-"""The OpenCL device, as the lift knows it, and the database of its lifters.
+"""The OpenCL device, as described to the lift, and the database of its lifters.
 
 Lifters register in `lifters_db`. It is in Theano's main database, after
-canonicalization and specialization and before rewrites for CPUs alone, under the
-tag ``opencl``: a mode that includes the tag lifts, and so does every mode where
+canonicalization and specialization and before CPU-only rewrites, under the
+tag ``opencl``: modes that include the tag lift, and so does every mode if
 the flag ``optdb.device`` names a device.
 """
 
@@ -34,7 +34,7 @@ VIEWS = (
     *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
     *(ops.Rebroadcast, ops.SpecifyShape, DeclaredLengths, ops.Assert, ops.Print),
 )
-#: The host computes them, wherever their arrays are, but for what `is_matrix_work` tells: no reason to move any.
+#: The host computes these ops wherever their arrays are, except those of `is_matrix_work`: moving them has no benefit.
 ON_HOST = LINEAR_ALGEBRA
 #: The structures of matrices whose systems the device solves.
 TRIANGULAR = ("lower_triangular", "upper_triangular")
@@ -44,19 +44,19 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Random numbers are made where they are wanted; for those of Python's generator, the lift reports why they are not.
+#: Ops that create arrays where they are needed; the lift reports why `RandomFunction` stays on the host.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
-#: Their input is on the device, their result on the host.
+#: Ops that take device arrays and return results on the host.
 HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 
-#: Where the inputs begin that ops without a counterpart want on the host, when they are lifted.
+#: For ops without a counterpart: the index of the first input that stays on the host when they are lifted.
 FIRST_HOST_INPUT: dict[type[PureOp], int] = {ops.RepeatOp: 1, mrg_uniform: 1}
 
-#: Ops that pass over their arrays several times, at least on the host.
+#: Ops that pass over their arrays several times, at least on the host, and the benefit that `weight` gives them.
 PASSES: dict[type[PureOp], float] = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
-#: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
+#: Benefit of a matrix product, a convolution or a loop, in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0
 
 
@@ -70,12 +70,12 @@ def weight(op: PureOp) -> float:
 
 
 def is_matrix_work(op: PureOp) -> bool:
-    """Tell whether an op of linear algebra is computed by the device: a factor, or a triangular system."""
+    """Tell whether an op is linear algebra that the device computes: a Cholesky factor or a triangular system."""
     return isinstance(op, ops.Cholesky) or (isinstance(op, ops.Solve) and op.A_structure in TRIANGULAR)
 
 
 def is_host_input(op: PureOp, i: int) -> bool:
-    """Tell whether an op, lifted or not, wants its input `i` on the host."""
+    """Tell whether an op, lifted or not, takes its input `i` on the host."""
     counterpart = counterpart_of(type(op))
     if counterpart is not None:
         return i not in counterpart.device_slots(i + 1)
@@ -100,7 +100,7 @@ def _unsupported_reason(dtype: str, context_name: ContextName) -> str | None:
 
 
 def _notes(context_name: ContextName) -> list[str]:
-    """Tell of flags that change nothing on a context."""
+    """Return messages about flags that have no effect in a context."""
     precision, profile = config.optdb.matmul_precision, get_context(context_name).profile
     if precision == "highest" or profile.has_tensor_cores:
         return []

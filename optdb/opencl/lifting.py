@@ -1,4 +1,4 @@
-"""Registers lifters; the predicates and helpers that they share."""
+"""Registration of lifters, and the predicates and helpers that they share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Inputs = Sequence[Variable]
 
 
 def unsupported_reason(context_name: str | None, dtypes: Iterable[str]) -> str | None:
-    """Return why a context cannot compute with some dtypes; None if it can."""
+    """Return why a context cannot compute with the given dtypes; None if it can."""
     context = get_context(context_name)
     for dtype in dtypes:
         reason = context.unsupported_reason(dtype)
@@ -39,7 +39,7 @@ def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequenc
 
 
 def real_arrays(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject complex numbers: ops with kernels of their own compute with real numbers."""
+    """Reject complex numbers: ops with their own kernels compute with real numbers."""
     for var in (*inputs, *outputs):
         if getattr(var.type, "dtype", "").startswith("complex"):
             return "no complex on the device"
@@ -60,7 +60,7 @@ def cast_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs
 
 
 def array_dtypes(op: PureOp, inputs: Inputs) -> list[str]:
-    """Return the dtypes of the inputs that an op's counterpart takes on the device, each once, in order."""
+    """Return the distinct dtypes, in order, of the inputs that an op's counterpart takes on the device."""
     device_slots = counterpart_class(op).device_slots(len(inputs))
     return sorted({inputs[i].type.dtype for i in device_slots})
 
@@ -68,7 +68,7 @@ def array_dtypes(op: PureOp, inputs: Inputs) -> list[str]:
 def lifts(
     host_classes: Sequence[type[OpT]], position: float, supports: Predicate[OpT] | None = None
 ) -> Callable[[LiftFunction[OpT]], Lifter]:
-    """Register the decorated function as the lifter of ops of the host, see `op_lifter`."""
+    """Register the decorated function as the lifter of host ops; see `op_lifter`."""
 
     def register(lift: LiftFunction[OpT]) -> Lifter:
         tags = ("fast_run", "fast_compile", "opencl")
@@ -80,18 +80,18 @@ def lifts(
 def register_counterparts(
     name: str, position: float, host_classes: Sequence[type[OpT]], supports: Predicate[OpT] | None = None
 ) -> Lifter:
-    """Register a lifter for ops of the host whose counterparts declare all that it needs.
+    """Register a lifter for host ops whose counterparts declare everything that it needs.
 
     Parameters
     ----------
     name : str
-        Of the lifter, in reports.
+        The lifter's name in reports.
     position : float
-        Among the lifters.
+        Its position among the lifters.
     host_classes : sequence of Op classes
-        What it lifts.
+        The ops that it lifts.
     supports : callable, optional
-        As `op_lifter` takes it.
+        The predicate, as for `op_lifter`.
     """
 
     def lift(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
@@ -108,11 +108,11 @@ def register_counterparts(
 
 
 def node_like(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
-    """Apply an op of the device to the inputs of a node of the host.
+    """Apply a device op to the inputs of a host node.
 
-    The host has checked the inputs, and has inferred the types of the outputs: the op's ``make_node``, which does both
-    again, takes several times as long. The op's outputs are all arrays of the device, and so are its inputs, except
-    those that a counterpart takes on the host.
+    The host has already checked the inputs and inferred the types of the outputs. The op's ``make_node`` would repeat
+    both, and take several times as long. The op's outputs are all device arrays, and so are its inputs, except those
+    that a counterpart takes on the host.
     """
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
     return Apply(op, _moved(op, context_name, inputs), made).outputs
@@ -125,7 +125,7 @@ def _moved(op: PureOp, context_name: str | None, inputs: Inputs) -> list[Variabl
 
 
 def on_device(x: Variable, context_name: str | None) -> Variable:
-    """Return a variable, moved to a context unless it is there."""
+    """Return a variable in a context, moved there if needed."""
     is_there = isinstance(x.type, OpenCLArrayType) and x.type.context_name == context_name
     return x if is_there else as_opencl_variable(x, context_name)
 

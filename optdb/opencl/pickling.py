@@ -1,8 +1,8 @@
 """Pickles of arrays on a device: the values, and the name of the context.
 
-Unpickling puts the array into the context of that name, which may be another device by then.
-Holders of such arrays (constants, shared variables, compiled functions) can be pickled as
-they are.
+Unpickling puts the array into the context of that name, which may belong to another device by
+then. Objects that hold such arrays (constants, shared variables, compiled functions) can be
+pickled directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _rebuild(value: np.ndarray, context_name: Hashable) -> arrays.Array:
 
 
 def reduce_array(array: arrays.Array) -> Any:
-    """Return how to pickle an array; PyOpenCL's own arrays outside of our contexts are not."""
+    """Return the pickle reduction of an array; arrays outside of our contexts keep the default one."""
     name = contexts.name_of(lambda context: context.queue == array.queue)
     if name is None:
         return object.__reduce_ex__(array, 2)

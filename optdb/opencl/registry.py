@@ -1,4 +1,4 @@
-"""The OpenCL contexts by name, first of all those that the flags name."""
+"""The OpenCL contexts by name, beginning with those that the flags name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from optdb.runtime.errors import DeviceError
 
 __all__ = ["DEFAULT_NAME", "ContextNotDefined", "context_of", "contexts", "get_context"]
 
-#: The name of the context of the flag optdb.device, for any device: a pickle
-#: made with one device is read with another.
+#: The name of the context of the flag optdb.device, whichever device it selects: pickles
+#: made with one device can be loaded with another.
 DEFAULT_NAME = "opencl"
 
 
@@ -33,20 +33,20 @@ contexts = Contexts(Context, fill=_fill)
 
 
 def get_context(name: Hashable = None) -> Context:
-    """Return the context of a name, of the default's for None.
+    """Return the context with a name; the default context for None.
 
     Raises
     ------
     ContextNotDefined
-        If there is no such name.
+        If there is no context of that name.
     optdb.runtime.devices.DeviceError
-        If its device is not there, or does not work.
+        If its device is missing or does not work.
     """
     return contexts.get(name)
 
 
 def context_of(device: str | None = "auto") -> Hashable:
-    """Return the name of the context for a device, given as for `SimulatorOCL`; make a context if there is none.
+    """Return the name of a device's context, which is created if needed; `device` is as for `SimulatorOCL`.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Translates Theano's scalar ops, and graphs of them, into programs of scalars by name.
+"""Translation of Theano's scalar ops, and graphs of them, into programs of named scalar ops.
 
-A scalar has the name of the class that ``optdb.host.api.scalars`` has for the op: an op of a user
-whose class has the same name is another one.
+The name is that of the op's class in ``optdb.host.api.scalars``. A user's op whose class has the
+same name is not translated under it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from optdb.host.api.graph import io_toposort
 
 
 def program_of(op: Any, dtypes: Sequence[str]) -> Program:
-    """Return the program of a scalar op for inputs of `dtypes`, cached: a graph repeats few of them.
+    """Return the program of a scalar op for inputs of `dtypes`, cached: graphs use few different ones, many times.
 
     Raises
     ------
     NoCode
-        If the op is not known by name.
+        If the op has no known name.
     TypeError
-        If the op takes no such inputs.
+        If the op does not accept such inputs.
     """
     dtypes = tuple(dtypes)
     if not isinstance(op, Program):
@@ -46,12 +46,12 @@ class FusedScalars(Program):
         return cls(program.dtypes, program.steps, program.results)
 
     def make_new_inplace(self, preference: Any = None, name: str | None = None) -> FusedScalars:
-        """Return the program itself, where the host asks for one that overwrites inputs: the dtypes are fixed."""
+        """Return the program itself when the host requests an in-place version: its dtypes are fixed."""
         return self
 
 
 def scalar_name(op: Any) -> str:
-    """Return the name by which a program knows a scalar op of the host; raise NoCode if it does not."""
+    """Return the name of a host scalar op in programs; raise NoCode if it has none."""
     name = type(op).__name__
     if getattr(scalars, name, None) is not type(op):
         raise NoCode(f"no OpenCL C for {name}")
@@ -62,11 +62,11 @@ def scalar_name(op: Any) -> str:
 class ScalarSignature:
     """The properties of a scalar op on numbers of some dtypes."""
 
-    #: Why it has no OpenCL C; None if it has.
+    #: Why it has no OpenCL C code; None if it has.
     reason: str | None
-    #: The dtypes of its outputs; empty where there is a reason.
+    #: The dtypes of its outputs; empty if `reason` is set.
     outputs: tuple[str, ...] = ()
-    #: All dtypes that are computed on the way.
+    #: The dtypes of all intermediate values.
     computed: frozenset[str] = frozenset()
 
 
@@ -103,8 +103,8 @@ def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -
 
 
 def _properties(op: Any) -> tuple[tuple[str, Any], ...]:
-    """Return what determines an op besides its class: the host compares as equal ops that differ in an open end."""
+    """Return the attributes that distinguish ops of a class: the host's equality ignores, for example, open ends."""
     if isinstance(op, scalars.Composite):
-        return ()  # equal if their C code is
+        return ()  # the host compares their C code
     plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]
     return tuple(sorted(pair for pair in plain if pair[0] != "name"))

@@ -1,7 +1,7 @@
 """``theano.shared(value, target='dev0')``: shared variables on a device.
 
-Without a target, arrays go to the default context if the flag optdb.device gives one and
-the device can take them; numbers stay on the host, as small things do that every op needs.
+Without a target, arrays are placed in the default context if the flag optdb.device sets one and
+the device supports them; numbers stay on the host, like other small values that every op needs.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ def opencl_shared(
     value : object
         An array on a device or on the host, or a number.
     name : str, optional
-        What it is called.
+        Its name.
     strict, allow_downcast : bool
         The conversions of later values; see `OpenCLArrayType.filter`.
     borrow : bool
-        Whether an array on the device may be used itself, not a copy.
+        Whether an array on the device may be used without a copy.
     broadcastable : sequence of bool, optional
-        Which axes have length 1, always; none if it is not given.
+        For each axis, whether it always has length 1; False for all axes if it is not given.
     target : str, optional
         The name of the context; None is the default one.
 
     Raises
     ------
     TypeError
-        If the value is not for this device, by which the host knows to ask another.
+        If the value is not for this device; the host then tries other constructors.
     ContextNotDefined
         If there is no context of that name.
     ValueError
-        If that context cannot take the value.
+        If that context does not support the value.
     """
     if target == "cpu":
         raise TypeError("for the host")
@@ -73,7 +73,7 @@ def opencl_shared(
     except TypeError as error:
         if not is_given:
             raise
-        # The host takes a TypeError for "ask another", and then says nothing of the reason.
+        # On a TypeError, the host would try other constructors, and lose the reason.
         raise ValueError(f"theano.shared(target={target!r}): {error}") from error
 
 

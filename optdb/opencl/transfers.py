@@ -1,8 +1,8 @@
-"""Moves between the host and the device, and between devices.
+"""Transfers between the host and the device, and between devices.
 
-`as_opencl_variable` brings anything to a device in as few moves as possible; the three ops
-are the moves. They always copy: a value on one side never shares memory with one on the
-other.
+`as_opencl_variable` moves any variable or value to a device in as few transfers as possible;
+three ops are the transfers. They always copy: a value on one side never shares memory with one
+on the other.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = [
 
 
 def as_typed(value: HostArray, var: Variable) -> HostArray:
-    """Return an array of the host in the dtype of its variable: kernels read elements of that type.
+    """Return a host array in the dtype of its variable: kernels read elements of that type.
 
-    Theano looks at neither dtype nor dimensions of what an op returns, nor of arguments with ``trust_input``.
+    Theano checks neither dtype nor dimensions of an op's results, nor of arguments with ``trust_input``.
 
     Raises
     ------
     TypeError
-        If it has another number of dimensions, or numbers of another kind.
+        If it has another number of dimensions, or a dtype of another kind.
     """
     kind = var.type
     if value.dtype == kind.numpy_dtype and value.ndim == kind.ndim:
@@ -57,7 +57,7 @@ def as_typed(value: HostArray, var: Variable) -> HostArray:
 
 
 class TransferOp(Op):
-    """A move of a value between memories: the base of all transfers."""
+    """The base of transfers, which move a value between memories."""
 
     _f16_ok = True
     #: As `OpenCLKernelBase.repeatable`.
@@ -75,7 +75,7 @@ class TransferOp(Op):
 
 
 class _ToDevice(TransferOp):
-    """A move to the context of a name; to the default one if none is given."""
+    """A transfer to the context with a given name; to the default one if none is given."""
 
     __props__ = ("context_name",)
 
@@ -93,7 +93,7 @@ class _ToDevice(TransferOp):
 
 
 class OpenCLFromHost(_ToDevice):
-    """Move an array to the device whose context has a name; to the default one if none is given."""
+    """Move an array to the context with a given name; to the default one if none is given."""
 
     repeatable = True
 
@@ -127,7 +127,7 @@ class HostFromOpenCL(TransferOp):
 
 
 class OpenCLToOpenCL(_ToDevice):
-    """Move an array from one device to another, by way of the host; the parameter is that of `OpenCLFromHost`."""
+    """Move an array from one device to another, through the host; the parameter is that of `OpenCLFromHost`."""
 
     def make_node(self, x: Any) -> Apply:
         _check_on_device(self, x)
@@ -140,7 +140,7 @@ host_from_opencl = HostFromOpenCL()
 
 
 def as_host_variable(x: Variable) -> Variable:
-    """Return a variable of the device on the host; the same one each time while a graph is being lifted."""
+    """Return a host variable for a device variable; the same one each time while a graph is being lifted."""
     return transfer_once((x, HostFromOpenCL), lambda: host_from_opencl(x))
 
 
@@ -151,7 +151,7 @@ def _check_on_device(op: Op, x: Any) -> None:
 
 
 class _OnHost:
-    """A comparison of values on the host, for values on the device."""
+    """A host comparison that takes device values."""
 
     def __init__(self, compare: Callable[..., bool]) -> None:
         self.compare = compare
@@ -165,7 +165,7 @@ def _unwrapped(compare: Callable[..., bool]) -> Callable[..., bool] | None:
 
 
 def _keep_comparison(x: Variable, out: Variable, adapt: Callable[[Any], Any]) -> None:
-    """Have the output compared as the input is, where the input asks for something special."""
+    """Copy the input's custom comparison of values, if it has one, to the output."""
     compare = getattr(x.tag, "values_eq_approx", None)
     adapted = None if compare is None else adapt(compare)
     if adapted is not None:
@@ -178,16 +178,16 @@ def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
     Parameters
     ----------
     x : object
-        A variable, an array on a device or on the host, or what the host makes one of.
+        A variable, an array on a device or on the host, or an object that the host converts to one.
     context_name : str, optional
-        Where to; the default context if it is not given.
+        The destination; the default context if it is not given.
 
     Returns
     -------
     Variable
-        What `x` was moved from, if it was there already; a constant for a constant and for
-        a value; a transfer for anything else, the one made before for the same variable
-        while a graph is being lifted.
+        The variable that `x` was moved from, if that is on the device; a constant for a constant
+        or a value; otherwise the result of a transfer. While a graph is being lifted, the transfer
+        of a variable is reused.
     """
     name = contexts.resolve(context_name)
     if isinstance(x, arrays.Array):
@@ -203,7 +203,7 @@ def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
 
 
 def _before_transfers(x: Any, name: Hashable) -> Variable:
-    """Return the variable that `x` was moved from, one in context `name` if there is one on the way."""
+    """Return the variable that `x` was moved from; in a chain of transfers, one in context `name` if there is one."""
     x = x if isinstance(getattr(x, "type", None), OpenCLArrayType) else as_tensor_variable(x)
     while x.owner is not None and isinstance(x.owner.op, TransferOp):
         if isinstance(x.type, OpenCLArrayType) and x.type.context_name == name:

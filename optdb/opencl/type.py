@@ -1,9 +1,9 @@
 """The type of arrays on an OpenCL device.
 
 A value of this type is a ``pyopencl.array.Array`` on the queue of the type's context; views
-with strides and offsets are welcome. NumPy arrays and numbers go through the host's own array
-type first, which decides about casts; then they are copied to the device. The type itself
-holds the context's name alone, so that it can be pickled.
+with strides and offsets are allowed. The host's own array type converts NumPy arrays and
+numbers first, and decides about casts; then they are copied to the device. The type itself
+stores only the context's name, so that it can be pickled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UnsupportedDtype(TypeError):
     """A device cannot hold arrays of that dtype, or cannot compute with them."""
 
 
-#: Types by the arguments that made them, as long as their context lives.
+#: Types by the arguments of their constructor, cached for the lifetime of their context.
 _made: weakref.WeakKeyDictionary[Context, dict[tuple, OpenCLArrayType]] = weakref.WeakKeyDictionary()
 
 
@@ -42,15 +42,15 @@ def opencl_type(dtype: str, broadcastable: tuple[bool, ...], context_name: Hasha
     return made[key]
 
 
-#: Has `skips_zeros` in a thread that runs a loop.
+#: Has the attribute `skips_zeros` in a thread that runs a loop.
 _local = threading.local()
 
 
 @contextmanager
 def without_zeros() -> Iterator[None]:
-    """Let arrays of zeros have anything in them within the block, which runs a Scan.
+    """Leave arrays of zeros uninitialized within the block, which runs a Scan.
 
-    A Scan writes all of what it stores, and the zeros behind its last step, too.
+    A Scan writes all elements of the arrays that it stores, including the zeros after its last step.
     """
     outer = getattr(_local, "skips_zeros", False)
     _local.skips_zeros = True
@@ -70,9 +70,9 @@ class OpenCLArrayType(Type):
     broadcastable : sequence of bool
         For each axis, whether it has length 1.
     context_name : str, optional
-        In which context its values are; the default one if it is not given.
+        The context of its values; the default one if it is not given.
     name : str, optional
-        What the type is called in print.
+        The type's name in printed graphs.
 
     Raises
     ------
@@ -108,13 +108,13 @@ class OpenCLArrayType(Type):
 
     @property
     def context(self) -> Context:
-        """The context in which values of this type are."""
+        """The context of values of this type."""
         return get_context(self.context_name)
 
     def clone(
         self, dtype: Any = None, broadcastable: Iterable[bool] | None = None, context_name: Hashable = None
     ) -> OpenCLArrayType:
-        """Return a type like this one, with something changed."""
+        """Return a copy of this type with the given attributes replaced."""
         return type(self)(
             self.dtype if dtype is None else dtype,
             self.broadcastable if broadcastable is None else broadcastable,
@@ -139,23 +139,23 @@ class OpenCLArrayType(Type):
         Parameters
         ----------
         data : object
-            An array on a device, a NumPy array, or what NumPy makes one of.
+            An array on a device, a NumPy array, or an object that NumPy converts to one.
         strict : bool
-            Whether only a value of this type will do.
+            Whether to accept only a value of this type.
         allow_downcast : bool, optional
             Whether precision may be lost; None allows it for Python floats only.
 
         Raises
         ------
         TypeError
-            If the value is not one of this type, and must not be made one.
+            If the value is not of this type, and may not be converted to it.
         """
         if not isinstance(data, arrays.Array):
             if strict:
                 raise TypeError(f"{self} expected an array on the device, got {type(data).__name__}")
             return arrays.from_host(self.context, self.host_type.filter(data, allow_downcast=allow_downcast))
         context = self.context
-        # Each call of a function passes each of its updates here.
+        # Fast path: each call of a function calls this for each of its updates.
         if type(data) is arrays.DeviceArray and data.queue is context.queue and data.dtype is self.numpy_dtype:
             self._check_shape(data.shape)
             return data
@@ -172,7 +172,7 @@ class OpenCLArrayType(Type):
         return arrays.from_host(context, self.host_type.filter(on_host, allow_downcast=allow_downcast))
 
     def own(self, data: Any, borrow: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
-        """Return a value of this type that is not shared, or may be if `borrow` is set."""
+        """Return a value of this type that shares no memory with `data`, unless `borrow` is set."""
         value = self.filter(data, allow_downcast=allow_downcast)
         if borrow or not self.may_share_memory(value, data):
             return value
@@ -186,12 +186,12 @@ class OpenCLArrayType(Type):
                 raise TypeError(f"{self} expected length 1 at axis {axis}, got the shape {shape}")
 
     def value_zeros(self, shape: tuple[int, ...]) -> arrays.Array:
-        """Return an array of zeros, of this type; for a loop within `without_zeros`, of anything."""
+        """Return an array of zeros of this type; within `without_zeros`, an uninitialized one."""
         new = arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype)
         return new if getattr(_local, "skips_zeros", False) else arrays.fill_zeros(new)
 
     def value_validity_msg(self, data: Any) -> str:
-        """Say why something is no value of this type."""
+        """Return why `data` is not a value of this type."""
         try:
             self.filter(data, strict=True)
         except TypeError as error:
@@ -201,7 +201,7 @@ class OpenCLArrayType(Type):
     def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
         """Return a variable of this type for another variable, or for a value.
 
-        Variables on the host, and in other contexts, are moved here.
+        Variables on the host and in other contexts are moved to this type's context.
 
         Raises
         ------
@@ -222,7 +222,7 @@ class OpenCLArrayType(Type):
         raise TypeError(f"{other}, of type {other.type}, does not fit where {self} is required; convert it first")
 
     def convert_variable(self, var: Variable) -> Variable | None:
-        """Return `var` with fewer axes known to have length 1, None if that is not all that differs."""
+        """Return `var` with fewer axes known to have length 1; None if the types also differ in another way."""
         other = var.type
         if (
             type(self) is not type(other)
@@ -241,12 +241,12 @@ class OpenCLArrayType(Type):
         if a.shape != b.shape or (force_same_dtype and a.dtype != b.dtype):
             return False
         on_host_a, on_host_b = arrays.to_host(a), arrays.to_host(b)
-        # Not the host's own comparison, which takes all numbers for equal where there is a NaN.
+        # Do not use the host's own comparison, which treats all numbers as equal if there is a NaN.
         return bool(np.all((on_host_a == on_host_b) | (np.isnan(on_host_a) & np.isnan(on_host_b))))
 
     @staticmethod
     def values_eq_approx(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
-        """Tell whether two values are as near as the host wants its own to be; see TensorType."""
+        """Tell whether two values are equal within the host's tolerances; see TensorType."""
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
         return bool(TensorType.values_eq_approx(arrays.to_host(a), arrays.to_host(b), *args, **kwargs))
@@ -259,11 +259,11 @@ class OpenCLArrayType(Type):
         return arrays.may_share_memory(a, b)
 
     def get_shape_info(self, obj: arrays.Array) -> tuple[int, ...]:
-        """Return what `get_size` wants to know of a value."""
+        """Return the argument of `get_size` for a value."""
         return obj.shape
 
     def get_size(self, shape_info: tuple[int, ...]) -> int:
-        """Return how many bytes a value takes."""
+        """Return the size of a value in bytes."""
         return int(np.prod(shape_info, dtype=np.int64)) * self.numpy_dtype.itemsize
 
     def __str__(self) -> str:

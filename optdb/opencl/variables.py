@@ -1,7 +1,7 @@
 """Variables, constants and shared variables whose values are on an OpenCL device.
 
-They do all that the host's array variables do: an op of the host that is given one takes
-its value from the device first, until a lifter replaces it by an op of the device.
+They support everything that the host's array variables do: a host op that takes one first
+transfers its value from the device, until a lifter replaces the op by a device op.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["OpenCLConstant", "OpenCLSharedVariable", "OpenCLVariable"]
 
 
 class _Operators(TensorOperators, Variable):
-    """Arithmetic, indexing and methods, by way of the host."""
+    """Arithmetic, indexing and methods, built from host ops."""
 
     type: OpenCLArrayType
 
@@ -47,17 +47,17 @@ class OpenCLConstant(_Operators, Constant):
     data : object
         Its value, on a device or on the host.
     name : str, optional
-        What it is called.
+        Its name.
     """
 
     def __init__(self, type: OpenCLArrayType, data: Any, name: str | None = None) -> None:
         super().__init__(type, data, name)
-        # Where all elements are the same, the host's rewriters ask for that one here.
+        # The host's rewriters read this: the common value of all elements, or None if they differ.
         self.tag.unique_value = _unique(self.on_host)
 
     @functools.cached_property
     def on_host(self) -> HostArray:
-        """The value, on the host. It is kept there, too: merging constants compares them."""
+        """The value on the host, cached because merging constants compares values."""
         value = arrays.to_host(self.data)
         value.flags.writeable = False
         return value
@@ -100,10 +100,10 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         Parameters
         ----------
         borrow : bool
-            Whether the array on the device may be returned itself, not a copy. Values on
-            the host are copies always.
+            Whether the array on the device may be returned without a copy. Values on
+            the host are always copies.
         return_internal_type : bool
-            Whether to return the array on the device, and not one on the host.
+            Whether to return the array on the device instead of a host array.
         """
         value = self.container.value
         if not return_internal_type:
@@ -111,20 +111,20 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         return value if borrow else arrays.copy(value)
 
     def set_value(self, new_value: Any, borrow: bool = False) -> None:
-        """Give it another value.
+        """Set the value.
 
         Parameters
         ----------
         new_value : object
-            An array on a device or on the host. One on the host is written over the old
+            An array on a device or on the host. A host array is copied over the old
             value, if that has the same shape.
         borrow : bool
-            Whether an array on the device may be used itself, not a copy.
+            Whether an array on the device may be used without a copy.
         """
         if isinstance(new_value, arrays.Array):
             self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)
             return
-        # Checked as the host checks its own: strict means of this very dtype, not on the device.
+        # Apply the host's checks: `strict` requires this exact dtype, but not a device array.
         value = self.type.host_type.filter(new_value, self.container.strict, self.container.allow_downcast)
         self.container.value = arrays.from_host(self.type.context, value, self.container.value)
 

@@ -28,8 +28,7 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
 class OpenCLStackedDot22(Shell):
     """A sum of matrix products, computed as one product of two joined matrices.
 
-    The inputs are the two joined matrices, then the left factors, then the right factors. The inner lengths of each
-    pair of factors have to match.
+    The inputs are the two joined matrices, all left factors, and all right factors, whose inner lengths have to match.
     """
 
     __props__ = ()
