@@ -21,7 +21,7 @@ from optdb.runtime.all_reduce import (
 from optdb.runtime.arrays import empty, from_host, to_host
 from optdb.runtime.commands import CommandList, Memory
 from optdb.runtime.fetching import EnqueueFetch, StartQueue
-from tests.opencl_device import runtime_context
+from tests.opencl_device import new_context, runtime_context
 
 pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")
 
@@ -54,10 +54,11 @@ def in_threads(work, count):
 
 def test_commands_bring_vectors_and_results_without_python():
     """In each of several turns, lists of two threads go by one call of C each."""
-    context, table, turns = runtime_context(), MemberTable(2, 20), 4
+    contexts, table, turns = [new_context(), new_context()], MemberTable(2, 20), 4
 
     def work(rank):
-        member = table.member(rank)
+        # A thread has a context of its own, as each device does.
+        context, member = contexts[rank], table.member(rank)
         round_ = ExchangeRound(context, 0, [VectorSpec(np.dtype("float32"), 8, 8)], member, never)
         vector, result = from_host(context, np.arange(8, dtype="float32") + rank), empty(context, (8,), "float32")
         source, target = (Memory(32, context.cl_context, array.base_data) for array in (vector, result))
