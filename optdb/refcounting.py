@@ -19,8 +19,8 @@ class RefCountedSetting(Generic[Found]):
 
     Parameters
     ----------
-    Turns the setting on, and returns the previous value.
-        Called without arguments; returns what it found.
+    turn_on : callable
+        Turns the setting on, and returns the previous value.
     put_back : callable
         Restores the value that it is given.
     """

@@ -40,12 +40,12 @@ def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) ->
 
     Parameters
     ----------
-    The functions in the order in which they were compiled.
-        In the order in which they were compiled.
-    The file to write; an existing file is overwritten.
-        The file, which is overwritten if it exists.
-    The title of the page.
-        Its title.
+    functions : sequence of ObservedFunction
+        The functions in the order in which they were compiled.
+    path : Path
+        The file to write; an existing file is overwritten.
+    title : str
+        The title of the page.
     """
     template = importlib.resources.files("optdb.cli").joinpath("report.html").read_text(encoding="utf-8")
     data = json.dumps(document_of(functions, title), separators=(",", ":"))

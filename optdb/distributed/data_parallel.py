@@ -58,7 +58,8 @@ class DataParallel:
         graphs in which gradients cannot be found.
     average_every : int, optional
         Let workers make independent steps, and average their values after every `average_every` steps. Works for any
-    function.
+        function.
+    statistics : {'whole', 'parts'}
         Whether batch normalization uses statistics of the whole batch or of each worker's part. With 'whole', workers
         wait for each other in each layer. 'parts' is faster, but differs from the result on one device.
     checkpoint : str or Path, optional

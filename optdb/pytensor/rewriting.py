@@ -77,8 +77,8 @@ class TrackedRules(RuleTable):
 
     Parameters
     ----------
-    The graph, which is passed to PyTensor's rewriters together with the node.
-        The graph, which PyTensor's rewriters take beside the node.
+    fgraph : FunctionGraph
+        The graph, which is passed to PyTensor's rewriters together with the node.
     tracker : OpToRewriterTracker
         The rewriters of an equilibrium.
     """
