@@ -108,11 +108,26 @@ class CompiledLoop:
         self._kernel.call(grid.items, grid.group, max(kernel.points, 1), grid.chunk, grid.parts, *arrays)
 
 
-class CompiledOperation:
+class _UnitStep:
+    """Base of steps that may read any element after they have written another one."""
+
+    unit: OperationUnit | IterationUnit
+
+    @property
+    def written(self) -> list[Buffer]:
+        """The buffers that the step writes."""
+        return self.unit.writes
+
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return no buffers: what the step writes does not overwrite what it reads."""
+        return set()
+
+
+class CompiledOperation(_UnitStep):
     """An operation, ready to be run."""
 
     def __init__(self, unit: OperationUnit, operation: Operation, kernels: Kernels) -> None:
-        self.unit = unit
+        self.unit: OperationUnit = unit
         self.operation = operation
         self._kernels = kernels
 
@@ -123,15 +138,6 @@ class CompiledOperation:
     def buffers(self) -> list[Buffer]:
         """The buffers that the operation reads and writes."""
         return [x.buffer for x in (*self.unit.inputs, *self.unit.outputs) if isinstance(x, Stored)]
-
-    @property
-    def written(self) -> list[Buffer]:
-        """The buffers that the operation writes."""
-        return self.unit.writes
-
-    def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return no buffers: an operation may read any element after it has written another one."""
-        return set()
 
     def run(self, memory: FunctionMemory) -> None:
         """Run the operation, and store its outputs in their arrays."""
@@ -155,11 +161,11 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
     copy_bytes(array, value)
 
 
-class CompiledIteration:
+class CompiledIteration(_UnitStep):
     """A loop, ready to be run: each step runs the body, with the rows of that step."""
 
     def __init__(self, unit: IterationUnit, body: Sequence[CompiledStep]) -> None:
-        self.unit = unit
+        self.unit: IterationUnit = unit
         self._body = body
         shared = [buffer for step in body for buffer in step.buffers if buffer not in unit.own_buffers]
         #: The buffers that the loop reads and writes.
@@ -167,15 +173,6 @@ class CompiledIteration:
 
     def __str__(self) -> str:
         return f"{self.unit.iteration.steps} steps of a loop, each: {'; '.join(map(str, self._body))}"
-
-    @property
-    def written(self) -> list[Buffer]:
-        """The buffers that the loop writes."""
-        return self.unit.writes
-
-    def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return no buffers: a step may read any element after another one has written it."""
-        return set()
 
     def run(self, memory: FunctionMemory) -> None:
         """Run all steps."""
@@ -188,11 +185,11 @@ class CompiledIteration:
                 part.run(inner)
 
 
-class CompiledRepetition:
+class CompiledRepetition(_UnitStep):
     """A loop that one kernel computes, ready to be launched."""
 
     def __init__(self, unit: IterationUnit, loops: RepeatedLoops, kernels: Mapping[str, CompiledKernel]) -> None:
-        self.unit = unit
+        self.unit: IterationUnit = unit
         self._loops = loops
         (self._kernel,) = kernels.values()
         taken = [buffer for buffer, _ in loops.arrays if buffer not in unit.own_buffers]
@@ -201,15 +198,6 @@ class CompiledRepetition:
 
     def __str__(self) -> str:
         return f"{self._loops.steps} steps of a loop in one kernel, each: {self._loops}"
-
-    @property
-    def written(self) -> list[Buffer]:
-        """The buffers that the loop writes."""
-        return self.unit.writes
-
-    def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return no buffers: a step may read any element after another one has written it."""
-        return set()
 
     def run(self, memory: FunctionMemory) -> None:
         """Launch the kernel."""
