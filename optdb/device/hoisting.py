@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from optdb.device.iterations import Carried, Iteration, StepRow, operands_of, ordered, varying
-from optdb.device.products import MatrixProduct
 from optdb.device.tensors import (
     Computed,
     Coordinate,
     Folded,
     Lookup,
     Mapped,
+    MatrixProduct,
     ReshapedTensor,
     Stripe,
     Tensor,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.gemm.operations import Product
 from optdb.codegen.operation import Operation
 from optdb.codegen.reductions.folds import NOTHING
 from optdb.codegen.scalars.program import Program, Scalar
@@ -241,6 +242,14 @@ class Computed(Tensor):
         super().__init__(shape, dtype)
         self.application = application
         self.number = number
+
+
+class MatrixProduct(Application):
+    """The product of two matrices of one dtype, whose shapes fit, by an operation."""
+
+    def __init__(self, a: Tensor, b: Tensor) -> None:
+        dtype = a.dtype
+        super().__init__(lambda context: Product(context, dtype), [a, b], [((a.shape[0], b.shape[1]), dtype)])
 
 
 class MatrixVector(Tensor):

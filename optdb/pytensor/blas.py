@@ -11,11 +11,11 @@ from pytensor.tensor.math import Dot
 
 from optdb.codegen.gemm.operations import BatchedProduct
 from optdb.device.functions.host_parts import Value
-from optdb.device.products import MatrixProduct
 from optdb.device.schedule.lowering import UNROLLED
 from optdb.device.tensors import (
     Application,
     Constant,
+    MatrixProduct,
     MatrixVector,
     Tensor,
     applied,
