@@ -1,7 +1,11 @@
-"""Measures functions of Scan in mode OPENCL beside PyTensor's default: ``python -m profiles.pytensor.loops``."""
+"""Measures functions of Scan in mode OPENCL beside PyTensor's default: ``python -m profiles.pytensor.loops``.
+
+``--jax`` adds the same functions written for JAX, where it is installed, and leaves the default out.
+"""
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 import warnings
@@ -19,29 +23,35 @@ import optdb.pytensor  # noqa: F401  (registers the mode)
 from profiles import terminal
 from profiles.pytensor.cli import json_option, write_json
 
-__all__ = ["LOOPS", "Loop", "main", "measure"]
+__all__ = ["LOOPS", "LoopCase", "LoopTimes", "main", "measure"]
 
-SIDES = {"OPENCL": "OPENCL", "default": None}
+MODES = {"OPENCL": "OPENCL", "default": None}
 #: Inputs, outputs and arguments of a function.
 Case = tuple[list[Any], list[Any], list[Any]]
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopTimes:
     """What a call takes on one side.
 
     Parameters
     ----------
     name, side
         What was measured.
-    cpu_ms, first_s
-        CPU milliseconds of a call, the median of the turns; seconds of compiling and of the first call.
+    cpu_ms, wall_ms
+        CPU milliseconds and milliseconds of a call, the medians of the turns.
+    first_s
+        Seconds of compiling and of the first call.
+    difference
+        The largest difference from the first side's outputs, relative to the largest number of an output.
     """
 
     name: str
     side: str
     cpu_ms: float
+    wall_ms: float
     first_s: float
+    difference: float
 
 
 def garch(steps: int) -> Case:
@@ -81,66 +91,160 @@ def lstm(steps: int, rows: int, width: int, has_gradient: bool) -> Case:
     return [x], outputs, [rng.normal(size=(steps, rows, width)).astype("float32")]
 
 
-LOOPS: dict[str, Callable[[], Case]] = {
-    "GARCH, 200 steps": lambda: garch(200),
-    "GARCH, 20,000 steps": lambda: garch(20_000),
-    "LSTM, 50 x 32 x 128, forward": lambda: lstm(50, 32, 128, False),
-    "LSTM, 50 x 32 x 128, gradient": lambda: lstm(50, 32, 128, True),
+def garch_by_jax(steps: int) -> Callable[..., Any]:
+    """Return `garch`, written for JAX in double precision."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    returns = jnp.asarray(np.random.default_rng(1).normal(size=steps))
+
+    def density(x: Any) -> Any:
+        mean, level, shock, memory = x[0], jnp.exp(x[1]), jax.nn.sigmoid(x[2]), jax.nn.sigmoid(x[3])
+
+        def step(last: Any, value: Any) -> tuple[Any, Any]:
+            following = level + shock * (value - mean) ** 2 + memory * last
+            return following, following
+
+        variance = jax.lax.scan(step, jnp.ones(()), returns)[1]
+        return -0.5 * ((returns - mean) ** 2 / variance + jnp.log(variance)).sum()
+
+    return jax.jit(jax.value_and_grad(density))
+
+
+def lstm_by_jax(rows: int, width: int, has_gradient: bool) -> Callable[..., Any]:
+    """Return `lstm`, written for JAX with full single precision."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    rng = np.random.default_rng(1)
+    shapes = [(width, 4 * width), (width, 4 * width), (4 * width,)]
+    weights = [jnp.asarray((0.05 * rng.normal(size=shape)).astype("float32")) for shape in shapes]
+
+    def loss(weights: Any, x: Any) -> Any:
+        of_row, of_hidden, bias = weights
+
+        def step(states: tuple[Any, Any], row: Any) -> tuple[tuple[Any, Any], None]:
+            hidden, cell = states
+            into, kept, out, new = jnp.split(row @ of_row + hidden @ of_hidden + bias, 4, axis=1)
+            cell = jax.nn.sigmoid(kept) * cell + jax.nn.sigmoid(into) * jnp.tanh(new)
+            return (jax.nn.sigmoid(out) * jnp.tanh(cell), cell), None
+
+        start = jnp.zeros((rows, width), "float32")
+        return (jax.lax.scan(step, (start, start), x)[0][0] ** 2).sum()
+
+    compiled = jax.jit(jax.value_and_grad(loss) if has_gradient else loss)
+    return functools.partial(compiled, weights)
+
+
+@dataclass(frozen=True)
+class LoopCase:
+    """A function of loops: how PyTensor and JAX build it."""
+
+    build: Callable[[], Case]
+    build_for_jax: Callable[[], Callable[..., Any]]
+
+
+LOOPS: dict[str, LoopCase] = {
+    **{
+        f"GARCH, {steps:,} steps": LoopCase(functools.partial(garch, steps), functools.partial(garch_by_jax, steps))
+        for steps in (200, 20_000)
+    },
+    **{
+        f"LSTM, {steps} x {rows} x {width}, {'gradient' if has_gradient else 'forward'}": LoopCase(
+            functools.partial(lstm, steps, rows, width, has_gradient),
+            functools.partial(lstm_by_jax, rows, width, has_gradient),
+        )
+        for steps, rows, width in ((50, 32, 128), (50, 128, 512))
+        for has_gradient in (False, True)
+    },
 }
 
 
-def measure(name: str, turns: int = 7, turn_s: float = 0.5, settle_s: float = 5.0) -> list[Loop]:
-    """Call a function in both modes in turn.
+def measure(
+    name: str, turns: int = 7, turn_s: float = 0.5, settle_s: float = 5.0, has_jax: bool = False
+) -> list[LoopTimes]:
+    """Call a function by all sides in turn.
 
     Parameters
     ----------
     name
-        Of `LOOPS`.
+        A name in `LOOPS`.
     turns, turn_s
-        How many turns a side has, and how long each is.
+        The number of turns of each side, and the seconds of a turn.
     settle_s
         For how many seconds each side is called before.
+    has_jax
+        Whether JAX takes the place of PyTensor's default mode.
     """
-    inputs, outputs, arguments = LOOPS[name]()
-    functions, firsts = {}, {}
+    case = LOOPS[name]
+    inputs, outputs, arguments = case.build()
+    sides: dict[str, Callable[[], Callable[..., Any]]] = {
+        side: functools.partial(pytensor.function, inputs, outputs, mode=mode) for side, mode in MODES.items()
+    }
+    if has_jax:
+        del sides["default"]
+        sides["JAX"] = lambda: _blocking(case.build_for_jax())
+    functions, firsts, results = {}, {}, {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for side, mode in SIDES.items():
+        for side, build in sides.items():
             begun = time.perf_counter()
-            functions[side] = pytensor.function(inputs, outputs, mode=mode)
-            functions[side](*arguments)
+            functions[side] = build()
+            results[side] = functions[side](*arguments)
             firsts[side] = time.perf_counter() - begun
         for function in functions.values():
-            _cpu_s(function, arguments, settle_s)
-        taken: dict[str, list[float]] = {side: [] for side in functions}
+            _ms_of_call(function, arguments, settle_s)
+        taken: dict[str, list[tuple[float, float]]] = {side: [] for side in functions}
         for _ in range(turns):
             for side, function in functions.items():
-                taken[side].append(_cpu_s(function, arguments, turn_s))
-    return [Loop(name, side, 1e3 * statistics.median(times), firsts[side]) for side, times in taken.items()]
+                taken[side].append(_ms_of_call(function, arguments, turn_s))
+    first = next(iter(results.values()))
+    return [
+        LoopTimes(name, side, *map(statistics.median, zip(*taken[side])), firsts[side], _difference(first, result))
+        for side, result in results.items()
+    ]
 
 
-def _cpu_s(function: Any, arguments: list[Any], seconds: float) -> float:
-    """Call a function for some seconds; return the CPU seconds of a call."""
+def _blocking(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Return a function of JAX that returns its outputs as NumPy arrays in one list."""
+    import jax
+
+    return lambda *args: [np.asarray(x) for x in jax.tree_util.tree_leaves(function(*args))]
+
+
+def _difference(expected: Any, got: Any) -> float:
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(expected, got, strict=True)]
+    return max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in pairs)
+
+
+def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[float, float]:
+    """Call a function for some seconds; return the CPU milliseconds and the milliseconds of a call."""
     begun, begun_cpu, calls = time.perf_counter(), time.process_time(), 0
     while not calls or time.perf_counter() - begun < seconds:
         function(*arguments)
         calls += 1
-    return (time.process_time() - begun_cpu) / calls
+    return 1e3 * (time.process_time() - begun_cpu) / calls, 1e3 * (time.perf_counter() - begun) / calls
 
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(list(LOOPS)))
 @click.option("--turns", type=click.IntRange(min=1), default=7, show_default=True, help="The median counts.")
 @click.option("--settle", default=5.0, show_default=True, help="Seconds of calls that do not count.")
+@click.option("--jax", "has_jax", is_flag=True, help="Compare with JAX instead of PyTensor's default mode.")
 @json_option
-def main(names: tuple[str, ...], turns: int, settle: float, json_file: Any) -> None:
-    """Measure functions of loops: CPU milliseconds of a call, in turns."""
-    table = Table("loop", "side", "CPU ms a call", "s until the first", title="Functions of Scan")
-    loops: list[Loop] = []
+def main(names: tuple[str, ...], turns: int, settle: float, has_jax: bool, json_file: Any) -> None:
+    """Measure functions of loops: milliseconds of a call, in turns."""
+    table = Table("loop", "side", "CPU ms a call", "ms a call", "s until the first", "difference")
+    table.title = "Functions of Scan"
+    loops: list[LoopTimes] = []
     for name in names or LOOPS:
-        loops += measure(name, turns, settle_s=settle)
-        for loop in loops[-2:]:
-            table.add_row(loop.name, loop.side, f"{loop.cpu_ms:.3f}", f"{loop.first_s:.1f}")
+        measured = measure(name, turns, settle_s=settle, has_jax=has_jax)
+        loops += measured
+        for loop in measured:
+            times = [f"{loop.cpu_ms:.3f}", f"{loop.wall_ms:.3f}", f"{loop.first_s:.1f}", f"{loop.difference:.0e}"]
+            table.add_row(loop.name, loop.side, *times)
     terminal.console().print(table)
     write_json(loops, json_file)
 
