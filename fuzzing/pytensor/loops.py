@@ -95,6 +95,47 @@ def _multiplied(x: Any) -> Any:
     return pt.reshape(states, x.shape)
 
 
+def _gated(x: Any, weights: Any = None) -> Any:
+    """Return states that are computed from slices of one product."""
+    if x.ndim != 2:
+        return x
+    columns = x.shape[1]
+    if weights is None:
+        weights = pt.sin(pt.outer(pt.arange(columns), pt.arange(2 * columns))) / columns
+    states = _scan(
+        lambda block, state, weights: _gate(block, pt.dot(state, weights), columns),
+        sequences=[pt.reshape(x, (3, -1, columns))],
+        outputs_info=[pt.zeros((x.shape[0] // 3, columns))],
+        non_sequences=[weights],
+    )
+    return pt.reshape(states, x.shape)
+
+
+def _gate(block: Any, both: Any, columns: Any) -> Any:
+    kept = pt.sigmoid(both[:, :columns])
+    return kept * pt.tanh(both[:, columns:] + block) + (1.0 - kept) * pt.sin(block)
+
+
+def _slope_of_weights(x: Any) -> Any:
+    """Return an array plus gradients that all steps add to."""
+    if x.ndim != 2:
+        return x
+    columns = x.shape[1]
+    weights = pt.sin(pt.outer(pt.arange(columns), pt.arange(2 * columns))) / columns
+    slope = pytensor.grad(pt.sum(pt.tanh(_gated(x, weights))), weights)
+    return x * 0.5 + pt.tanh(slope.sum(0)[:columns] - slope[0, columns:])
+
+
+def _totals(x: Any) -> Any:
+    """Return an array plus sums that only the last step's states hold."""
+    total, whole, states = _scan(
+        lambda row, total, whole, state: (total + pt.sum(row * state), row * state + whole, _moved(row, state)),
+        sequences=[x],
+        outputs_info=[pt.zeros((), x.dtype), pt.ones_like(x[0]), pt.zeros_like(x[0])],
+    )
+    return x * 0.5 + pt.tanh(total[-1] - whole[-1]) + states * 0.25
+
+
 def _slopes(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: pytensor.grad(pt.sum(pt.tanh(of(x))), x, disconnected_inputs="ignore")
 
@@ -114,6 +155,11 @@ _OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "nested": _nested,
     "summed": _summed,
     "multiplied": _multiplied,
+    "gated": _gated,
+    "totals": _totals,
+    "slope of gated": _slopes(_gated),
+    "slope of weights": _slope_of_weights,
+    "slope of totals": _slopes(_totals),
     "slope of states": _slopes(_states),
     "slope of earlier": _slopes(_earlier),
     "slope of neighbours": _slopes(_neighbours),

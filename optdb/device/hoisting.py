@@ -1,10 +1,15 @@
-"""Products of a loop's steps that need no state: one product of all steps takes less time than many of few rows."""
+"""Loops whose steps do not compute what all steps can compute at once.
+
+One product of all steps takes less time than many of few rows: products that need no state are computed before the
+loop, and sums that no step reads after it (``sums_of_steps``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from optdb.device.iterations import Carried, Iteration, StepRow, operands_of, ordered, varying
+from optdb.device.sums_of_steps import StepSums
 from optdb.device.tensors import (
     Computed,
     Coordinate,
@@ -13,11 +18,11 @@ from optdb.device.tensors import (
     Mapped,
     MatrixProduct,
     ReshapedTensor,
-    Stripe,
     Tensor,
     ViewTensor,
+    is_product,
     reshaped,
-    strided,
+    rows_of,
     transposed,
 )
 
@@ -27,8 +32,28 @@ __all__ = ["iterated"]
 _MOST_BYTES = 1 << 28
 
 
-def iterated(steps: int, rows: Sequence[StepRow], carried: Sequence[Carried]) -> Iteration:
-    """Return a loop; the parameters are those of `Iteration`."""
+def iterated(
+    steps: int, rows: Sequence[StepRow], carried: Sequence[Carried], repeats_in_kernels: bool
+) -> tuple[Iteration, list[Tensor]]:
+    """Return a loop, and the carried arrays after its last step.
+
+    Parameters
+    ----------
+    steps, rows, carried
+        The parameters of `Iteration`.
+    repeats_in_kernels : bool
+        Whether the device repeats small steps within one kernel, which adds up at no cost.
+    """
+    loop = _with_products_before(steps, rows, carried)
+    if repeats_in_kernels and loop.is_for_one_item:
+        return loop, list(loop.outputs)
+    sums = StepSums(steps, list(rows), list(carried), _MOST_BYTES)
+    if len(sums.rows) < len(rows):
+        loop = _with_products_before(steps, sums.rows, sums.carried)
+    return loop, sums.outputs(loop.outputs)
+
+
+def _with_products_before(steps: int, rows: Sequence[StepRow], carried: Sequence[Carried]) -> Iteration:
     results = [value for array in carried for _, value in array.written]
     states = varying(results, [row for row in rows if isinstance(row.source, Carried)])
     read = {*results, *(x for tensor in states for x in operands_of(tensor))}
@@ -41,19 +66,14 @@ def iterated(steps: int, rows: Sequence[StepRow], carried: Sequence[Carried]) ->
     for tensor in ordered(results, sequences):
         if tensor in read and tensor in of_sequences and steps * tensor.nbytes <= _MOST_BYTES:
             cone = [x for x in ordered([tensor], sequences) if x in of_sequences]
-            if any(_is_product(x) for x in cone) and all_steps.take(cone):
+            if any(is_product(x) for x in cone) and all_steps.take(cone):
                 hoisted[tensor] = all_steps.of(tensor)
     return Iteration(steps, rows, carried, hoisted)
 
 
-def _is_product(tensor: Tensor) -> bool:
-    return isinstance(tensor, Computed) and isinstance(tensor.application, MatrixProduct)
-
-
 def _rows_of_steps(row: StepRow, steps: int) -> Tensor:
     assert isinstance(row.source, Tensor)
-    whole = [Stripe(0, 1, length) for length in row.shape]
-    return strided(row.source, [Stripe(row.start, 1, steps), *whole])
+    return rows_of(row.source, row.start, steps)
 
 
 class _AllSteps:

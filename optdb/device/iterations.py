@@ -25,15 +25,11 @@ from optdb.device.tensors import (
     Scanned,
     ScatterSet,
     ScatterSum,
-    Stripe,
     Tensor,
     ViewTensor,
-    broadcast,
-    strided,
-    transposed,
 )
 
-__all__ = ["Carried", "Iterated", "Iteration", "StepRow", "first_rows", "operands_of", "ordered", "varying"]
+__all__ = ["Carried", "Iterated", "Iteration", "StepRow", "operands_of", "ordered", "varying"]
 
 
 @dataclass(eq=False)
@@ -214,12 +210,3 @@ def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
         if not found.isdisjoint(operands_of(tensor)):
             found.add(tensor)
     return found
-
-
-def first_rows(x: Tensor, count: int) -> Tensor:
-    """Return the first rows of a tensor; what they were replaced by, if they were."""
-    whole = [Stripe(0, 1, length) for length in x.shape[1:]]
-    if isinstance(x, Replaced) and list(x.stripes) == [Stripe(0, 1, count), *whole]:
-        order: list[int | None] = [*[None] * (x.ndim - x.part.ndim), *range(x.part.ndim)]
-        return broadcast(transposed(x.part, order), (count, *x.shape[1:]))
-    return strided(x, [Stripe(0, 1, count), *whole])

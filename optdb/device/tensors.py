@@ -252,6 +252,11 @@ class MatrixProduct(Application):
         super().__init__(lambda context: Product(context, dtype), [a, b], [((a.shape[0], b.shape[1]), dtype)])
 
 
+def is_product(tensor: Tensor) -> bool:
+    """Tell whether a tensor is the product of two matrices by an operation."""
+    return isinstance(tensor, Computed) and isinstance(tensor.application, MatrixProduct)
+
+
 class MatrixVector(Tensor):
     """The product of a matrix and a vector."""
 
@@ -308,11 +313,62 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return a view of a tensor; a view of an affine view is one of its source."""
-    if isinstance(x, ViewTensor) and x.is_affine and all(c.lookup is None for c in coordinates):
-        coordinates = [_composed(inner, coordinates) for inner in x.coordinates]
-        x = x.x
-    return ViewTensor(x, shape, coordinates)
+    """Return a view of a tensor; a view of an affine view is one of its source.
+
+    A view that reads only one part of a joined tensor, or only replaced elements or others, is one of these.
+    """
+    if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
+        return ViewTensor(x, shape, coordinates)
+    while True:
+        if isinstance(x, ViewTensor) and x.is_affine:
+            coordinates = [_composed(inner, coordinates) for inner in x.coordinates]
+            x = x.x
+            continue
+        found = _part_read(x, [_bounds(coordinate, shape) for coordinate in coordinates])
+        if found is None:
+            return x if _is_whole(x, shape, coordinates) else ViewTensor(x, shape, coordinates)
+        x, starts = found
+        lead = len(coordinates) - x.ndim
+        coordinates = [
+            Coordinate(coordinate.const - start, coordinate.terms) if length != 1 else Coordinate()
+            for coordinate, start, length in zip(coordinates[lead:], starts[lead:], x.shape, strict=True)
+        ]
+
+
+def _is_whole(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> bool:
+    """Tell whether an affine view has the same elements as its source, at the same indices."""
+    if tuple(shape) != x.shape:
+        return False
+    own = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
+    return all(a == b or length == 1 for a, b, length in zip(coordinates, own, x.shape, strict=True))
+
+
+def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
+    """Return the lowest and the highest index of an affine coordinate for the indices of a shape."""
+    ends = [factor * (shape[axis] - 1) for axis, factor in coordinate.terms]
+    return coordinate.const + sum(min(end, 0) for end in ends), coordinate.const + sum(max(end, 0) for end in ends)
+
+
+def _part_read(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
+    """Return the operand of a tensor that holds all elements within bounds, and where it begins; None if none does."""
+    starts = [0] * len(bounds)
+    if isinstance(x, Joined):
+        low, high = bounds[x.axis]
+        for part in x.parts:
+            length = part.shape[x.axis]
+            if starts[x.axis] <= low and high < starts[x.axis] + length:
+                return part, starts
+            starts[x.axis] += length
+    elif isinstance(x, Replaced):
+        ends = [stripe.start + stripe.step * (stripe.length - 1) for stripe in x.stripes]
+        of_stripes = [(min(stripe.start, end), max(stripe.start, end)) for stripe, end in zip(x.stripes, ends)]
+        read = list(zip(bounds, of_stripes, strict=True))
+        if any(high < first or low > last for (low, high), (first, last) in read):
+            return x.x, starts
+        is_dense = all(stripe.step == 1 for stripe in x.stripes)
+        if is_dense and all(first <= low and high <= last for (low, high), (first, last) in read):
+            return x.part, [stripe.start for stripe in x.stripes]
+    return None
 
 
 def _composed(inner: Coordinate, outer: Sequence[Coordinate]) -> Coordinate:
@@ -379,6 +435,48 @@ def strided(x: Tensor, stripes: Sequence[Stripe]) -> Tensor:
     """Return a strided part of a tensor."""
     coordinates = [Coordinate(stripe.start, ((axis, stripe.step),)) for axis, stripe in enumerate(stripes)]
     return view(x, [stripe.length for stripe in stripes], coordinates)
+
+
+def rows_of(x: Tensor, first: int, count: int) -> Tensor:
+    """Return some indices of a tensor's first axis."""
+    return strided(x, [Stripe(first, 1, count), *(Stripe(0, 1, length) for length in x.shape[1:])])
+
+
+def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
+    """Return a tensor in which a strided part is another tensor, which broadcasts.
+
+    Where all elements along an axis have been replaced, one slice after the other, the result is the slices joined.
+    """
+    result = Replaced(x, part, stripes)
+    axes = [axis for axis, stripe in enumerate(stripes) if stripe != Stripe(0, 1, x.shape[axis])]
+    if not axes:
+        return broadcast(part, x.shape)
+    return result if len(axes) > 1 else _joined_slices(result, axes[0])
+
+
+def _joined_slices(last: Replaced, axis: int) -> Tensor:
+    """Return a tensor as slices along an axis, if these were all replaced; `last` itself if they were not."""
+    slices: dict[int, Replaced] = {}
+    taken = 0
+    x: Tensor = last
+    while isinstance(x, Replaced) and all(
+        stripe == Stripe(0, 1, x.shape[number]) for number, stripe in enumerate(x.stripes) if number != axis
+    ):
+        stripe = x.stripes[axis]
+        if stripe.step != 1 or stripe.start in slices:
+            break
+        slices[stripe.start] = x
+        taken += stripe.length
+        x = x.x
+        if taken >= last.shape[axis]:
+            break
+    stop, parts = 0, []
+    for start, piece in sorted(slices.items()):
+        if start != stop:
+            return last
+        parts.append(broadcast(piece.part, [stripe.length for stripe in piece.stripes]))
+        stop = start + parts[-1].shape[axis]
+    return joined(parts, axis) if stop == last.shape[axis] else last
 
 
 def folded(

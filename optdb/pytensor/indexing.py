@@ -22,13 +22,13 @@ from optdb.device.tensors import (
     Constant,
     Coordinate,
     Lookup,
-    Replaced,
     ScatterSet,
     Stripe,
     Tensor,
     applied,
     broadcast,
     cast,
+    replaced,
     reshaped,
     scattered,
     transposed,
@@ -254,7 +254,7 @@ def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTra
     if region.is_strided:
         if not op.set_instead_of_inc:
             part = applied("Add", x.dtype, region.taken(x), part)
-        return [Replaced(x, region.with_all_axes(part), region.all_stripes())]
+        return [replaced(x, region.with_all_axes(part), region.all_stripes())]
     sources = region.sources(x, is_sum=not op.set_instead_of_inc)
     if sources is not None:
         is_named, source = sources

@@ -11,17 +11,16 @@ from pytensor.scan.op import Scan
 
 from optdb.device.functions.host_parts import Value
 from optdb.device.hoisting import iterated
-from optdb.device.iterations import Carried, Iteration, StepRow, first_rows, varying
+from optdb.device.iterations import Carried, Iteration, StepRow, varying
 from optdb.device.tensors import (
     Constant,
     Coordinate,
-    Stripe,
     Tensor,
     broadcast,
     folded,
     joined,
     reshaped,
-    strided,
+    rows_of,
     view,
 )
 from optdb.numpy_types import HostArray
@@ -115,10 +114,19 @@ class _ScanLoop:
         """Add an array in which steps read and write arbitrary rows, such as the gradient of a state."""
         if not x.shape[0]:
             raise OnHost("an array that its steps write has no rows")
-        carried = self._add(Carried(x.shape[0], x.shape[1:], x.dtype, [(0, x)]), lambda array: array)
-        first = -min(taps)
-        self._rows += [StepRow(carried, first + tap) for tap in taps]
-        self._targets += [(carried, first + tap) for tap in written]
+        first, count = -min(taps), x.shape[0]
+        if len(written) > 1 or first + written[0] + self._steps > count:
+            carried = self._add(Carried(count, x.shape[1:], x.dtype, [(0, x)]), lambda array: array)
+            self._rows += [StepRow(carried, first + tap) for tap in taps]
+            self._targets += [(carried, first + tap) for tap in written]
+            return
+        # Steps write each row once, after they have read it: what they read first are the rows of `x` itself.
+        target = first + written[0]
+        unwritten = [(0, target), (target + self._steps, count)]
+        initial = [(start, rows_of(x, start, stop - start)) for start, stop in unwritten if start < stop]
+        carried = self._add(Carried(count, x.shape[1:], x.dtype, initial), lambda array: array)
+        self._rows += [StepRow(carried if tap < written[0] else x, first + tap) for tap in taps]
+        self._targets.append((carried, target))
 
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
         """Add an array that begins with initial rows; each step appends a row, and reads earlier ones.
@@ -131,7 +139,7 @@ class _ScanLoop:
         count = before + self._steps
         # One more row than a step reads: no step writes a row that it reads.
         rows = length if length >= count else max(length, before + 1)
-        carried = Carried(rows, x.shape[1:], x.dtype, [(0, first_rows(x, before)), *self._zeros(x, count)])
+        carried = Carried(rows, x.shape[1:], x.dtype, [(0, rows_of(x, 0, before)), *self._zeros(x, count)])
         self._add(carried, lambda array: _last_rows(array, count, length))
         self._rows += [StepRow(carried, before + tap) for tap in taps]
         self._targets.append((carried, before))
@@ -191,11 +199,13 @@ class _ScanLoop:
     def _finished(self, checks: _Checks) -> list[Value]:
         """Return the outputs, and register the checks of the steps' conditions."""
         conditions = [Carried(self._steps, (), "bool", written=[(0, condition)]) for condition, _ in checks]
-        iteration = iterated(self._steps, self._rows, [*self._carried, *conditions])
+        repeats_in_kernels = self._trace.context.profile.runs_items_serially
+        carried = [*self._carried, *conditions]
+        iteration, arrays = iterated(self._steps, self._rows, carried, repeats_in_kernels)
         self._check_size(iteration)
-        for array, (_, error) in zip(iteration.outputs[len(self._carried) :], checks, strict=True):
+        for array, (_, error) in zip(arrays[len(self._carried) :], checks, strict=True):
             self._trace.tracer.check(array, error)
-        return [finish(array) for finish, array in zip(self._finishes, iteration.outputs)]
+        return [finish(array) for finish, array in zip(self._finishes, arrays)]
 
     def _check_size(self, iteration: Iteration) -> None:
         """Raise OnHost if the loop is faster on the host, or has too many launches, and may run there."""
@@ -214,10 +224,9 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
     rows = array.shape[0]
     if rows >= count:
         return array
-    first, whole = (count - length) % rows, [Stripe(0, 1, n) for n in array.shape[1:]]
-    head = strided(array, [Stripe(first, 1, min(length, rows - first)), *whole])
-    tail = strided(array, [Stripe(0, 1, length - head.shape[0]), *whole])
-    return joined([head, tail], 0)
+    first = (count - length) % rows
+    head = rows_of(array, first, min(length, rows - first))
+    return joined([head, rows_of(array, 0, length - head.shape[0])], 0)
 
 
 class _StepTracer:

@@ -201,10 +201,11 @@ def measure(
             for side, function in functions.items():
                 taken[side].append(_ms_of_call(function, arguments, turn_s))
     first = next(iter(results.values()))
-    return [
-        LoopTimes(name, side, *map(statistics.median, zip(*taken[side])), firsts[side], _difference(first, result))
-        for side, result in results.items()
-    ]
+    measured = []
+    for side, turns_of_side in taken.items():
+        cpu_ms, wall_ms = (statistics.median(times) for times in zip(*turns_of_side))
+        measured.append(LoopTimes(name, side, cpu_ms, wall_ms, firsts[side], _difference(first, results[side])))
+    return measured
 
 
 def _blocking(function: Callable[..., Any]) -> Callable[..., list[Any]]:

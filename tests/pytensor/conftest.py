@@ -16,3 +16,11 @@ def host_linker(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
 
     names = getattr(request, "param", ["py"])
     monkeypatch.setattr(host_groups, "linkers", lambda: iter(names))
+
+
+@pytest.fixture(autouse=True)
+def small_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small loops run on all devices."""
+    from optdb.pytensor import loops
+
+    monkeypatch.setattr(loops, "LEAST_WORK", 0)

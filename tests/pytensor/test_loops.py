@@ -43,8 +43,7 @@ def with_gradients(total, wrt):
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_a_state_and_its_gradient(kind, monkeypatch):
-    monkeypatch.setattr(loops, "LEAST_WORK", 0)
+def test_a_state_and_its_gradient(kind):
     states = scan(lambda row, h: pt.tanh(h * 0.5 + row), sequences=[x], outputs_info=[pt.zeros(3)])
     compared([x], [states, *with_gradients((states**2).sum(), [x])], [XS], mode=mode_of_kind(kind))
 
@@ -142,6 +141,44 @@ def test_products_without_a_state_are_computed_before_the_loop():
     (loop,) = loops_of(f)
     assert loop.count("Product") == 1
     compared([sequence, w], with_gradients((states[-1] ** 2).sum(), [w, sequence]), given)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_steps_of_a_gradient_compute_no_sum_and_copy_no_slice(kind):
+    width = 48
+    w, sequence = pt.matrix("w"), pt.tensor3("sequence", shape=(None, 50, width))
+
+    def step(row, h, w):
+        gates = row @ w + h @ w
+        kept, into, new = (gates[:, width * number : width * (number + 1)] for number in range(3))
+        return pt.sigmoid(kept) * h + pt.sigmoid(into) * pt.tanh(new)
+
+    states = scan(step, sequences=[sequence], outputs_info=[pt.zeros((50, width))], non_sequences=[w])
+    given = [RNG.normal(size=(5, 50, width)), RNG.normal(size=(width, 3 * width)) * 0.1]
+    f = compared([sequence, w], with_gradients((states[-1] ** 2).sum(), [w]), given, least=2, mode=mode_of_kind(kind))
+    for loop in loops_of(f):
+        assert loop.count("Product") == 1
+        assert loop.count(";") <= 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("float64", "cpu"), ("float32", "cpu"), ("float32", "gpu"), ("int32", "cpu")]
+)
+def test_sums_that_no_step_reads(dtype, kind):
+    rows = pt.tensor3("rows", dtype=dtype)
+    starts = [pt.zeros((), dtype), pt.ones(60, dtype), pt.zeros((50, 60), dtype), pt.zeros((50, 60), dtype)]
+
+    def step(row, total, columns, whole, h):
+        h = h * pt.cast(2, dtype) - row
+        return pt.add(pt.sum(h, dtype=dtype), total), pt.add(columns, h.sum(0, dtype=dtype)), whole + h + row, h
+
+    sums = scan(step, sequences=[rows], outputs_info=starts, n_steps=n)
+    outputs = [*(states[-1] for states in sums[:3]), sums[1][-2:]]
+    values = (RNG.normal(size=(6, 50, 60)) * 9).astype(dtype)
+    f = compared([rows, n], outputs, [values, 6], [values, 2], [values, 1], rtol=1e-9, mode=mode_of_kind(kind))
+    assert "Reduction" not in loops_of(f)[0]
+    whole = scan(step, sequences=[rows], outputs_info=starts, n_steps=n)[2]
+    compared([rows, n], [whole, whole[-1]], [values, 6], rtol=1e-9, mode=mode_of_kind(kind))
 
 
 def test_other_numbers_of_steps_and_lengths():
@@ -243,6 +280,7 @@ def test_what_stays_on_the_host():
 
 
 def test_loops_that_take_less_time_on_the_host(monkeypatch):
+    monkeypatch.setattr(loops, "LEAST_WORK", 100_000)
     w = pt.matrix("w")
     states = scan(lambda h, w: pt.tanh(h @ w), outputs_info=[pt.ones((20, 20))], non_sequences=[w], n_steps=5)
     weights = RNG.normal(size=(20, 20))

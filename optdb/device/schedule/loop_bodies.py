@@ -60,6 +60,9 @@ class BodySchedule(Protocol):
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
         """Add the units that store a tensor, in a region if one is given; return where it will be."""
 
+    def store_in_place(self, tensor: Tensor, region: Stored) -> None:
+        """Add the units that store a tensor in a region of a buffer that nothing else writes."""
+
     def steps(self) -> list[LoopStep | OperationUnit | IterationUnit]:
         """Return the steps that compute all that is to be stored, in order."""
 
@@ -98,7 +101,7 @@ def scheduled(
         for start, value in carried.written:
             target = Stored(moving(arrays[carried], start), carried.row_shape)
             if start % carried.length not in read:
-                body.store(value, target)
+                body.store_in_place(value, target)
                 continue
             # The step may read the row after it has computed the next one.
             region = Stored(Buffer(target.size, target.dtype), target.shape)

@@ -111,6 +111,15 @@ class Schedule:
         if isinstance(tensor, Computed | Iterated) and resolve(tensor, self.stored) is tensor:
             self._make(tensor)
 
+    def store_in_place(self, tensor: Tensor, region: Stored) -> None:
+        """Add the units that store a tensor in a region of a buffer that nothing else writes.
+
+        A tensor that no kernel computes element by element is read there, and is not stored a second time.
+        """
+        if resolve(tensor, self.stored) is tensor and isinstance(tensor, Joined | Replaced | ScatterSet):
+            self.stored[tensor] = region
+        self._store_into(tensor, region)
+
     def store_late(self, tensor: Tensor, region: Stored) -> None:
         """Add the units that store a tensor in a region, after all else has been computed."""
         for unit in self._store_into(tensor, region):

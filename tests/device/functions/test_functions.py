@@ -14,6 +14,7 @@ from optdb.device.tensors import (
     Constant,
     Coordinate,
     Iota,
+    Joined,
     Lookup,
     MatrixVector,
     Replaced,
@@ -27,6 +28,7 @@ from optdb.device.tensors import (
     joined,
     mapped,
     padded,
+    replaced,
     reshaped,
     scattered,
     strided,
@@ -163,6 +165,43 @@ def test_strided_parts_are_replaced(context):
         return [changed, folded("Add", changed, [0], F), strided(changed, stripes)]
 
     compare(computed(context, describe, x, y)[0], [expected, expected.sum(0), y])
+
+
+def test_slices_that_replace_all_elements_are_joined(context):
+    x, y, z = RNG.normal(size=(30, 20)), RNG.normal(size=(30, 12)), RNG.normal(size=(1, 8))
+    first, last = [Stripe(0, 1, 30), Stripe(0, 1, 12)], [Stripe(0, 1, 30), Stripe(12, 1, 8)]
+
+    def describe(tx, ty, tz):
+        whole = replaced(replaced(tx, tz, last), ty, first)
+        assert isinstance(whole, Joined)
+        assert strided(whole, [Stripe(3, 2, 9), Stripe(1, 5, 2)]).x is ty
+        assert isinstance(replaced(replaced(tx, tz, last), ty, [first[0], Stripe(1, 1, 12)]), Replaced)
+        assert isinstance(replaced(replaced(tx, tz, [last[0], Stripe(11, 1, 8)]), ty, first), Replaced)
+        return [
+            whole,
+            folded("Add", whole, [1], F),
+            strided(whole, last),
+            strided(whole, [Stripe(29, -1, 30), last[1]]),
+        ]
+
+    whole = np.concatenate([y, np.broadcast_to(z, (30, 8))], 1)
+    compare(computed(context, describe, x, y, z)[0], [whole, whole.sum(1), whole[:, 12:], whole[::-1, 12:]])
+
+
+def test_views_of_replaced_tensors_read_what_they_need(context):
+    x, y = RNG.normal(size=(30, 20)), RNG.normal(size=(5, 1))
+
+    def describe(tx, ty):
+        changed = Replaced(tx, ty, [Stripe(3, 1, 5), Stripe(2, 1, 10)])
+        inside = strided(changed, [Stripe(7, -2, 3), Stripe(4, 3, 2)])
+        outside = strided(changed, [Stripe(0, 1, 30), Stripe(12, 1, 8)])
+        assert (inside.x, outside.x) == (ty, tx)
+        return [inside, outside, strided(changed, [Stripe(4, 1, 9), Stripe(4, 1, 9)])]
+
+    expected = x.copy()
+    expected[3:8, 2:12] = y
+    parts = [expected[[7, 5, 3], 4:8:3], expected[:, 12:], expected[4:13, 4:13]]
+    compare(computed(context, describe, x, y)[0], parts)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Sums over the steps of a loop that no step reads: one sum after the loop, instead of an addition in each step.
+
+Gradients of weights are such sums. The steps store what is added up: elements, or the operands of products, since a sum
+of products is one product of all operands, with the steps' terms one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from optdb.device.iterations import Carried, StepRow, operands_of, ordered, varying
+from optdb.device.tensors import (
+    Folded,
+    Mapped,
+    MatrixProduct,
+    Tensor,
+    applied,
+    broadcast,
+    folded,
+    is_product,
+    joined,
+    reshaped,
+    rows_of,
+    transposed,
+)
+
+__all__ = ["StepSums"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """A state that each step adds terms to, and the row that holds it."""
+
+    array: Carried
+    row: StepRow
+    #: The terms, each with what the steps store of it.
+    terms: list[tuple[Tensor, list[Tensor]]]
+
+    @property
+    def initial(self) -> Tensor:
+        """The state before the first step."""
+        for first, x in self.array.initial:
+            if first <= self.row.start < first + x.shape[0]:
+                row = rows_of(x, self.row.start - first, 1)
+                return transposed(row, list(range(1, row.ndim)))
+        raise ValueError("a state has no value before the first step")
+
+
+@dataclass
+class StepSums:
+    """The sums of a loop, and the loop without them.
+
+    Parameters
+    ----------
+    steps : int
+        The number of steps.
+    rows, carried : list
+        The rows and the arrays of the loop, as in `Iteration`. Those of the sums are removed.
+    most_bytes : int
+        Maximum size in bytes of what all steps store for a term of a sum.
+    """
+
+    steps: int
+    rows: list[StepRow]
+    carried: list[Carried]
+    most_bytes: int
+    _sums: dict[Carried, _Sum] = field(default_factory=dict)
+    #: The array to which all steps write an operand of a sum, and its row in the first step.
+    _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._arrays = list(self.carried)
+        results = [value for array in self.carried for _, value in array.written]
+        found = varying(results, self.rows)
+        uses: dict[Tensor, int] = {}
+        for used in [*results, *(x for tensor in ordered(results) for x in operands_of(tensor))]:
+            uses[used] = uses.get(used, 0) + 1
+        for array in self.carried:
+            total = self._sum(array, found)
+            if total is not None and uses[total.row] == uses[array.written[0][1]] == 1:
+                self._sums[array] = total
+        self.carried = [array for array in self.carried if array not in self._sums]
+        self.rows = [row for row in self.rows if row.source not in self._sums]
+        for total in self._sums.values():
+            for operand in (x for _, operands in total.terms for x in operands):
+                self._store(operand)
+
+    def outputs(self, outputs: Iterable[Tensor]) -> list[Tensor]:
+        """Return the arrays of the whole loop, given those of the loop without its sums."""
+        computed = dict(zip(self.carried, outputs, strict=True))
+        whole: list[Tensor] = []
+        for array in self._arrays:
+            total = self._sums.get(array)
+            whole.append(computed[array] if total is None else self._states(total, computed))
+        return whole
+
+    def _sum(self, array: Carried, varying: Collection[Tensor]) -> _Sum | None:
+        """Return the sum that an array of two alternating rows holds; None if it holds another state."""
+        own = [row for row in self.rows if row.source is array]
+        if len(own) != 1 or len(array.written) != 1 or array.length != 2 or np.dtype(array.dtype).kind not in "iuf":
+            return None
+        (row,), ((start, value),) = own, array.written
+        if start != row.start + 1 or not isinstance(value, Mapped) or value.inputs.count(row) != 1:
+            return None
+        names = [(scalar.name, len(slots)) for scalar, slots in value.program.steps]
+        terms = [x for x in value.inputs if x is not row]
+        if names != [("Add", len(value.inputs))] or any(x.dtype != row.dtype for x in terms):
+            return None
+        if any(isinstance(term, Folded) and term.fold != "Add" for term in terms):
+            return None
+        if any(x not in varying for term in terms if is_product(term) for x in operands_of(term)):
+            return None
+        total = _Sum(array, row, [(term, _operands(term)) for term in terms])
+        sizes = [self.steps * x.nbytes for _, operands in total.terms for x in operands]
+        return total if max(sizes) <= self.most_bytes else None
+
+    def _store(self, operand: Tensor) -> None:
+        """Let all steps write an operand to an array, unless it is a row of one."""
+        if operand in self._stored or (isinstance(operand, StepRow) and isinstance(operand.source, Tensor)):
+            return
+        for array in self.carried:
+            for start, value in array.written:
+                if value is operand and len(array.written) == 1 and start + self.steps <= array.length:
+                    self._stored[operand] = array, start
+                    return
+        array = Carried(self.steps, operand.shape, operand.dtype, written=[(0, operand)])
+        self.carried.append(array)
+        self._stored[operand] = array, 0
+
+    def _states(self, total: _Sum, computed: Mapping[Carried, Tensor]) -> Tensor:
+        """Return the two rows of a sum: the last state, and the one before."""
+        rows = {}
+        for count in (self.steps - 1, self.steps):
+            state = total.initial
+            for term, operands in total.terms if count else ():
+                stored = [self._of_steps(x, count, computed) for x in operands]
+                state = applied("Add", state.dtype, state, broadcast(_added_up(term, stored), state.shape))
+            rows[(total.row.start + count) % 2] = transposed(state, [None, *range(state.ndim)])
+        return joined([rows[0], rows[1]], 0)
+
+    def _of_steps(self, operand: Tensor, count: int, computed: Mapping[Carried, Tensor]) -> Tensor:
+        """Return an operand of the first steps, along a first axis."""
+        if operand in self._stored:
+            array, start = self._stored[operand]
+            return rows_of(computed[array], start, count)
+        assert isinstance(operand, StepRow) and isinstance(operand.source, Tensor)
+        return rows_of(operand.source, operand.start, count)
+
+
+def _operands(term: Tensor) -> list[Tensor]:
+    """Return what the steps store for a term: its elements, those that it adds up, or the operands of a product.
+
+    The first operand of a product is transposed, so that terms of both are along the first axis.
+    """
+    if is_product(term):
+        a, b = operands_of(term)
+        return [transposed(a, [1, 0]), b]
+    return [term.x] if isinstance(term, Folded) else [term]
+
+
+def _added_up(term: Tensor, stored: Sequence[Tensor]) -> Tensor:
+    """Return the sum of a term over some steps, given what these have stored."""
+    if len(stored) == 2:
+        a, b = (reshaped(x, (x.shape[0] * x.shape[1], x.shape[2])) for x in stored)
+        return MatrixProduct(transposed(a, [1, 0]), b).outputs[0]
+    if isinstance(term, Folded):
+        axes = [0, *(axis + 1 for axis in term.axes)]
+        return folded("Add", stored[0], axes, term.dtype, term.acc_dtype)
+    return folded("Add", stored[0], [0], term.dtype, "float32" if term.dtype == "float16" else term.dtype)
