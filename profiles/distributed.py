@@ -8,6 +8,7 @@ on several, by threads and by dask's workers, and prints how many steps a second
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 RESTART_S = 30.0
 #: Of `cost`: so many steps follow each other.
 BLOCK = 5
-#: The steps of `devices` before those that count: some are timed with and without merged launches.
+#: The minimum number of steps of `devices` before those that count.
 _WARM_UP = 24
 #: What `devices` measures besides one device.
 _WAYS = ("simulators", "whole", "parts")
@@ -390,6 +391,9 @@ def _connections(scheduler: Any) -> list[Any]:
 @click.option("--blocks", default=3, show_default=True, help="The n of the net of 9n+2 layers.")
 @click.option("--size", default=32, show_default=True, help="Of pictures.")
 @click.option("--steps", default=20, show_default=True)
+@click.option(
+    "--settle", default=10.0, show_default=True, help="Seconds of steps before, in which launches are merged."
+)
 @click.option("--dask/--no-dask", default=True, show_default=True)
 @click.option("--way", "ways", multiple=True, type=click.Choice(_WAYS), default=_WAYS, show_default=True)
 def devices(
@@ -402,6 +406,7 @@ def devices(
     blocks: int,
     size: int,
     steps: int,
+    settle: float,
     dask: bool,
     ways: Sequence[str],
 ) -> None:
@@ -423,10 +428,10 @@ def devices(
     f, batches = made(batch)
     table = Table("way", "steps a second", "times the rows of one device")
     with optdb.SimulatorOCL(f, names[0]) as alone:
-        one = _rate(lambda number: alone(*batches[number % 4]), steps)
+        one = _rate(lambda number: alone(*batches[number % 4]), steps, settle)
     table.add_row(f"one simulator, batch {batch}", f"{one:.2f}", "1.00")
     if "simulators" in ways:
-        both = _threads(f, names, batches, steps)
+        both = _threads(f, names, batches, steps, settle)
         table.add_row(f"simulators in as many threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")
     times = len(names) if each else 1
     if each:
@@ -437,7 +442,7 @@ def devices(
 
     for statistics in [way for way in ways if way != "simulators"]:
         with DataParallel(f, devices=names, statistics=statistics, axes=axes) as train:
-            rate = _exact_rate("threads", statistics, train, batches, steps)
+            rate = _exact_rate("threads", statistics, train, batches, steps, settle)
             ahead = _ahead_rate(train, batches, steps)
         add(f"exact, threads, statistics of {statistics}", rate)
         add("the same by train, a batch ahead", ahead)
@@ -446,12 +451,14 @@ def devices(
                 local_client(len(names)) as client,
                 DataParallel(f, client, names, statistics=statistics, axes=axes) as train,
             ):
-                rate = _exact_rate("dask", statistics, train, batches, steps)
+                rate = _exact_rate("dask", statistics, train, batches, steps, settle)
             add(f"exact, dask's workers, statistics of {statistics}", rate)
     screen.console().print(table)
 
 
-def _exact_rate(workers: str, statistics: str, train: DataParallel, batches: Sequence[Any], steps: int) -> float:
+def _exact_rate(
+    workers: str, statistics: str, train: DataParallel, batches: Sequence[Any], steps: int, settle: float
+) -> float:
     """Return how many exact steps a second workers make; print what they take of the first worker's time."""
     rows = []
 
@@ -459,7 +466,7 @@ def _exact_rate(workers: str, statistics: str, train: DataParallel, batches: Seq
         train(*batches[number % len(batches)])
         rows.append(train.seconds[0])
 
-    rate = _rate(step, steps)
+    rate = _rate(step, steps, settle)
     medians = {key: 1e3 * np.median([row[key] for row in rows[-steps:]]) for key in rows[0]}
     listed = ", ".join(f"{key} {value:.1f}" for key, value in medians.items())
     print(f"{workers}, statistics of {statistics}: ms of a step, medians: {listed}", flush=True)
@@ -488,10 +495,18 @@ def _tiny() -> Any:
     return theano.function([x], x * 2, mode=theano.Mode(linker="py"))
 
 
-def _rate(step: Callable[[int], Any], steps: int) -> float:
-    """Return how many steps a second a loop makes, by its median step, once kernels are compiled and chosen."""
-    for number in range(_WARM_UP):
+def _warm_up(step: Callable[[int], Any], settle: float) -> None:
+    """Make steps until kernels are compiled and chosen, and launches are merged."""
+    stop = time.perf_counter() + settle
+    for number in itertools.count():
+        if number >= _WARM_UP and time.perf_counter() >= stop:
+            return
         step(number)
+
+
+def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
+    """Return how many steps a second a loop makes, by its median step."""
+    _warm_up(step, settle)
     seconds = []
     for number in range(steps):
         start = time.perf_counter()
@@ -500,12 +515,11 @@ def _rate(step: Callable[[int], Any], steps: int) -> float:
     return 1 / float(np.median(seconds))
 
 
-def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int) -> float:
+def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, settle: float) -> float:
     """Return how many steps a second simulators make together, each in a thread of its own."""
     sims = [optdb.SimulatorOCL(f, name) for name in names]
     for sim in sims:
-        for number in range(_WARM_UP):
-            sim(*batches[number % 4])
+        _warm_up(lambda number, sim=sim: sim(*batches[number % 4]), settle)
     threads = [
         threading.Thread(target=lambda sim=sim: [sim(*batches[number % 4]) for number in range(steps)]) for sim in sims
     ]
