@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -495,18 +496,18 @@ def _tiny() -> Any:
     return theano.function([x], x * 2, mode=theano.Mode(linker="py"))
 
 
-def _warm_up(step: Callable[[int], Any], settle: float) -> None:
+def _warm_up(step: Callable[[], Any], settle: float) -> None:
     """Make steps until kernels are compiled and chosen, and launches are merged."""
     stop = time.perf_counter() + settle
     for number in itertools.count():
         if number >= _WARM_UP and time.perf_counter() >= stop:
             return
-        step(number)
+        step()
 
 
 def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
     """Return how many steps a second a loop makes, by its median step."""
-    _warm_up(step, settle)
+    _warm_up(partial(step, 0), settle)
     seconds = []
     for number in range(steps):
         start = time.perf_counter()
@@ -515,14 +516,17 @@ def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
     return 1 / float(np.median(seconds))
 
 
+def _make_steps(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> None:
+    for number in range(steps):
+        sim(*batches[number % len(batches)])
+
+
 def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, settle: float) -> float:
     """Return how many steps a second simulators make together, each in a thread of its own."""
     sims = [optdb.SimulatorOCL(f, name) for name in names]
     for sim in sims:
-        _warm_up(lambda number, sim=sim: sim(*batches[number % 4]), settle)
-    threads = [
-        threading.Thread(target=lambda sim=sim: [sim(*batches[number % 4]) for number in range(steps)]) for sim in sims
-    ]
+        _warm_up(partial(_make_steps, sim, batches, 1), settle)
+    threads = [threading.Thread(target=_make_steps, args=(sim, batches, steps)) for sim in sims]
     start = time.perf_counter()
     with short_switches():
         for thread in threads:
