@@ -31,10 +31,10 @@ def around_configdefaults(module: ModuleType) -> Iterator[None]:
 
 
 def after_cmodule(module: ModuleType) -> None:
-    """Time compilations by Theano's compiler class, and cache the results of its trial programs."""
-    from optdb.host.theano.clinker.probing import remember_trials, time_compiler
+    """Watch Theano's compiler class, and cache the results of its trial programs."""
+    from optdb.host.theano.clinker.probing import remember_trials, watch_compiler
 
-    time_compiler(module)
+    watch_compiler(module)
     if _is_wanted():
         remember_trials(module)
 

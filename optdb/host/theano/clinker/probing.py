@@ -1,4 +1,4 @@
-"""Caches Theano's queries of the compiler, and times the compiler that Theano starts.
+"""Caches Theano's queries of the compiler, and watches the compiler that Theano starts: its times and its errors.
 
 Theano queries the compiler three times: while it declares its flags (is there a g++, and which version), before it
 compiles the first module (the flags of ``-march=native``), and when it tries an op or a library with a small program.
@@ -16,8 +16,9 @@ from typing import Any
 from optdb import trace_log
 from optdb.host.theano.clinker.toolchain import toolchain
 from optdb.host.theano.importing.compat import ccode
+from optdb.host.theano.importing.support import naming_compiler
 
-__all__ = ["remember_queries", "remember_trials", "time_compiler"]
+__all__ = ["remember_queries", "remember_trials", "watch_compiler"]
 
 
 @contextmanager
@@ -118,8 +119,8 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
     return remembered
 
 
-def time_compiler(cmodule: ModuleType) -> None:
-    """Time each module that Theano's compiler class compiles, for `optdb.trace_log`.
+def watch_compiler(cmodule: ModuleType) -> None:
+    """Time each module that Theano's compiler class compiles, and name the cause if the compiler cannot be used.
 
     Parameters
     ----------
@@ -129,11 +130,14 @@ def time_compiler(cmodule: ModuleType) -> None:
     compile_str = cmodule.GCC_compiler.compile_str
 
     @functools.wraps(compile_str)
-    def timed(module_name: str, *args: Any, **options: Any) -> Any:
-        with trace_log.compiler_run("C compiler", lambda: f"1 module: {module_name}"):
+    def watched(module_name: str, *args: Any, **options: Any) -> Any:
+        with (
+            trace_log.compiler_run("C compiler", lambda: f"1 module: {module_name}"),
+            naming_compiler(cmodule.config.cxx),
+        ):
             return compile_str(module_name, *args, **options)
 
-    cmodule.GCC_compiler.compile_str = staticmethod(timed)
+    cmodule.GCC_compiler.compile_str = staticmethod(watched)
 
 
 def _plain(value: Any) -> Any:

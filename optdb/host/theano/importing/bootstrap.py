@@ -183,6 +183,9 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
+    # Theano goes on without the compiler's version, and fails later, with cached modules only in `theano.function`.
+    if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
+        support.check_compiler(module.config.cxx)
 
 
 #: The names that Theano's flag ``mode`` accepts besides Mode objects.

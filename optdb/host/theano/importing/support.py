@@ -12,6 +12,7 @@ import errno
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +32,21 @@ class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
     """Theano, or a package that it needs, is not installed."""
 
 
-class UnusableCompiledir(RuntimeError):
+class _Unusable(RuntimeError):
+    """Something that Theano needs cannot be used; `finding` says what, and `cure` what the user can do.
+
+    In a cure, lines that begin with four spaces are commands to copy.
+    """
+
+    finding: str
+    cure: str
+
+    def __str__(self) -> str:
+        # Not from `args`, which Theano extends by the node that it compiles.
+        return f"{self.finding}\nThe cure: {self.cure}"
+
+
+class UnusableCompiledir(_Unusable):
     """Theano's folder for compiled code cannot be used.
 
     Parameters
@@ -40,38 +55,82 @@ class UnusableCompiledir(RuntimeError):
         What failed, and in which folder.
     """
 
-    #: The remedy for the user. Lines that begin with four spaces are commands to copy.
     cure = (
         "free some space there, or name a folder that can be written:\n    export THEANO_FLAGS=base_compiledir=FOLDER"
     )
 
     def __init__(self, finding: str) -> None:
-        super().__init__(f"{finding}\nThe cure: {self.cure}")
+        super().__init__(finding)
         self.finding = finding
 
 
-class UnusableCompiler(RuntimeError):
-    """Theano's C++ compiler is missing, or does not compile what `import theano` needs.
+class UnusableCompiler(_Unusable):
+    """Theano's C++ compiler is missing, or does not compile correct code.
 
     Parameters
     ----------
     finding : str
         What failed.
     cure : str
-        The remedy for the user. Lines that begin with four spaces are commands to copy.
+        The remedy for the user.
     """
 
     def __init__(self, finding: str, cure: str) -> None:
-        super().__init__(f"{finding}\nThe cure: {cure}")
+        super().__init__(finding, cure)
         self.finding = finding
         self.cure = cure
 
 
 _NO_COMPILER = "or do without a compiler:\n    export THEANO_FLAGS=cxx="
+_ANOTHER_COMPILER = f"name another one,\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}"
+#: The begin of Theano's error when the compiler fails; the compiler's output follows.
+_FAILED = re.compile(r"Compilation failed \(return status=-?\d+\): ")
+#: An option that GCC or Clang refuses, in their first error.
+_REFUSED = re.compile(r"(?:unrecogni[sz]ed|unknown|unsupported)[\w -]*(?:option|argument)\W*(-[\w=.+-]+)")
+
+
+def check_compiler(compiler: str) -> None:
+    """Raise an error if a compiler does not start.
+
+    Raises
+    ------
+    UnusableCompiler
+        With the reason.
+    """
+    try:
+        subprocess.run([compiler, "-dumpversion"], capture_output=True, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        raise _cannot_start(compiler, error) from error
+
+
+def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
+    return UnusableCompiler(
+        f"cxx={compiler}: the compiler cannot be started ({error.strerror})",
+        f"install it (on Debian, by the first line), name another one,\n"
+        f"    apt-get install g++\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}",
+    )
+
+
+@contextmanager
+def naming_compiler(compiler: str) -> Iterator[None]:
+    """Make errors of the block name the compiler and the cure, unless the compiled code may be wrong.
+
+    Raises
+    ------
+    UnusableCompiler
+        If the compiler cannot be started, finds no Python headers, or refuses an option.
+    """
+    try:
+        yield
+    except Exception as error:
+        known = _known_cause(error, compiler)
+        if known is None:
+            raise
+        raise known from error
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return what an error of `import theano` reveals about the compiler; None if it is about something else.
+    """Return what the error of compiling correct code reveals about the compiler; None if it is about something else.
 
     Parameters
     ----------
@@ -80,32 +139,39 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
     compiler : str
         The value of Theano's flag ``cxx``.
     """
-    # Theano raises an AssertionError while handling the OSError.
-    start = error.__context__ if isinstance(error, AssertionError) else error
-    if isinstance(start, OSError) and start.filename == compiler:
-        installed = (
-            "install it (on Debian, by the first line), name another one,\n"
-            f"    apt-get install g++\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}"
-        )
-        return UnusableCompiler(f"cxx={compiler}: the compiler cannot be started ({start.strerror})", installed)
-    if type(error) is not Exception or "Compilation failed" not in str(error):
+    complaint = _complaint(error)
+    if complaint is None:
         return None
-    finding = f"cxx={compiler}: the compiler does not compile Theano's code: {_complaint(str(error))}"
-    if "Python.h" in finding:
-        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        return UnusableCompiler(
-            finding, f"install Python's headers. On Debian:\n    apt-get install python{version}-dev\n{_NO_COMPILER}"
-        )
-    refused = re.search(r"(?:option|argument)\W*(-[\w=.+-]+)", finding)
+    return _known_cause(error, compiler) or UnusableCompiler(_does_not_compile(compiler, complaint), _ANOTHER_COMPILER)
+
+
+def _known_cause(error: Exception, compiler: str) -> UnusableCompiler | None:
+    """Return the error to raise instead of Theano's if the compiler is at fault, whatever it compiles."""
+    if isinstance(error, OSError) and error.filename == compiler:
+        return _cannot_start(compiler, error)
+    complaint = _complaint(error)
+    if complaint is None:
+        return None
+    finding = _does_not_compile(compiler, complaint)
+    if "Python.h" in complaint:
+        headers = f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev"
+        return UnusableCompiler(finding, f"install Python's headers. On Debian:\n    {headers}\n{_NO_COMPILER}")
+    refused = _REFUSED.search(complaint)
     if refused is not None:
-        cure = f"remove {refused[1]} from Theano's flag gcc.cxxflags,\n{_NO_COMPILER}"
-        return UnusableCompiler(finding, cure)
-    return UnusableCompiler(finding, f"name another one,\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}")
+        return UnusableCompiler(finding, f"remove {refused[1]} from Theano's flag gcc.cxxflags,\n{_NO_COMPILER}")
+    return None
 
 
-def _complaint(message: str) -> str:
-    """Return a compiler's first error from Theano's message, in which lines end with dots."""
-    output = message.partition("): ")[2]
+def _does_not_compile(compiler: str, complaint: str) -> str:
+    return f"cxx={compiler}: the compiler does not compile Theano's code: {complaint}"
+
+
+def _complaint(error: Exception) -> str | None:
+    """Return a compiler's first error from Theano's exception, in which lines end with dots; None for other errors."""
+    failed = _FAILED.search(str(error)) if type(error) is Exception else None
+    if failed is None:
+        return None
+    output = str(error)[failed.end() :]
     first = re.search(r"error: .*?(?=\.\s|$)", output)
     return first[0] if first is not None else output.strip() or "it says nothing"
 

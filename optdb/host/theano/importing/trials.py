@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from optdb.host.theano.importing import support
+
 
 def location() -> Path:
     """Import Theano, and return its folder."""
@@ -41,12 +43,18 @@ def ldflags() -> str:
 
 
 def compile_c_code() -> None:
-    """Compile a function with C code; if the compiler does not work, raise Theano's error."""
+    """Compile a function with C code; if the compiler does not compile it, raise `support.UnusableCompiler`."""
     import theano
     import theano.tensor as tt
 
     x = tt.dscalar()
-    theano.function([x], x + 1, mode="FAST_RUN")
+    try:
+        theano.function([x], x + 1, mode="FAST_RUN")
+    except Exception as error:
+        known = support.compiler_error(error, theano.config.cxx)
+        if known is None:
+            raise
+        raise known from error
 
 
 def scan_version() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -194,6 +195,55 @@ def test_a_compiler_that_does_not_work_is_an_error_with_a_cure(tmp_path, script,
     assert "doctor --report" not in doctor.stdout
 
 
+def _failure(complaint: str) -> Exception:
+    """Return the exception of Theano's compiler class, with what Theano adds to it."""
+    return Exception(
+        "The following error happened while compiling the node", f"Compilation failed (return status=1): {complaint}"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_batched", [True, False])
+@pytest.mark.parametrize(
+    ("flag", "finding", "cure"),
+    [
+        ("cxx=g++-none", "cxx=g++-none: the compiler cannot be started", "apt-get install g++"),
+        ("gcc.cxxflags=-fnonsense", "unrecognized command-line option", "remove -fnonsense from Theano's flag"),
+    ],
+)
+def test_a_compiler_that_stops_working_is_the_same_error(tmp_path, flag, finding, cure, is_batched):
+    """With full caches, Theano starts the compiler in `theano.function` at first."""
+    flags = f"cxx=g++,base_compiledir={tmp_path},optdb.clinker={is_batched}"
+    function = "import optdb, theano; x = theano.tensor.dscalar(); theano.function([x], {})"
+    assert run_code(function.format("x + 1"), flags=flags).returncode == 0
+    done = run_code(function.format("x * 3"), flags=f"{flags},{flag}")
+    assert f"UnusableCompiler: {finding}" in done.stderr or f"Theano's code: error: {finding}" in done.stderr
+    assert cure in done.stderr.partition("\nThe cure: ")[2]
+    doctor = python("-m", "optdb", "doctor", flags=f"{flags},{flag}", env={"COLUMNS": "500"})
+    assert finding in doctor.stdout
+    assert cure in doctor.stdout
+    assert "doctor --report" not in doctor.stdout
+
+
+def test_a_compiler_that_disappears_has_a_cure():
+    with (
+        pytest.raises(support.UnusableCompiler, match="cannot be started") as error,
+        support.naming_compiler("g++-none"),
+    ):
+        subprocess.run(["g++-none"])
+    error.value.args = ("The following error happened while compiling the node", "x + 1", *error.value.args)
+    assert str(error.value).startswith("cxx=g++-none: the compiler cannot be started (No such file or directory)\n")
+
+
+def test_faulty_code_is_not_the_compilers_fault():
+    """An op of the user's may have C code that does not compile."""
+    error = _failure("m.cpp:3:1: error: too few arguments to function 'f'. ")
+    with pytest.raises(Exception, match="too few arguments") as raised, support.naming_compiler("g++"):
+        raise error
+    assert raised.value is error
+    assert "clang++" in support.compiler_error(error, "g++").cure  # of code that is known to be right
+
+
 @pytest.mark.parametrize(
     "complaint",
     [
@@ -202,11 +252,11 @@ def test_a_compiler_that_does_not_work_is_an_error_with_a_cure(tmp_path, script,
     ],
 )
 def test_an_option_that_the_compiler_does_not_know_has_a_cure(complaint):
-    error = support.compiler_error(Exception(f"('Compilation failed (return status=1): {complaint}', 1)"), "g++")
-    assert "remove -fnonsense from Theano's flag gcc.cxxflags" in error.cure
+    with pytest.raises(support.UnusableCompiler) as error, support.naming_compiler("g++"):
+        raise _failure(complaint)
+    assert "remove -fnonsense from Theano's flag gcc.cxxflags" in error.value.cure
 
 
 def test_other_errors_are_not_the_compilers():
     assert support.compiler_error(Exception("something else"), "g++") is None
     assert support.compiler_error(FileNotFoundError(2, "missing", "file"), "g++") is None
-    assert support.compiler_error(AssertionError("no context"), "g++") is None
