@@ -75,7 +75,7 @@ def _default_mode() -> str:
 
 
 def _opencl() -> str:
-    """List the devices, without which nothing of optdb works for PyTensor."""
+    """List the devices; without one, mode OPENCL does not work, and `optdb.pytensor.enable` still does."""
     try:
         return checks._opencl()
     except CheckFailed as failure:

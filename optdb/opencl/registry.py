@@ -39,7 +39,7 @@ def get_context(name: Hashable = None) -> Context:
     ------
     ContextNotDefined
         If there is no context of that name.
-    optdb.runtime.devices.DeviceError
+    optdb.runtime.errors.DeviceError
         If its device is missing or does not work.
     """
     return contexts.get(name)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SHORT_NAMES",
-    "DeviceError",
     "DeviceInfo",
     "DeviceList",
     "SlowDeviceWarning",

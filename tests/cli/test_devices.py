@@ -10,6 +10,7 @@ from optdb.cli import hardware
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import DeviceInfo
+from optdb.runtime.errors import DeviceError
 from tests.processes import python, python_path
 from tests.runtime.fake_devices import FakeDevice
 
@@ -43,7 +44,7 @@ def test_none_works(monkeypatch, capsys):
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
 
     def none(spec):
-        raise devices.DeviceError("opencl: no such device works")
+        raise DeviceError("opencl: no such device works")
 
     monkeypatch.setattr(devices, "find", none)
     assert hardware.report() == 1

@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 
 from optdb.opencl import contexts, get_context
-from optdb.runtime.devices import DeviceError, find
+from optdb.runtime.devices import find
+from optdb.runtime.errors import DeviceError
 from tests.opencl_device import SMALLEST_BATCHES
 
 

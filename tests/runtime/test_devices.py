@@ -14,7 +14,8 @@ import pytest
 from optdb import files
 from optdb.runtime import devices, driver_caches
 from optdb.runtime.device_profiles import profile_of
-from optdb.runtime.devices import DeviceError, DeviceInfo, find, list_devices
+from optdb.runtime.devices import DeviceInfo, find, list_devices
+from optdb.runtime.errors import DeviceError
 from tests.processes import output, run_code
 from tests.runtime.fake_devices import FakeDevice
 

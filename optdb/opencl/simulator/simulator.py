@@ -51,7 +51,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     ------
     TypeError
         If `function` is not a compiled function.
-    optdb.runtime.devices.DeviceError
+    optdb.runtime.errors.DeviceError
         If there is no such device.
 
     Examples

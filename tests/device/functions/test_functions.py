@@ -38,7 +38,7 @@ from optdb.device.tensors import (
 from optdb.runtime import grid_failures
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
-from optdb.runtime.devices import DeviceError
+from optdb.runtime.errors import DeviceError
 from tests.effort import examples
 from tests.opencl_device import new_context
 

@@ -14,7 +14,7 @@ from theano.sandbox.rng_mrg import MRG_RandomStreams
 
 import optdb
 from optdb.opencl import contexts
-from optdb.runtime.devices import DeviceError
+from optdb.runtime.errors import DeviceError
 from tests.processes import output, run_code
 
 PURE = theano.Mode(linker="py", optimizer="fast_run")

@@ -21,6 +21,7 @@ import errno
 import hashlib
 import os
 import pickle
+import secrets
 import shutil
 import tempfile
 import threading
@@ -196,7 +197,7 @@ class Stage:
         parent.mkdir(parents=True, exist_ok=True)
         self._process = os.getpid()
         # Create the lock before the folder, so that no process considers the folder abandoned.
-        self._lock = FileLock(Path(tempfile.mktemp(prefix=f"{self._process}-", suffix=".lock", dir=parent)))
+        self._lock = FileLock(parent / f"{self._process}-{secrets.token_hex(8)}.lock")
         self._lock.acquire()
         self.root = self._lock.path.with_suffix("")
         self.root.mkdir()

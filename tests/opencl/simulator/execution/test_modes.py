@@ -23,7 +23,7 @@ import optdb
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.opencl_linker import host_state_of
 from optdb.opencl.simulator.execution.state import Mirror, Shared
-from optdb.runtime.devices import DeviceError
+from optdb.runtime.errors import DeviceError
 from tests.processes import output, run_code
 
 PURE = theano.Mode(linker="py", optimizer="fast_run")
