@@ -2,7 +2,7 @@
 
     python examples/several_processes.py 2
 
-Takes the number of processes; 2 if there is none. Needs dask (pip install 'optdb[distributed]'). The function is
+Takes the number of processes; 2 if there is none. Needs dask (pip install '.[distributed]'). The function is
 compiled here, once, and travels as Theano pickles it: nothing of a device is in it. Each process takes its part of the
 device, or the whole where that cannot be divided, and trains on the same batches, so that all must come to the same.
 """

@@ -126,7 +126,7 @@ def main(
     try:
         context = get_context(NAME)
     except DeviceError as error:
-        raise click.ClickException(f"{error}\nFor Oclgrind, pip install optdb[oclgrind]") from None
+        raise click.ClickException(f"{error}\nFor Oclgrind, pip install 'optdb[oclgrind]'") from None
     context.profile = context.profile.as_kind(device_kind, UNITS)
     context.options = replace(context.options, quad_tile=QUAD_TILE)
     with write_to.open("w") as stream:

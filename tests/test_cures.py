@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = sorted((ROOT / "optdb").rglob("*.py"))
+#: The folders of Python code, apart from the tests.
+FOLDERS = ("optdb", "conformance", "examples", "fuzzing", "memcheck", "models", "profiles")
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 #: A setting or requirement with characters that a shell would take for its own, outside of quotes.
@@ -44,3 +46,10 @@ def test_messages():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_documents(page):
     assert UNQUOTED.findall(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documents_install_from_the_checkout(page):
+    """No package index has optdb; `install.md` says why messages name it all the same."""
+    explained = {"optdb[opencl]"} if page.name == "install.md" else set()
+    assert set(re.findall(r"pip\s+install\s+[^`\n]*?(optdb\[\w+\])", page.read_text())) == explained
