@@ -51,16 +51,16 @@ def explain_script(
     from optdb.host.theano.functions.compiled import watching
 
     seen: list[Any] = []
-    # Make both absolute now, because the script may change the working directory.
-    html, pictures = (path.absolute() if path is not None else None for path in (html, pictures))
+    # Absolute from now on, because the script may change the working directory; printed as given.
+    folder = None if pictures is None else pictures.absolute()
     # Fail early if the report cannot be written, because the script may run for long.
-    for folder in filter(None, (html and html.parent, pictures)):
-        _check(folder)
+    for written in filter(None, (html and html.parent, pictures)):
+        _check(written)
     try:
         with watching(seen.append), _page(html, target):
             launch(target, args, is_module=is_module)
     finally:
-        _report([lifters.explain(function) for function in seen], pictures)
+        _report([lifters.explain(function) for function in seen], pictures, folder)
 
 
 def _check(folder: Path) -> None:
@@ -82,15 +82,17 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
     from optdb.topo import collect
 
     functions: list[ObservedFunction] = []
+    target = path.absolute()
     try:
         with observe(functions.append, around=collect):
             yield
     finally:
-        write_html(functions, path, f"{title}: what Theano compiled")
+        write_html(functions, target, f"{title}: what Theano compiled")
         print(f"the page is {path}", file=sys.stderr)
 
 
-def _report(explanations: list[Any], pictures: Path | None) -> None:
+def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
+    """Print explanations, and draw pictures of them in a folder, whose name to print is `pictures`."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:
@@ -101,9 +103,10 @@ def _report(explanations: list[Any], pictures: Path | None) -> None:
         # soft_wrap: names contain paths, which users copy.
         console.print(f"function {number}: {explanation.name}", style="bold", soft_wrap=True, highlight=False)
         console.print(explanation.render())
-        if pictures is not None:
-            pictures.mkdir(parents=True, exist_ok=True)
-            console.print(f"picture: {explanation.picture(pictures / f'{number}{suffix}')}", soft_wrap=True)
+        if pictures is not None and folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            picture = explanation.picture(folder / f"{number}{suffix}")
+            console.print(f"picture: {pictures / picture.name}", soft_wrap=True)
     if pictures is not None and explanations and suffix == ".dot":
         console.print(
             "The pictures are Graphviz's own text, because its program dot is missing. For SVG: "

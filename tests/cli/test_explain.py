@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,10 +23,30 @@ def explanation(*places):
     [([["host"], ["host"]], True), ([["host"], ["host", "opencl"]], False), ([["opencl"]], False), ([], False)],
 )
 def test_where_no_op_is_on_a_device_the_flag_is_named(capsys, explanations, advises):
-    _report([explanation(*places) for places in explanations], None)
+    _report([explanation(*places) for places in explanations])
     shown = capsys.readouterr().err
     assert ("THEANO_FLAGS=optdb.device=opencl" in shown) == advises
     assert ("no function was compiled" in shown) == (not explanations)
+
+
+def test_paths_are_printed_as_given_and_meant_where_the_command_was_started(monkeypatch, tmp_path, capsys):
+    """The script may change the working directory."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["optdb.cli.explain"], "launch", lambda *_, **__: os.chdir("elsewhere"))
+    monkeypatch.setattr(sys.modules["optdb.cli.explain"], "_report", lambda *paths: print(*paths[1:]))
+    explain_script("script.py", [], html=Path("build", "r.html"), pictures=Path("build"))
+    printed = capsys.readouterr()
+    assert "the page is build/r.html\n" in printed.err
+    assert printed.out.split() == ["build", str(tmp_path / "build")]
+    assert (tmp_path / "build" / "r.html").is_file()
+
+
+def test_a_picture_is_named_as_its_folder_is(tmp_path, capsys):
+    drawn = SimpleNamespace(**vars(explanation("host")), picture=lambda path: path)
+    _report([drawn], Path("pictures"), tmp_path / "pictures")
+    assert re.search(r"picture: pictures/0\.(svg|dot)", capsys.readouterr().err)
+    assert (tmp_path / "pictures").is_dir()
 
 
 @pytest.mark.parametrize("option", ["html", "pictures"])

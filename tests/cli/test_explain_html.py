@@ -286,7 +286,7 @@ def page(tmp_path_factory):
     done = python(*arguments, cwd=folder, flags="cxx=,optdb.device=opencl,floatX=float32")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(2,)\n"
-    assert f"the page is {folder / 'report.html'}" in done.stderr
+    assert "the page is report.html" in done.stderr
     return folder / "report.html"
 
 
