@@ -100,7 +100,7 @@ def doctor(patches: bool, path: Path | None) -> int:
     """Show what works here, with the cure for what does not.
 
     With --report, it writes versions, devices, flags, patches and cache folders into a file to attach to a bug report.
-    The file does not name the user: the home folder is ~ in it.
+    The file can be published: it names neither the user nor folders of the user's projects.
     """
     if path is not None:
         return _write_report(path)

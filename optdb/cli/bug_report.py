@@ -1,15 +1,14 @@
 """Writes a file with the information for a bug report, for ``python -m optdb doctor --report FILE``.
 
-The file is text, and has the same sections in each environment. It reveals neither the user nor the home folder.
+The file is text, and has the same sections in each environment. It names neither the user nor the folders of
+the user's projects.
 """
 
 from __future__ import annotations
 
-import getpass
 import io
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -18,9 +17,10 @@ from pathlib import Path
 
 import optdb
 from optdb.cli import checks, hardware, patches
+from optdb.cli.private_paths import LEGEND, without_private
 from optdb.cli.pytensor_checks import changed_flags, chosen_checks
 
-__all__ = ["without_private", "write_report"]
+__all__ = ["write_report"]
 
 #: The packages whose versions are listed if they are installed.
 PACKAGES = (
@@ -82,6 +82,7 @@ def _system() -> Iterator[str]:
     yield f"{platform.python_implementation()} {platform.python_version()}, {sys.prefix}"
     yield platform.platform()
     yield f"{platform.machine()}, {os.cpu_count()} processors"
+    yield f"paths: {LEGEND}"
 
 
 def _packages() -> Iterator[str]:
@@ -96,15 +97,3 @@ def _variables() -> Iterator[str]:
     for name, value in sorted(os.environ.items()):
         if name.startswith(VARIABLES):
             yield f"{name}={value}"
-
-
-def without_private(text: str) -> str:
-    """Replace the home folder with ``~``, and the user's name in other paths with ``USER``."""
-    home = str(Path.home())
-    if home != "/":
-        text = re.sub(rf"{re.escape(home)}(?=/|\W|$)", "~", text)
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # the user of a container may have no name
-        return text
-    return re.sub(rf"(?<=/){re.escape(user)}(?=/|\W|$)", "USER", text)
