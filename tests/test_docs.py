@@ -48,12 +48,18 @@ def _marks(page: Path) -> tuple[pytest.MarkDecorator, ...]:
     return () if page.name in QUICK else (pytest.mark.slow,)
 
 
+#: A warning on standard error, with the name of its class.
+WARNING = re.compile(r": (\w+Warning): ")
+
+
 def run_blocks(text: str, optimized: bool = False) -> list[str]:
     """Run a page's Python in one process; return how what it prints differs from what the page shows."""
     code = [block for block in blocks(text) if block.is_python]
     script = "".join(f"{block.body}\nprint({MARK!r}, end='', flush=True)\n" for block in code)
     done = run_code(script, env={"MPLBACKEND": "Agg", "COLUMNS": str(COLUMNS)}, optimized=optimized)
     assert done.returncode == 0, done.stderr
+    unnamed = set(WARNING.findall(done.stderr)) - set(re.findall(r"\w+Warning", text))
+    assert not unnamed, f"the page does not explain {unnamed}: {done.stderr}"
     printed = done.stdout.split(MARK)
     shown = ((block.shown, output) for block, output in zip(code, printed) if block.shown is not None)
     return [text for expected, output in shown if (text := difference(expected, output))]
@@ -103,6 +109,13 @@ def test_code_runs_and_prints_what_the_page_shows(page):
 def test_commands_print_what_the_page_shows(page):
     differences = run_commands(page.read_text())
     assert not differences, "\n\n".join(differences)
+
+
+def test_a_warning_has_to_be_explained():
+    page = "```python\nimport warnings\nwarnings.warn('a')\n```\n"
+    with pytest.raises(AssertionError, match="does not explain {'UserWarning'}"):
+        run_blocks(page)
+    assert run_blocks(f"{page}\nYou will see `UserWarning`.\n") == []
 
 
 def test_an_output_that_differs_is_found():
