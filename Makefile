@@ -24,8 +24,8 @@ NEWER_PYTHONS := python3.14 python3.13 python3.12
 DOCS_STAMP := $(VENV)/installed-docs
 CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs stubs
 
-# Minutes on two cores that do nothing else, of a clean clone, installation aside. README.md and CONTRIBUTING.md have
-# the same numbers, which a test asserts.
+# Minutes on two cores that do nothing else, of a clean clone, installation aside. CONTRIBUTING.md has the same numbers,
+# which a test asserts.
 DEMO_MINUTES := 1
 TEST_MINUTES := 15
 TEST_ALL_MINUTES := 35

@@ -1,4 +1,4 @@
-"""Train a small net: a script for Theano that does not know optdb, to run with it from outside.
+"""Train a small net: a script for Theano that does not know optdb, to run by `python -m optdb run`.
 
     python -m optdb run examples/train.py --epochs 3
     python -m optdb run --no-topo examples/train.py --epochs 3

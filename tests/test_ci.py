@@ -38,9 +38,7 @@ def test_documents_say_how_long_targets_take_as_make_does():
         for name, minutes in re.findall(r"^([A-Z_]+)_MINUTES := (\d+)$", MAKEFILE, re.MULTILINE)
     }
     contributing = re.findall(r"^\| `make ([a-z-]+)` \| (\d+) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
-    readme = re.findall(r"^\$ make ([a-z-]+) .*\((\d+) minutes?\)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert dict(contributing) == documented
-    assert dict(readme) == {name: documented[name] for name in ("demo", "test")}
 
 
 def test_processes_of_make_write_bytecode_whatever_the_environment_says():

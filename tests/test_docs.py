@@ -26,6 +26,9 @@ TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: The columns of a code block that the site shows without a scroll bar.
 COLUMNS = 88
 
+#: The words of README, code included, that are read in two and a half minutes.
+README_WORDS = 600
+
 #: Printed after each block, to separate the outputs of blocks.
 MARK = "\x1e"
 
@@ -137,6 +140,13 @@ def test_outputs_stand_in_text_blocks(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_commands_leave_the_shell_as_it_was(page):
+    """A variable that a command exports would affect the commands of the next step: write it before one command."""
+    shell = [block.body for block in blocks(page.read_text()) if block.info == "console"]
+    assert re.findall(r"^\$.*\bexport\b.*$", "\n".join(shell), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_code_fits_the_page(page):
     too_long = [
         line
@@ -146,6 +156,10 @@ def test_code_fits_the_page(page):
         if len(line) > COLUMNS
     ]
     assert too_long == []
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= README_WORDS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
