@@ -116,7 +116,7 @@ def test_commands_print_what_the_page_shows(page):
 
 def test_a_warning_has_to_be_explained():
     page = "```python\nimport warnings\nwarnings.warn('a')\n```\n"
-    with pytest.raises(AssertionError, match="does not explain {'UserWarning'}"):
+    with pytest.raises(AssertionError, match=r"does not explain \{'UserWarning'\}"):
         run_blocks(page)
     assert run_blocks(f"{page}\nYou will see `UserWarning`.\n") == []
 
