@@ -3,8 +3,8 @@
 A *round* copies a device's vectors to the host (``fetching``), waits until the vectors of all devices are there,
 reduces them (`EnqueueAllReduce`), and copies the results to the device (`EnqueueGive`). Each device has its own thread.
 For devices of one process, C code runs the round without the GIL (``driver_batches``): threads find each other's
-vectors in a table, where each posts the number of the attempt at a step. Otherwise Python calls the round's `reduce`
-function.
+vectors in a table, in which each thread posts the number of the current attempt. Otherwise Python calls the round's
+`reduce` function.
 
 Commands that are enqueued before the `EnqueueAllReduce` keep the device busy while its vectors are exchanged.
 """
@@ -104,7 +104,7 @@ class MemberTable:
         return Member(self, rank, self._timeout, self._aborted)
 
     def abort(self, attempt: int) -> None:
-        """Make the rounds of an attempt and of earlier ones fail, both those that wait and those that start later."""
+        """Fail the rounds of this attempt and of earlier ones, both waiting rounds and rounds that start later."""
         self._aborted.value = max(self._aborted.value, attempt)
 
     def posts(self, number: int) -> Any:
@@ -136,7 +136,7 @@ class Member:
         active : int
             Number of devices that take part, those of the lowest ranks.
         is_native : bool
-            Whether C code runs the rounds, which is the same on all devices.
+            Whether C code runs the rounds; the same on all devices.
         """
         self.record.active, self.record.seconds = active, 0.0
         self.record.attempt = attempt if is_native else 0

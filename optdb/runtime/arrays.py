@@ -160,7 +160,7 @@ class DeviceArray(Array):
         return to_host(self).__dlpack__(**options)
 
     def __copy__(self) -> DeviceArray:
-        # A real copy, as of NumPy's arrays: functions of the host use copy.copy to separate inputs that share memory.
+        # A real copy, as for NumPy's arrays: host functions use copy.copy to separate inputs that share memory.
         return copy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:

@@ -16,7 +16,7 @@ class Arrival:
     Parameters
     ----------
     events : sequence
-        The copies' events, as `finish_event` takes them.
+        The copies' events or script commands; see `finish_event`.
     """
 
     def __init__(self, events: Sequence[Any]) -> None:

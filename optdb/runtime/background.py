@@ -1,8 +1,8 @@
 """Background threads whose work no call waits for: `in_background`.
 
-Python's switch interval is five milliseconds, which is longer than a step of a small net. So a background thread
-releases the GIL much more often: wherever its work calls `give_way`, or takes items from `unhurried`. In other threads
-these functions do nothing.
+Python's switch interval of five milliseconds exceeds a step of a small net. So a background thread releases the GIL
+much more often: at each call of `give_way`, and for each item of `unhurried`. In other threads these functions do
+nothing.
 """
 
 from __future__ import annotations

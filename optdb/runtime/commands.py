@@ -153,7 +153,7 @@ class EnqueueKernel(Record):
         return replace(self, args=args)
 
     def bind(self, locate: Locate) -> EnqueueKernel:
-        """Return the launch with its own kernel object, and with buffers in place of `Memory`."""
+        """Return the launch with its own kernel object, and with buffers instead of `Memory`."""
         args = list(self.args)
         for slot, memory in self.operands():
             args[slot], shift = locate(memory)
@@ -219,7 +219,7 @@ class Transfer(Record):
         return replace(self, **{operand: substitute(getattr(self, operand)) for operand, _ in self._fields})
 
     def bind(self: _T, locate: Locate) -> _T:
-        """Return the command with buffers in place of `Memory`."""
+        """Return the command with buffers instead of `Memory`."""
         changes: dict[str, Any] = {}
         for operand, offset in self._fields:
             changes[operand], shift = locate(getattr(self, operand))
@@ -235,7 +235,7 @@ class Transfer(Record):
 class DeviceTransfer(Transfer):
     """Base of transfers that the driver can enqueue without an event of PyOpenCL."""
 
-    call: PreparedCall | None = field(init=False, default=None)  #: The same as a launch's.
+    call: PreparedCall | None = field(init=False, default=None)  #: As for `EnqueueKernel`.
 
     def enqueue(self) -> None:
         """Enqueue the command on its own queue."""
@@ -464,7 +464,7 @@ class CommandList(list[Command]):
 
 
 def _repeated_call(command: Command) -> PreparedCall | None:
-    """Return a command's driver call if it is the same in each run, which that of a rebindable transfer is not."""
+    """Return a command's driver call if it is the same in each run, unlike a rebindable transfer; else None."""
     call = getattr(command, "call", None)
     if not isinstance(call, PreparedCall):
         return None

@@ -1,9 +1,9 @@
 """Dependence analysis of commands: which of them may run in parallel.
 
-A command reads and writes ranges of bytes. It depends on an earlier command if it reads what that wrote, or writes what
-that read or wrote, including memory that values share by buffer assignment. :func:`phases_of` assigns commands to
-phases of independent commands, which only need a barrier between them. :func:`roomy_phases_of` postpones commands to
-phases with spare capacity. :func:`stages_of` groups commands of two kinds so that the kind changes seldom.
+A command reads and writes ranges of bytes. It depends on an earlier command if either writes bytes that the other reads
+or writes, including memory that values share by buffer assignment. :func:`phases_of` assigns commands to phases of
+independent commands, which only need a barrier between them. :func:`roomy_phases_of` postpones commands to phases with
+spare capacity. :func:`stages_of` groups commands of two kinds so that the kind changes seldom.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number each command by `next_number` of the largest number among its dependencies, and of its index."""
+    """Number each command: call `next_number` with the largest number among its dependencies, and its index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

@@ -1,6 +1,5 @@
 /*
-Makes prepared calls, one after another, without Python. Most functions are those of the OpenCL library that PyOpenCL
-uses.
+Makes prepared calls in order, without Python. Most functions belong to the OpenCL library that PyOpenCL uses.
 
 A record holds a call's arguments as words. Each function is called by its own prototype.
 */
@@ -28,17 +27,17 @@ static double seconds(void)
     return now.tv_sec + 1e-9 * now.tv_nsec;
 }
 
-/* Write the present time. */
+/* Write the current time. */
 int optdb_note_time(double *where)
 {
     *where = seconds();
     return 0;
 }
 
-/* How many have not agreed yet; once it is below 0, nobody can agree. */
+/* The number of threads that have not agreed yet; below 0, the agreement has failed. */
 typedef _Atomic int32_t Agreement;
 
-/* Let nobody agree, unless all have done so; return whether they have not. */
+/* Fail the agreement unless all have agreed; return whether it has failed. */
 int optdb_give_up(Agreement *missing)
 {
     int32_t seen = atomic_load(missing);
@@ -48,7 +47,7 @@ int optdb_give_up(Agreement *missing)
     return seen < 0;
 }
 
-/* Agree, and wait until all have agreed; return 1 if somebody has given up, or does not agree in time. */
+/* Agree, and wait for all others; return 1 if one has given up, or does not agree in time. */
 int optdb_agree(Agreement *missing, uint64_t microseconds)
 {
     const double end = seconds() + 1e-6 * microseconds;
@@ -66,7 +65,7 @@ int optdb_agree(Agreement *missing, uint64_t microseconds)
     return seen < 0;
 }
 
-/* What a record calls: in the order of `_FUNCTIONS` in driver_batches.py. */
+/* The function that a record calls, in the order of `_FUNCTIONS` in driver_batches.py. */
 enum kind { LAUNCH, COPY, FILL, WRITE, READ, BARRIER, WAIT, FLUSH, AGREE, NOTE_TIME, ALL_REDUCE };
 
 /* The types of the OpenCL specification. */
@@ -90,39 +89,39 @@ typedef Status Flush(Queue);
 typedef Status Release(Event);
 
 /*
-An all-reduce: vectors of several devices of a process are put together on the host, by a thread for each device. The
-structs are those of all_reduce.py.
+An all-reduce: one thread per device of a process reduces the vectors of all devices on the host. The structs are those
+of all_reduce.py.
 */
 
-/* What becomes of vectors: their sums, or the moments of all elements from the moments of the parts. */
+/* The reduction of a round's vectors: their sums, or the moments of all elements, merged from those of the parts. */
 enum reduction { SUM, MOMENTS };
 
-/* How many numbers of each channel moments have, and how many come of them. */
+/* The numbers per channel of given and of merged moments. */
 enum { GIVEN = 3, MERGED = 2 };
 
-/* One device's side of a vector. */
+/* A device's own vector, and the results. */
 typedef struct {
     uint64_t reduction, itemsize, size;
     void *values;
-    /* For each piece of moments: how many numbers it has, and how many elements each of its channels has. */
+    /* For each piece of moments: its count of numbers, and the number of elements per channel. */
     uint64_t pieces;
     const uint64_t *lengths;
     const double *counts;
     void *results;
-    Event event; /* of the copy to the host; 0 if there is nothing to wait for */
+    Event event; /* the event of the copy to the host; 0 if there is nothing to wait for */
 } Term;
 
-/* What a device lets the others have of a round, in an attempt at a step; attempts count from 1. */
+/* A device's vectors in a round, and the attempt at a step that they belong to; attempts count from 1. */
 typedef struct {
     _Atomic uint64_t attempt;
     const Term *terms;
 } Post;
 
-/* One device in the present step. */
+/* A device in the current step. */
 typedef struct {
     uint64_t rank, active, attempt, microseconds;
-    _Atomic uint64_t *aborted; /* attempts up to this one are given up */
-    double seconds;            /* spent since the device had its own vectors */
+    _Atomic uint64_t *aborted; /* this attempt and all earlier ones have failed */
+    double seconds;            /* since the device's own vectors were on the host */
 } Member;
 
 typedef struct {
@@ -132,13 +131,13 @@ typedef struct {
     uint64_t count;
     Wait *wait;
     Release *release;
-    uint64_t late, late_rank; /* the attempt in which another device has not come in time, and its rank */
+    uint64_t late, late_rank; /* the attempt in which another device timed out, and that device's rank */
 } Round;
 
-/* How often a thread looks for another one before it sleeps in between. */
+/* The number of polls before a thread starts to sleep between polls. */
 enum { LOOKS = 200 };
 
-/* Wait for what another device posts; return whether it has. */
+/* Wait until another device has posted its vectors; return whether it has. */
 static int is_posted(Round *round, uint64_t rank)
 {
     const Post *post = round->posts + rank;
@@ -161,7 +160,7 @@ static int is_posted(Round *round, uint64_t rank)
     return 1;
 }
 
-/* NumPy computes the same numbers where there is no compiler: in the same order, and rounded as often. */
+/* Without a compiler, NumPy computes the same bits: the same order and roundings. */
 
 static double number_of(const Term *term, uint64_t i)
 {
@@ -192,7 +191,7 @@ static void add_up(const Round *round, uint64_t number)
     }
 }
 
-/* Chan, Golub and LeVeque (1979), as in `combined` of collective.py. */
+/* The method of Chan, Golub and LeVeque (1979), as in `combined` of collective.py. */
 static void merge_moments(const Round *round, uint64_t number)
 {
     const uint64_t active = round->member->active;
@@ -223,7 +222,7 @@ static void merge_moments(const Round *round, uint64_t number)
     }
 }
 
-/* Put together the vectors of all devices, which begin to copy them to the host before; return 0 if that is done. */
+/* Reduce the vectors of all devices once they are on the host; return 0 on success. */
 int optdb_all_reduce(Round *round)
 {
     Member *me = round->member;
@@ -255,7 +254,7 @@ int optdb_all_reduce(Round *round)
     return 0;
 }
 
-/* A call of a function that returns a status, 0 if it has done its work. */
+/* A call of a function that returns a status, 0 on success. */
 struct call {
     uint64_t kind;
     void (*function)(void);
@@ -295,7 +294,7 @@ static Status make(const struct call *call)
     }
 }
 
-/* Make calls; return how many: all, or those before the first that does not return 0. */
+/* Make calls until one fails; return the number that succeeded. */
 size_t optdb_call(const struct call *calls, size_t count)
 {
     for (size_t i = 0; i < count; ++i)

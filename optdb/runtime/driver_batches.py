@@ -1,11 +1,11 @@
-"""Batches of prepared calls, which one call of C makes without Python's lock.
+"""Batches of prepared calls, which C code makes without the GIL.
 
-Python takes about a microsecond to go from one prepared call (``driver_calls``) to the next, and keeps its lock
-meanwhile. A driver whose queue is full lets the caller wait: then no other thread could feed another device. So a list
-of commands that is enqueued often becomes a `Batch`, and a script (``scripts``) is one.
+Python takes about a microsecond per prepared call (``driver_calls``), and keeps the GIL meanwhile. If a driver's queue
+is full, the caller blocks, and no other thread can feed another device. So a list of commands that is enqueued often
+becomes a `Batch`; a script (``scripts``) is a `Batch` too.
 
-The loop over the calls is C code. The first process that wants it compiles it in the background, and keeps the library
-in optdb's folder in the user's cache; meanwhile, and where no C compiler is found, Python makes the calls.
+The loop over the calls is C code. The first process that needs it compiles it in the background, and stores the library
+in optdb's folder in the user's cache. Until then, and without a C compiler, Python makes the calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Batch", "CallRecord", "build_loop", "call_records", "loop_library"]
 _logger = logging.getLogger(__name__)
 
 _SOURCE = Path(__file__).with_suffix(".c")
-#: No contraction: devices that C serves get the same bits as those that Python serves.
+#: No contraction: C and Python compute the same bits.
 _OPTIONS = ("-O2", "-shared", "-fPIC", "-ffp-contract=off")
 _COMPILER_TIMEOUT_S = 60.0
 #: The functions of records, in the order of ``enum kind`` in the C code.
@@ -46,12 +46,12 @@ _FUNCTIONS = (
     *("clWaitForEvents", "clFlush", "optdb_agree", "optdb_note_time", "optdb_all_reduce"),
 )
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
-#: It has the prototype of the barrier.
+#: A marker has the prototype of a barrier.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
-#: How many arguments a record holds, and what stands for those that a call does not have.
+#: The number of arguments in a record, and the padding for missing ones.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
-#: A record of no kind.
+#: A record without a call.
 _NO_CALL = (len(_FUNCTIONS), 0, *_PADDING)
 
 
@@ -65,26 +65,27 @@ _RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 class Batch:
-    """Work in order, most of it prepared calls: one call of C makes them, and Python does the rest.
+    """Work in order, mostly prepared calls: C makes the calls, and Python does the rest.
 
     Parameters
     ----------
     calls : sequence of PreparedCall or None
-        None is for work that C cannot do. The batch keeps the calls, and not what their handles name.
+        The calls; None for work that C cannot do. The batch keeps the calls alive, but not the objects of their
+        handles.
     fallbacks : sequence of callable
-        For each call, what does the same work in Python: where there is no call, or where the call fails.
+        For each call, a function that does the same work in Python, if there is no call or the call fails.
     """
 
     def __init__(self, calls: Sequence[PreparedCall | None], fallbacks: Sequence[Callable[[], object]]) -> None:
         self._kept: Sequence[Any] = calls
         self._fallbacks = fallbacks
         self.records = call_records(calls)
-        #: How many calls C makes.
+        #: The number of calls that C makes.
         self.calls = sum(call is not None for call in calls)
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Return one batch that does the work of several."""
+        """Return one batch that does the work of several batches in order."""
         whole = cls((), [fallback for batch in batches for fallback in batch._fallbacks])
         whole._kept = batches
         whole.calls = sum(batch.calls for batch in batches)
@@ -101,7 +102,7 @@ class Batch:
         return self.calls == len(self._fallbacks)
 
     def run(self) -> None:
-        """Do the work; raise what a fallback raises."""
+        """Do the work; raise the errors of fallbacks."""
         library, done = loop_library(), 0
         while done < len(self._fallbacks):
             if library is not None:
@@ -113,8 +114,8 @@ class Batch:
 
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
-    """Return the records of prepared calls, which are to be kept with them; that of None fails."""
-    # A call of the function waits for this: one array is filled in a third of the time that single records take.
+    """Return the records of prepared calls, which the caller keeps alive; the record of None fails."""
+    # One array takes a third of the time of single records, and function calls wait for this.
     words: list[int] = []
     functions: dict[int, tuple[int, int]] = {}
     for call in calls:
@@ -137,7 +138,7 @@ def _word(arg: Any) -> int:
 
 
 class _Loading:
-    """The library, which is loaded, or else built in the background, when it is first asked for."""
+    """The library, which is loaded on first use, or built in the background if it does not exist."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -146,7 +147,7 @@ class _Loading:
         self.library: ctypes.CDLL | None = None
 
     def begin(self) -> None:
-        """Load the library; if it is not there, let another thread compile it. Later calls do nothing."""
+        """Load the library, or start a thread that compiles it. Later calls do nothing."""
         with self._mutex:
             if self._begun:
                 return
@@ -154,11 +155,11 @@ class _Loading:
         try:
             self.library = _loaded(_path())
         except OSError:
-            # No daemon: a program that ends at once waits for the compiler, which takes a tenth of a second.
+            # Not a daemon: a program that ends at once waits a tenth of a second for the compiler.
             threading.Thread(target=self.build, name="optdb-batches").start()
 
     def build(self) -> None:
-        """Compile the library, unless it is there, and load it."""
+        """Compile the library unless it exists, and load it."""
         compiler = os.environ.get("CC") or "cc"
         with self._building:
             try:
@@ -172,14 +173,14 @@ _loading = _Loading()
 
 
 def loop_library() -> ctypes.CDLL | None:
-    """Return the compiled loop over calls; None while it is being compiled, and where it cannot be."""
+    """Return the compiled loop over calls; None until it is compiled, or if it cannot be."""
     if _loading.library is None:
         _loading.begin()
     return _loading.library
 
 
 def build_loop() -> bool:
-    """Wait for the compiled loop; return whether there is one."""
+    """Wait for the compiled loop; return whether it exists."""
     if loop_library() is None:
         _loading.build()
     return _loading.library is not None
@@ -187,7 +188,7 @@ def build_loop() -> bool:
 
 @functools.cache
 def _path() -> Path:
-    """Return where the library is kept: a name that says what it was compiled from, and for."""
+    """Return the library's path; its name contains a hash of the source, the options and the platform."""
     words = _SOURCE.read_bytes(), repr(_OPTIONS).encode(), sys.platform.encode(), platform.machine().encode()
     digest = hashlib.sha256(b"\0".join(words)).hexdigest()[:20]
     return cache_dir() / "loops" / f"{_SOURCE.stem}-{digest}.so"
@@ -209,7 +210,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
 
 
 def _build(compiler: str, path: Path) -> ctypes.CDLL:
-    """Compile the library and load it; other processes see it whole, or not at all."""
+    """Compile the library and load it; other processes never see an incomplete file."""
     with (
         tempfile.TemporaryDirectory(prefix="optdb-") as folder,
         trace_log.compiler_run("C compiler", lambda: "the loop over commands"),

@@ -103,7 +103,7 @@ class DriverCalls:
         return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
 
     def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
-        """Prepare a marker for a queue's earlier commands; its handle is written to an address, as by `fetch`."""
+        """Prepare a marker for a queue's earlier commands; its handle is written to an address, as in `fetch`."""
         return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
 
     def flush(self, queue: cl.CommandQueue) -> PreparedCall:
@@ -149,7 +149,7 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
     result = np.zeros(1, np.uint8)
     try:
         calls = DriverCalls()
-    except (AttributeError, OSError) as error:  # as on Windows, where a module's libraries have no functions
+    except (AttributeError, OSError) as error:  # for example on Windows, where modules do not export the functions
         _logger.info("PyOpenCL enqueues all commands, since its library cannot be called: %s", error)
         return None
     target = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, result.nbytes)

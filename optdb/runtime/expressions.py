@@ -77,7 +77,7 @@ class Ref(Record):
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> Ref:
-        """Return a reference to an entry that is parsed before."""
+        """Return a reference to an entry that is already parsed."""
         if isinstance(value, str) and _REFERENCE.match(value):
             number = int(value[1:])
             if number < len(where.before("entries")):

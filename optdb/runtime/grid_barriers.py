@@ -2,10 +2,10 @@
 
 OpenCL does not guarantee progress of groups that wait for each other: a device may start a group only when another one
 has ended. If all groups of a launch are resident at once, they can synchronize by atomics. :func:`usable_barrier` tries
-that once per device, in a child process with a timeout, since a launch that never ends blocks the device. The result is
-kept on disk with those of tuning.
+once per device, in a child process with a timeout, since a launch that never ends blocks the device. The result is
+stored on disk with the tuning results.
 
-The groups also have to see what others wrote. A fence of OpenCL C 1.2 orders the memory of one group only: on an H100,
+The groups must also see each other's writes. A fence of OpenCL C 1.2 orders memory only within a group: on an H100,
 groups read stale values after ``mem_fence``. So a barrier uses OpenCL C 3.0's atomics with device scope or, if a driver
 lacks them, PTX, which NVIDIA's compiler accepts in OpenCL C.
 

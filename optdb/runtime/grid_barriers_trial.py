@@ -1,4 +1,4 @@
-"""The trial of a grid barrier in a process of its own: ``python -m`` this module SPEC NAME.
+"""The trial of a grid barrier in a separate process: ``python -m`` this module SPEC NAME.
 
 If the barrier has teams, the teams of each group synchronize first. Then each group writes, waits at a barrier, reads
 values of other groups, and waits again, a thousand times. The last line of output is JSON: whether all values were

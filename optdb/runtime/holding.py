@@ -51,7 +51,7 @@ class HeldCommands:
     def on(self, command: Any) -> None:
         """Keep a command.
 
-        Host work that reads values needs them now: the held commands are enqueued first.
+        Host work that reads values needs them now, so it first enqueues the held commands.
         """
         match command:
             case AllocateBuffer():
@@ -60,7 +60,7 @@ class HeldCommands:
                 self.enqueue()
                 command.enqueue()
             case EnqueueUpload(is_constant=True):
-                # It is written once, to its own memory, and an op may keep it for later calls.
+                # The buffer is written once, and an op may keep it for later calls.
                 command.enqueue()
             case EnqueueUpload(is_blocking=True):
                 # The caller may change the array as soon as this returns.
@@ -90,7 +90,7 @@ class HeldCommands:
 
     def _hold_upload(self, command: EnqueueUpload) -> None:
         self._commands.append(command)
-        keep_event(command)  # it gets its event when it is enqueued
+        keep_event(command)  # the command gets its event when it is enqueued
 
 
 def enqueue_bound(commands: CommandList) -> None:

@@ -1,7 +1,7 @@
 """Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy), and mapped buffers.
 
 Wrapping an array of any size takes a microsecond, and copies nothing. Each call wraps its arrays again, since a
-driver may read an array when it makes the buffer. The array has the device's writes when :func:`sync_to_host`
+driver may read an array when it makes the buffer. The device's writes are in the array when :func:`sync_to_host`
 returns.
 """
 

@@ -76,7 +76,7 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return the start in `mentions` of each number of `distinct`, and then the end, which also pads the result."""
+    """Return where each number of `distinct` starts in `mentions`, then the end, which also pads the result."""
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))

@@ -156,7 +156,7 @@ class PackedVector:
         return slice(self._bounds[first], self._bounds[stop])
 
     def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
-        """Start to download elements on a queue, after given events; return the host memory and the copy's event."""
+        """Start to download elements on a queue after given events; return the host memory, and the copy's event."""
         buffer, start, elements = self.on_both(part)
         event = cl.enqueue_copy(queue, elements, buffer, src_offset=start, is_blocking=False, wait_for=list(after))
         return elements, event
@@ -169,9 +169,10 @@ class PackedVector:
         after: Sequence[cl.Event],
         calls: Calls,
     ) -> cl.Event | ScriptedCopy:
-        """Start to upload elements on a queue, after given events; the elements must not change until it is done.
+        """Start to upload elements on a queue once given events are complete.
 
-        Return the event, which keeps the elements alive: PyOpenCL waits for a copy whose event is dropped.
+        The elements must not change until the copy is done. Return the event, which keeps them alive: PyOpenCL waits
+        for a copy whose event is dropped.
         """
         return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 

@@ -24,7 +24,7 @@ from optdb.runtime.library import cl
 
 __all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinned_memory"]
 
-#: The sizes in bytes of arrays that gain: copies of smaller arrays take no time, and larger ones are rare.
+#: The sizes in bytes of arrays that benefit: copies of smaller arrays take no time, and larger arrays are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
 #: The same for asynchronous copies.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)

@@ -19,7 +19,7 @@ from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["bind_io", "may_be_external"]
 
-#: The seconds that zero-copy saves: a constant, and an amount per byte.
+#: The seconds that zero-copy saves: a constant, and seconds per byte.
 _SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
 
 

@@ -71,7 +71,7 @@ class ArrayLayout:
         return is_all and lies_in_order(self.shape, self.strides, itemsize)
 
     def array(self, buffer: cl.Buffer | None, shift: int = 0) -> DeviceArray:
-        """Return the array in a buffer whose byte `shift` is the start of the array's memory."""
+        """Return the array; byte `shift` of the buffer is the start of the array's memory."""
         if buffer is None:
             return DeviceArray(self.queue, self.shape, self.dtype)
         return DeviceArray(
@@ -91,8 +91,8 @@ class Recorder:
         self._computed: dict[int, tuple[HostArray, TableSource]] = {}
         #: Receives the commands in place of the device; None if they are enqueued at once.
         self.held: HeldCommands | None = None
-        # By handle, with the allocation number: drivers reuse the handles of released buffers, and another thread may
-        # have allocated the new buffer, such as a table that a context keeps.
+        # Keyed by handle, with the allocation number: drivers reuse the handles of released buffers, and another thread
+        # may have allocated the new buffer, for example a table that a context keeps.
         self._memories: dict[int, tuple[int, Memory]] = {}
 
     @contextmanager

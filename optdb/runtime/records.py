@@ -53,7 +53,7 @@ class Invalid(Exception):
 
     def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
         super().__init__(f"has to be {wanted}, and is {_SHORT.repr(got)}")
-        #: From the value to the root of the JSON.
+        #: The keys on the path from the value to the root of the JSON.
         self.keys = [*reversed(keys)]
 
     def __str__(self) -> str:

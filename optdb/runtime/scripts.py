@@ -1,8 +1,8 @@
-"""The calls that feed a device: made at once (`Immediate`), or prepared for later, without Python's lock (`Script`).
+"""The calls that feed a device: made at once (`Immediate`), or prepared for later without the GIL (`Script`).
 
-Threads that feed a device each want Python's lock at the same moment, when their devices end together. What one of them
-does then takes Python tenths of a millisecond, since its code and data have left the caches meanwhile. So a thread
-prepares a script while the devices are at work, and a loop in C runs it (``driver_batches``).
+When several devices finish together, their threads all need the GIL at the same moment. Python then takes tenths of a
+millisecond for each, since its code and data have left the caches. So a thread prepares a script while the devices
+compute, and C code runs it (``driver_batches``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_BLOCKING = ctypes.c_uint(0)
 
 
 def can_script(queue: cl.CommandQueue) -> bool:
-    """Tell whether scripts can feed a queue now: the loop is there, and the library takes prepared calls."""
+    """Tell whether scripts can feed a queue now: the C loop is loaded, and the driver accepts prepared calls."""
     return loop_library() is not None and driver_calls(queue) is not None
 
 
@@ -37,12 +37,12 @@ def _loop() -> ctypes.CDLL:
 
 
 class NativeAgreement:
-    """Threads that agree on something, or one of which gives up, without Python's lock.
+    """An agreement of several threads, any of which may give up, without the GIL.
 
     Parameters
     ----------
     count : int
-        How many have to agree.
+        Number of threads that have to agree.
     """
 
     def __init__(self, count: int) -> None:
@@ -55,24 +55,24 @@ class NativeAgreement:
         return not self.missing.value
 
     def agree(self, timeout: float) -> bool:
-        """Agree, and wait until all have agreed; return whether they have. If not, nobody can agree any more.
+        """Agree, and wait until all have agreed; return whether they have. If not, the agreement has failed for good.
 
         Parameters
         ----------
         timeout : float
-            Seconds.
+            Maximum seconds to wait.
         """
         return not self._library.optdb_agree(ctypes.byref(self.missing), _microseconds(timeout))
 
     def give_up(self) -> bool:
-        """Let nobody agree, unless all have done so; return whether that is so."""
+        """Fail the agreement unless all have agreed; return whether it has failed."""
         return bool(self._library.optdb_give_up(ctypes.byref(self.missing)))
 
 
 class Latch:
-    """Lets threads wait until another one opens it.
+    """Makes threads wait until another thread opens it.
 
-    An interrupt may leave the lock of a `threading.Event` locked, which is taken in Python; here, C code takes it.
+    A `threading.Event` takes its lock in Python, where an interrupt may leave it locked; here, C code takes the lock.
     """
 
     def __init__(self) -> None:
@@ -81,44 +81,44 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Let waits return; always the same thread opens it, once or more."""
+        """Release the waiting threads. Only one thread may call this, any number of times."""
         if not self._is_open:
             self._is_open = True
             self._lock.release()
 
     def wait(self) -> None:
-        """Wait until it is open."""
+        """Wait until the latch is open."""
         with self._lock:
             pass
 
 
 class ScriptedCopy:
-    """A copy between the host and a device that a script begins. Any thread may wait for it, also before."""
+    """A copy between host and device that a script starts. Any thread may wait for it, even before the script runs."""
 
     def __init__(self, ended: Latch) -> None:
         self._ended = ended
         self.handle = ctypes.c_void_p()
-        #: That of the copy, once the script has ended; None if it has failed before.
+        #: The copy's event, once the script has ended; None if the script failed before the copy.
         self.event: cl.Event | None = None
 
     def replace(self, event: cl.Event) -> None:
-        """Take an event that PyOpenCL has made."""
+        """Use an event that PyOpenCL has made."""
         self.event, self.handle.value = event, event.int_ptr
 
     def take_event(self) -> cl.Event | None:
-        """Own the event that the call has made, if it has made one, and return it."""
+        """Take ownership of the event that the call has made, if any, and return it."""
         if self.event is None and self.handle.value:
             self.event = cl.Event.from_int_ptr(self.handle.value, retain=False)
         return self.event
 
     def wait(self) -> None:
-        """Wait until the copy is complete, or the script has failed before."""
+        """Wait until the copy is complete, or the script has failed before it."""
         self._ended.wait()
         finish_event(self.event)
 
 
 class Immediate:
-    """Makes each call as its method is called, by PyOpenCL."""
+    """Makes each call at once, through PyOpenCL."""
 
     def wait(self, events: Sequence[cl.Event]) -> None:
         """Wait for events."""
@@ -127,11 +127,11 @@ class Immediate:
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> cl.Event:
-        """Begin to copy values that stay as they are to a device, once events are complete."""
+        """Start to copy values to a device once events are complete; the values must not change."""
         return cl.enqueue_copy(queue, target, values, dst_offset=offset, is_blocking=False, wait_for=list(after))
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event]) -> None:
-        """Let later commands of a queue wait for events of other queues of its context."""
+        """Make later commands of a queue wait for events of other queues of its context."""
         if events:
             cl.enqueue_barrier(queue, wait_for=list(events))
 
@@ -140,11 +140,11 @@ class Immediate:
         commands.enqueue()
 
     def flush(self, queue: cl.CommandQueue) -> None:
-        """Let the device begin what its queue has."""
+        """Start the commands in a queue."""
         queue.flush()
 
     def note_time(self) -> ctypes.c_double:
-        """Return the time in seconds, of a clock of its own."""
+        """Return the current time in seconds, by a clock with an arbitrary origin."""
         return ctypes.c_double(time.perf_counter())
 
 
@@ -152,33 +152,33 @@ IMMEDIATE = Immediate()
 
 
 class Script:
-    """A `Batch` of calls that wait, copy, launch and agree, in the order in which its methods were called.
+    """A `Batch` of calls that wait, copy, launch and agree, in the order of the method calls.
 
-    What the library refuses is made by PyOpenCL, which frees memory first, or raises its own error.
+    If the library refuses a call, PyOpenCL repeats it, which frees memory first, or raises its own error.
     """
 
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
-        #: What other lists of calls come between, and the calls since the last one of these.
+        #: The finished batches, followed by the calls that are not in a batch yet, with their fallbacks.
         self._batches: list[Batch] = []
         self._calls: list[PreparedCall] = []
         self._fallbacks: list[Callable[[], None]] = []
-        #: What the calls have addresses of.
+        #: The objects whose addresses are in the calls.
         self._kept: list[Any] = []
         self._copies: list[ScriptedCopy] = []
-        #: Set once it has run, or failed.
+        #: Opened once the script has run or failed.
         self.ended = Latch()
 
     def wait(self, events: Sequence[cl.Event]) -> None:
-        """Let the host wait for events."""
+        """Make the host wait for events."""
         for event in events:
             self._add(self._driver.clWaitForEvents, event.wait, ctypes.c_uint(1), _handles([event]))
 
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> ScriptedCopy:
-        """Begin to copy values that stay as they are to a device, once events are complete."""
+        """Start to copy values to a device once events are complete; the values must not change."""
         copy = self._copy()
         ends = _handle(target), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(values.nbytes)
         events = ctypes.c_uint(len(after)), _handles(after) if after else None, _pointer(copy.handle)
@@ -192,7 +192,7 @@ class Script:
         return copy
 
     def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> ScriptedCopy:
-        """Begin to copy from a device into an array of the host, which stays there."""
+        """Start to copy from a device into a host array, which must stay at its address."""
         copy = self._copy()
         ends = _handle(source), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(out.nbytes)
         events = ctypes.c_uint(0), None, _pointer(copy.handle)
@@ -206,7 +206,7 @@ class Script:
         return copy
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event | ScriptedCopy]) -> None:
-        """Let later commands of a queue wait for events of other queues of its context."""
+        """Make later commands of a queue wait for events of other queues of its context."""
         for event in events:
             handles = _pointer(event.handle) if isinstance(event, ScriptedCopy) else _handles([event])
 
@@ -220,12 +220,12 @@ class Script:
             self._kept.append(event)
 
     def enqueue(self, commands: CommandList) -> None:
-        """Enqueue the commands of a list that needs no Python."""
+        """Enqueue the commands of a list; none of them may need Python."""
         self._end_calls()
         self._batches.append(commands.batch)
 
     def flush(self, queue: cl.CommandQueue) -> None:
-        """Let the device begin what its queue has."""
+        """Start the commands in a queue."""
         self._add(self._driver.clFlush, queue.flush, _handle(queue))
 
     def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
@@ -234,25 +234,25 @@ class Script:
         Parameters
         ----------
         agreement : NativeAgreement
-            Of all.
+            The agreement of all threads.
         timeout : float
-            Seconds within which they have to.
+            Maximum seconds to wait.
         refused : callable
-            Called if they have not; it raises an error.
+            Called if the agreement fails; it raises an error.
         """
         missing = _pointer(agreement.missing)
         self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return what will have the time, in seconds of a clock of its own, at which the script comes here."""
+        """Return a number that is set to the time in seconds at this point of the script; the origin is arbitrary."""
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)
         return seconds
 
     def run(self) -> None:
-        """Make the calls, once; raise what PyOpenCL raises, or `refused`."""
+        """Make the calls, once; raise the errors of PyOpenCL or of `refused`."""
         self._end_calls()
         try:
             Batch.joined(self._batches).run()
@@ -271,13 +271,13 @@ class Script:
         self._fallbacks.append(otherwise)
 
     def _end_calls(self) -> None:
-        """Make one batch of the calls so far: many small ones would take three times as long."""
+        """Put the calls so far into one batch: many small batches would take three times as long."""
         if self._calls:
             self._batches.append(Batch(self._calls, self._fallbacks))
             self._calls, self._fallbacks = [], []
 
 
-#: What feeds a device.
+#: The ways to feed a device.
 Calls = Immediate | Script
 
 

@@ -85,7 +85,7 @@ class _Holder:
         return self._came is not None
 
     def hold(self) -> None:
-        """Replace the handler, if this is the main thread."""
+        """Replace the handler if this is the main thread."""
         if self._usual is not None or threading.current_thread() is not threading.main_thread():
             return
         self._usual = _signal.getsignal(_SIGINT)

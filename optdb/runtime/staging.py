@@ -49,7 +49,7 @@ class StagingBuffer:
     def begin(self, value: HostArray) -> Staged | None:
         """Start to copy an array to the device; return None if staging does not pay. The array may be changed at once.
 
-        The device has to be done with the array that was staged before the last one.
+        The device has to be done with the array staged before the previous one.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

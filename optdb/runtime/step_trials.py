@@ -1,7 +1,7 @@
 """Trials of alternative implementations of a step, timed on the function's own calls: `StepTrial`.
 
-Most commands cannot be repeated, since a step updates what the next one reads. So some calls use one implementation,
-and then some another.
+Most commands cannot be repeated, since a step updates values that the next step reads. So successive calls use
+different implementations.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from optdb.runtime.library import cl
 
 __all__ = ["TIMED_CALLS", "StepTrial"]
 
-#: The number of timed calls of each way, of which the median is taken.
+#: The number of timed calls per implementation, whose median counts.
 TIMED_CALLS = 5
 
 
 class StepTrial:
-    """Times calls of each way to do a step, one way after the other.
+    """Times the implementations of a step on successive calls, one implementation after another.
 
-    A timed call starts and ends with an idle device. A call that raised an error does not count. For each way except
-    the first, the first call does not count either: its kernels were never launched before.
+    A timed call starts and ends with an idle device. A call that raises an error does not count. The first call of each
+    implementation except the first one does not count either: it launches kernels for the first time.
 
     Parameters
     ----------
     queues : iterable of pyopencl.CommandQueue
         The queues of the step's commands.
     ways : int
-        The number of ways.
+        The number of implementations.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:
@@ -39,17 +39,17 @@ class StepTrial:
 
     @property
     def way(self) -> int | None:
-        """The number of the next call's way; None if all ways have been timed."""
+        """The number of the next call's implementation; None if all have been timed."""
         timed = (TIMED_CALLS + (way > 0) for way in range(len(self._seconds)))
         return next((way for way, calls in enumerate(timed) if len(self._seconds[way]) < calls), None)
 
     @property
     def medians(self) -> list[float]:
-        """The median seconds of a call, by way."""
+        """The median seconds of a call, by implementation."""
         return [statistics.median(seconds[-TIMED_CALLS:]) for seconds in self._seconds]
 
     def begin(self) -> int | None:
-        """Start to time a call, unless all ways have been timed; return its way."""
+        """Start to time a call, unless all implementations have been timed; return its implementation."""
         way = self.way
         if way is not None:
             self._finish()

@@ -28,7 +28,7 @@ class TableSource:
 
     @property
     def root(self) -> HostArray | None:
-        """The array that the first of the tables was computed from."""
+        """The array from which the first table was computed."""
         return self.array.root if isinstance(self.array, TableSource) else self.array
 
     def without_root(self) -> TableSource:
@@ -56,7 +56,7 @@ class TableListener(Protocol):
 
 
 def table_on_device(context: Context, table: Any) -> Array:
-    """Return a table on the device; only a plan's next call writes it again."""
+    """Return a table on the device; only a plan's next call overwrites it."""
     array = from_host(context, table, constant=True)
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):

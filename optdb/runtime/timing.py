@@ -136,7 +136,7 @@ class CommandRange:
         """Wait for the range, and return its times."""
         self.wait()
         first, last = self._first.profile, self._last.profile
-        # On an H100 shared by twelve processes, the first marker has ended later than the last one.
+        # On an H100 shared by twelve processes, the first marker sometimes ended later than the last one.
         return Times(first.queued, first.submit, min(first.end, last.end), last.end)
 
     def _mark(self) -> Any:

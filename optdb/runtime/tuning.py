@@ -1,8 +1,8 @@
 """The results of tuning a device, on disk.
 
-A finding is a small JSON dict. Its key has all that it depends on: the device, its driver, the tuned operation and
-dtype, and the version of the tuner. A file that is unreadable or has another key is ignored: the device then counts as
-not tuned.
+A finding is a small JSON dict. Its key contains everything that it depends on: the device, its driver, the tuned
+operation and dtype, and the version of the tuner. If a file is unreadable or has another key, it is ignored, and the
+device counts as not tuned.
 """
 
 from __future__ import annotations

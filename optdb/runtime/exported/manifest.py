@@ -61,7 +61,7 @@ class ProgramSpec(Record):
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> ProgramSpec:
-        """Return a program whose source has the form of a file's, and whose table agrees with the source."""
+        """Return a program whose source has a file's form, and whose table of parameters matches the source."""
         spec = super().parse(value, where)
         name = value["source"]
         try:
@@ -102,11 +102,11 @@ class SavedTrace(Record):
             raise where.at("results").wrong(f"a list of {len(signature.keys)} results", self.results)
 
     def rules(self, names: Sequence[str]) -> GuardSet:
-        """Return the sizes and guards, given the names of the arguments."""
+        """Return the sizes and guards; errors name the arguments by `names`."""
         return GuardSet(self.entries, self.guards, names)
 
     def deciding(self, rules: GuardSet) -> frozenset[int]:
-        """Return the arguments whose values determine sizes, beyond kernel arguments and uploads."""
+        """Return the arguments whose values determine sizes, not only kernel arguments and uploads."""
         return rules.arguments_behind(self._deciding_sizes())
 
     def _deciding_sizes(self) -> Iterator[Any]:

@@ -205,7 +205,7 @@ class LoadedMethod:
     def _values(self, trace: SavedTrace, rules: GuardSet, call: Call) -> Values | str:
         """Return the sizes of a call if a trace is valid for it, or else the reason why not, in words."""
         broken = ""
-        # A trace is correct for any number of units. So try other numbers if a guard on units fails.
+        # A trace is correct for any number of units. So if a guard on units fails, try other numbers.
         for units in _units(call.compute_units, trace.compute_units):
             values = rules.values(Call(call.arguments, units))
             try:
@@ -230,7 +230,7 @@ class LoadedMethod:
 
 
 def _units(there: int, traced: int) -> list[int]:
-    """Return the numbers of compute units to try for a call: the device's, and others towards the trace's."""
+    """Return the numbers of compute units to try for a call: the device's, then others towards the trace's."""
     units = [there]
     while units[-1] // 2 > traced:
         units.append(units[-1] // 2)

@@ -30,7 +30,7 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
 _PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 
-#: This extension counts as defined: programs with double precision are used only on devices that support it.
+#: An extension that counts as defined: programs with double precision are used only on devices that support it.
 _DOUBLE = "cl_khr_fp64"
 
 #: The operators of conditions, by precedence; true is 1.

@@ -94,7 +94,7 @@ class FileKernel:
 
 
 def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
-    """Tell whether a parameter's kind agrees with the driver's information, or there is no information."""
+    """Tell whether a parameter's kind agrees with the driver's information, or the driver has none."""
     info, qualifiers = cl.kernel_arg_info, cl.kernel_arg_address_qualifier
     try:
         where = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)

@@ -47,7 +47,7 @@ Variant = tuple[str, str, "tuple[int, ...] | None"]
 def is_wanted(wish: bool | None, context: Context) -> bool:
     """Tell whether kernels are first built in a child process.
 
-    The wish of the caller of `optdb.load` decides, then the environment variable, then the device.
+    The caller's choice in `optdb.load` takes precedence, then the environment variable, then the device's default.
     """
     if wish is not None:
         return wish

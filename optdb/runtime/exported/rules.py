@@ -40,7 +40,7 @@ class Call:
 class GuardSet:
     """The expressions of one trace's sizes, and the guards under which the trace is valid.
 
-    `names` are those of the arguments, for error messages.
+    `names` are the names of the arguments, for error messages.
     """
 
     entries: Sequence[Entry]

@@ -64,7 +64,7 @@ _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACE
 
 
 class SourceError(ValueError):
-    """A program does not have the form of a file's programs. The message names the place and the fault."""
+    """A program does not have the form required in a file. The message gives the position and the fault."""
 
 
 def is_handle(kind: str) -> bool:
@@ -75,8 +75,8 @@ def is_handle(kind: str) -> bool:
 def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
     """Check a program in OpenCL C, and return the parameters of each of its kernels.
 
-    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Raise a SourceError if the
-    program does not have the form of this module's description.
+    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Raise a SourceError if the program
+    does not have the form that this module describes.
     """
     strange = _STRANGE.search(source)
     if strange is not None:

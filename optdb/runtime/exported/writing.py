@@ -47,8 +47,8 @@ def write(
 ) -> None:
     """Write functions over the same shared values to a file, which is replaced if it exists.
 
-    `functions` maps names to signatures and traces. Calling the loaded file calls the first function. The positions in
-    `states` are the numbers in the traces' `states`. Names have to be unique. `about` names the program that makes the
+    `functions` maps names to signatures and traces; names have to be unique. Calling the loaded file calls the first
+    function. Index i of `states` is the number i in the traces' `states`. `about` names the program that makes the
     file.
     """
     programs = Programs()
