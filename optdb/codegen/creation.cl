@@ -1,4 +1,4 @@
-/* Kernels that make arrays. VALUE is number i, in the dtype of the array. */
+/* Kernels that create arrays. VALUE is element i, in the dtype of the array. */
 
 KERNEL void count(ga_size n, W start, W step, ARRAY T *a)
 {

@@ -1,9 +1,9 @@
 /*
-Kernels that go over the rows of matrices: softmax and cross entropies.
+Kernels that process the rows of matrices: softmax and cross entropies.
 
-In softmax, INPUTS are its parameters, ELEMENT is element j of row i, and RESULT what becomes of it. In crossentropy,
-GRADIENT is a parameter for the gradient of the entropies if there is one, READ_GRADIENT reads that of a row, and
-RESULT_OF_WEIGHT declares the result for element j: its weight, or the gradient.
+In softmax, INPUTS are parameters, ELEMENT is element j of row i, and RESULT is the result for an element. In
+crossentropy, GRADIENT is a parameter for the gradient of the entropies if it is given, READ_GRADIENT reads the gradient
+of a row, and RESULT_OF_WEIGHT declares the result for element j: its weight, or the gradient.
 */
 
 OUTLINED_KERNEL void softmax(ga_size rows, ga_size columns, INPUTS, ARRAY T *z)
@@ -89,7 +89,7 @@ KERNEL void lookup(ga_size n, ARRAY T *p, ga_ssize p0, ga_ssize p1, ARRAY ga_lon
         y[i] = STORE(-log(LOAD(p[(ga_ssize)i * p0 + classes[i] * p1])));
 }
 
-/* The gradient is of type G_T, and QUOTIENT is what is divided in. */
+/* The gradient has the type G_T; QUOTIENT is the type of the division. */
 KERNEL void lookup_gradient(ga_size n, ga_size columns, ARRAY G_T *g, ga_ssize g0,
     ARRAY T *p, ga_ssize p0, ga_ssize p1, ARRAY ga_long *classes, ARRAY T *dp)
 {

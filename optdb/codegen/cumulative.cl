@@ -1,13 +1,13 @@
-/* Kernels for all sums so far along an axis, or all products.
+/* Kernels for cumulative sums or products along an axis.
 
-LENGTHS, X_STEPS and Z_STEPS are parameters, of names with the number of the axis, for the axes that are kept. */
+LENGTHS, X_STEPS and Z_STEPS are parameters for the kept axes; their names end with the number of the axis. */
 
 static inline W combine(W a, W b)
 {
     return COMBINE;
 }
 
-/* Rows of n elements, WIDTH of them side by side. */
+/* Rows of n elements, WIDTH rows at a time. */
 OUTLINED_KERNEL void rows(ga_size count, ga_size n, ga_size each, LENGTHS,
     ARRAY T *x, X_STEPS, ga_ssize x_step, ARRAY T *z, Z_STEPS, ga_ssize z_step)
 {
@@ -48,7 +48,7 @@ OUTLINED_KERNEL void rows(ga_size count, ga_size n, ga_size each, LENGTHS,
     }
 }
 
-/* The group of a piece of a row: what it comes to (totals, without starts), or all that comes on the way to it. */
+/* A group scans a piece of a row: it writes the total of the piece, or the results from the given starts. */
 KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, LENGTHS,
     ARRAY T *x, X_STEPS, ga_ssize x_step, ARRAY T *z, Z_STEPS, ga_ssize z_step, ARRAY W *totals, LOCAL_MEM_ARG W *tile)
 {

@@ -1,4 +1,4 @@
-/* ONE on a diagonal of a matrix of zeros: count of them, step elements apart. */
+/* Write ONE on a diagonal of a matrix of zeros: to `count` elements, `step` apart. */
 KERNEL void eye(ARRAY T *a, ga_size first, ga_size step, ga_size count)
 {
     const ga_size i = GID_0 * LDIM_0 + LID_0;

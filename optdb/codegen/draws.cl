@@ -1,4 +1,4 @@
-/* How often each outcome is drawn: p has the rows of probabilities, u the random numbers of all draws. */
+/* The number of times each outcome is drawn: p has a row of probabilities per distribution, u all random numbers. */
 OUTLINED_KERNEL void count_draws(ga_size rows, ga_size outcomes, ga_size draws,
     ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z)
 {
@@ -21,8 +21,8 @@ OUTLINED_KERNEL void count_draws(ga_size rows, ga_size outcomes, ga_size draws,
 }
 
 /*
-Which outcomes are drawn. What is left after a draw adds up to 1 again, unless it is put back (REPLACE): divided by the
-sum of what comes before, as the host has it, and of the rest.
+The drawn outcomes. Unless an outcome is put back (REPLACE), the remaining probabilities are normalized after its draw:
+divided by the sum of those before it, as the host accumulates it, plus those after it.
 */
 OUTLINED_KERNEL void choose(ga_size rows, ga_size outcomes, ga_size draws,
     ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z, ARRAY P_W *rest)

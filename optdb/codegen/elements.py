@@ -73,7 +73,7 @@ class ElementKernels:
         if not size_of(shape):
             return
         numbers = numbers or self._numbers
-        # By their bits: 0.0 equals -0.0, and NaN equals nothing.
+        # Keyed by bits, because 0.0 equals -0.0, and NaN does not equal itself.
         bits = [np.asarray(number).tobytes() for number in numbers]
         key = (self._in_quads(context, arrays), *bits, *[(array.shape, array.strides) for array in arrays])
         bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
@@ -137,7 +137,7 @@ class ElementKernels:
 
 
 def _is_short(context: Context, n: int) -> bool:
-    """Tell whether a GPU starts one work item for each of `n` elements at once; False in files, which run on any."""
+    """Tell whether a GPU starts one work item for each of `n` elements at once; False in files, which fit any GPU."""
     items = context.profile.items_at_once
     return items > 0 and n <= items * context.profile.compute_units
 

@@ -1,9 +1,10 @@
-/* Kernels that go over the elements of arrays, each of those at the same place.
+/* Kernels that compute arrays elementwise.
 
-An item takes a chunk of the n elements. NUMBERS are n, chunk, and what else the statements use; len are the lengths of
-axes, ROW that of the last one, and x_s the steps of array x, of which element i is at x_p. */
+An item processes a chunk of the n elements. NUMBERS are n, chunk, and other numbers that the statements use; len are
+the lengths of axes, ROW is the length of the last one, x_s are the strides of array x, and x_p is the offset of its
+element i. */
 
-/* Arrays that lie alike. */
+/* Arrays with the same memory layout. */
 OUTLINED_KERNEL void alike(NUMBERS, ARRAYS)
 {
     const ga_size begin = get_global_id(0) * chunk;
@@ -16,7 +17,7 @@ OUTLINED_KERNEL void alike(NUMBERS, ARRAYS)
     }
 }
 
-/* WIDTH elements of a row at a time: one, or, for processors, a vector. */
+/* Process WIDTH elements of a row at a time: one, or a vector on CPUs. */
 OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
 {
     ga_size i = get_global_id(0) * chunk;
@@ -35,7 +36,7 @@ OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
     }
 }
 
-/* For other devices: four neighbours of arrays that lie alike, and begin where four elements can be read at once. */
+/* For GPUs: an item processes four neighbours in arrays of the same layout, aligned for reading four at once. */
 KERNEL void quads(NUMBERS, ARRAYS)
 {
     const ga_size i = get_global_id(0) * QUAD;
@@ -51,7 +52,7 @@ KERNEL void quads(NUMBERS, ARRAYS)
     WRITE_QUADS
 }
 
-/* The same of arrays whose rows consist of such fours, or which are broadcast along them; indexes have 32 bits. */
+/* The same for arrays whose rows consist of groups of four, or are broadcast; indexes have 32 bits. */
 KERNEL void row_quads(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
 {
     const uint i = (uint)get_global_id(0) * QUAD;
@@ -67,7 +68,7 @@ KERNEL void row_quads(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
     WRITE_ROW_QUADS
 }
 
-/* For other devices: an element of arrays whose places are worked out in 32 bits. */
+/* For GPUs: an item processes one element, with 32-bit indexes. */
 KERNEL void narrow(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
 {
     const uint i = (uint)get_global_id(0);
@@ -78,7 +79,7 @@ KERNEL void narrow(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
     ELEMENT
 }
 
-/* Functions that read and write vectors of elements, a step apart; at the end, only the first elements. */
+/* Functions that read and write a vector of elements, `step` apart; `count` limits them at the end of a row. */
 static inline VECTOR READ(const GLOBAL_MEM T *p, ga_ssize step, int count)
 {
     if (step == 0)

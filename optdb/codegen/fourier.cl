@@ -5,13 +5,13 @@ static inline T fft_mul(T a, T b)
     return (T)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }
 
-/* The table goes forward: e to the -2 pi i k / n. */
+/* The table has forward twiddle factors, e to the power of -2 pi i k / n. */
 static inline T fft_root(const GLOBAL_MEM T *w, ga_size k, ga_ssize way)
 {
     return (T)(w[k].x, way < 0 ? w[k].y : -w[k].y);
 }
 
-/* A pass for factor 4, after passes for factors whose product is s. */
+/* A radix-4 pass, after passes for factors whose product is s. */
 KERNEL void fft_four(ga_size total, ga_size each, ga_size n, ga_size s, ga_ssize way, ARRAY T *x, ARRAY T *z,
     ARRAY T *w)
 {
@@ -39,7 +39,7 @@ KERNEL void fft_four(ga_size total, ga_size each, ga_size n, ga_size s, ga_ssize
     }
 }
 
-/* The same for any factor r, one result at a time. */
+/* A pass for any factor r, one result at a time. */
 KERNEL void fft_factor(ga_size total, ga_size each, ga_size n, ga_size s, ga_size r, ga_ssize way, ARRAY T *x,
     ARRAY T *z, ARRAY T *w)
 {
@@ -70,7 +70,7 @@ KERNEL void fft_factor(ga_size total, ga_size each, ga_size n, ga_size s, ga_siz
     }
 }
 
-/* Rows of x times w, as far as x goes; then zeros. */
+/* Multiply rows of x by w up to `limit`, and fill the rest with zeros. */
 KERNEL void fft_times(ga_size total, ga_size each, ga_size nx, ga_size nz, ga_size limit, ARRAY T *x, ARRAY T *z,
     ARRAY T *w)
 {
@@ -82,7 +82,7 @@ KERNEL void fft_times(ga_size total, ga_size each, ga_size nx, ga_size nz, ga_si
     }
 }
 
-/* All n coefficients of a real row, from the h first ones. */
+/* All n coefficients of a real row, from its first h ones. */
 OUTLINED_KERNEL void fft_mirror(ga_size total, ga_size each, ga_size h, ga_size n, ARRAY T *x, ARRAY T *z)
 {
     ga_size i = get_global_id(0) * each;

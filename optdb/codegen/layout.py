@@ -58,14 +58,14 @@ def collapse(
 
 
 def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, int]:
-    """Return the number of work items, at most `items`, that share `n` tasks, and the tasks of each, a `multiple`."""
+    """Return the number of work items that share `n` tasks, at most `items`, and the tasks of each, a `multiple`."""
     each = largest(-(-n // largest(items, 1)), least)
     each = -(-each // multiple) * multiple
     return -(-n // each), each
 
 
 def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
-    """Return the number of work items that share `n` elements, and the chunk size, on a CPU at `least`.
+    """Return the number of work items that share `n` elements, and the chunk size: on a CPU, at least `least`.
 
     A chunk is contiguous on a CPU. Elsewhere it is one element, so that neighbouring items read neighbouring
     elements.

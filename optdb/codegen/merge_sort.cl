@@ -1,8 +1,8 @@
 /*
-Kernels of the sort by merging, see sort.py.
+Kernels of the merge sort, see merge_sort.py.
 
-They ask for an order by its number. BEFORE, VALUE_OF and IS_NAN are those of the functions here that fit the elements,
-INDICES says whether to keep account of where these were, and INDICES_FROM and INDICES_TO are the arrays for that, if so.
+Kernels take an order by its number. BEFORE, VALUE_OF and IS_NAN are the functions below for the type of the elements.
+INDICES says whether the kernels also sort indices; if so, INDICES_FROM and INDICES_TO declare their arrays.
 */
 
 static inline W value_of(T x)
@@ -15,7 +15,7 @@ static inline int is_nan(W x)
     return x != x;
 }
 
-/* A half is compared by its bits, as a whole number; what is none is the largest. */
+/* A half is compared by its bits, as an integer; NaN becomes the largest integer. */
 static inline W value_of_half(T x)
 {
     const int size = x & 0x7fff;
@@ -135,7 +135,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
         const ga_size left = row + base, right = row + middle;
         const ga_size n_left = min(middle - base, keep), n_right = min(limit - middle, keep);
         const ga_size end = min(min(gone + segment, keep), n_left + n_right);
-        /* Signed: Oclgrind does not know the subtraction that stops at 0. */
+        /* Signed, because Oclgrind lacks saturating subtraction. */
         ga_size low = (ga_size)max((ga_ssize)gone - (ga_ssize)n_right, (ga_ssize)0), high = min(gone, n_left);
         while (low < high) {
             const ga_size mid = (low + high) / 2;
@@ -146,7 +146,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
         }
         ga_size i = low, j = gone - low, o = gone;
         while (o < end) {
-            /* So many steps cannot run out of either run. They do not branch: nobody could foretell where to. */
+            /* `sure` steps exhaust neither run. They do not branch, since a branch would be unpredictable. */
             const ga_size sure = min(min(n_left - i, n_right - j), end - o);
             for (const ga_size stop = o + sure; o < stop; ++o) {
                 const T a = x[left + i], b = x[right + j];

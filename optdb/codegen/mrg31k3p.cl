@@ -1,9 +1,9 @@
 /*
 Uniform random numbers of MRG31k3p, see mrg31k3p.py.
 
-The state has a row of six numbers for each stream. STEP goes on by one number, of LANES streams in vectors, or of one
-stream. Everything is unsigned, as overflow of signed numbers is undefined, but for shifts and comparisons, which see
-the sign: a seed may be negative. Returned is a whole number below 2^31.
+The state has a row of six numbers for each stream. STEP advances by one number: LANES streams in vectors, or one
+stream. Arithmetic is unsigned, because overflow of signed integers is undefined, except shifts and comparisons that
+need the sign: a seed may be negative. The result is an integer below 2^31.
 */
 
 static inline INT STEP(UINT *x)
@@ -31,7 +31,7 @@ static inline INT STEP(UINT *x)
     return AS_INT(AS_INT(x[0]) <= AS_INT(x[3]) ? difference + 2147483647u : difference);
 }
 
-/* On a graphics card, an item has a stream. SAMPLE is the next one of state x. */
+/* On a GPU, an item processes one stream. SAMPLE is the next number of state x. */
 OUTLINED_KERNEL void mrg_by_stream(ga_size n, ga_size streams, ga_size each, ARRAY uint *state, ARRAY T *z)
 {
     const ga_size stream = get_global_id(0);
@@ -46,7 +46,7 @@ OUTLINED_KERNEL void mrg_by_stream(ga_size n, ga_size streams, ga_size each, ARR
         state[stream * 6 + c] = x[c];
 }
 
-/* On a processor, whole rounds of all streams in vectors (SAMPLES of state v), then what is left of the last one. */
+/* On a CPU, an item computes whole rounds of its streams in vectors (SAMPLES of state v), then the rest of the last. */
 OUTLINED_KERNEL void mrg_in_vectors(ga_size n, ga_size streams, ga_size each, ARRAY uint *state, ARRAY T *z)
 {
     const ga_size rounds = n / streams, rest = n % streams;

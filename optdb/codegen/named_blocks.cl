@@ -1,10 +1,10 @@
 /*
-Products of blocks of a matrix that tables name, see named_blocks.py: these have the offsets of elements.
+Products with blocks of a matrix that tables select, see named_blocks.py. The tables contain offsets in elements.
 
-WIDTH columns are computed side by side.
+WIDTH columns are computed at a time.
 */
 
-/* o has a row of blocks for each vector of a batch; ins and outs say where in w the blocks of each product begin. */
+/* o has `windows` rows for each item of a batch. A product's block starts in w at its offset ins plus outs. */
 OUTLINED_KERNEL void block_products(ga_size items, ga_size pieces, ga_size columns, ga_size products, ga_size depth,
     ga_size windows, ARRAY T *o, ga_ssize o0, ga_ssize o1, ga_ssize o2, ARRAY T *w, ga_ssize w2, ga_ssize w3,
     ARRAY T *h, ga_ssize h0, ga_ssize h1, ga_ssize h2, ARRAY ga_long *ins, ARRAY ga_long *outs)
@@ -30,7 +30,7 @@ OUTLINED_KERNEL void block_products(ga_size items, ga_size pieces, ga_size colum
     }
 }
 
-/* blocks: where in o each block begins; starts: where its products begin in xs and ys, which are where rows begin. */
+/* blocks: the offset of each block in o; starts: its first product in xs and ys, which have the offsets of rows. */
 OUTLINED_KERNEL void outer_products(ga_size items, ga_size rows, ga_size columns, ARRAY T *o, ga_ssize o2, ga_ssize o3,
     ARRAY T *x, ga_ssize x2, ARRAY T *y, ga_ssize y2,
     ARRAY ga_long *blocks, ARRAY ga_long *starts, ARRAY ga_long *xs, ARRAY ga_long *ys)

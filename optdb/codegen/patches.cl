@@ -1,4 +1,4 @@
-/* A piece of the matrix is filled in runs, each of which is a row of a patch. WRAPPED: images go on at the other end. */
+/* An item fills a piece of the matrix in runs, each a row of a patch. If WRAPPED, images wrap around. */
 OUTLINED_KERNEL void patches(ga_size n, ga_size chunk, ga_size stack, ga_ssize height, ga_ssize width,
     ga_size grid_rows, ga_size grid_columns, ga_size rows, ga_size columns, ga_ssize row_step, ga_ssize column_step,
     ga_ssize row_start, ga_ssize column_start,

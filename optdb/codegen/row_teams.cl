@@ -1,8 +1,8 @@
 /*
-The kernels of cross_entropy.cl for devices whose items run side by side: a team of items, within a group, has a row. Its
-items read neighbours, and meet in local memory. TEAM finds the row i and the item's lane. FOLD, with an expression of two
-values u and v, makes one of those that a team has in `shared`. A team has at most as many items as a row has elements.
-An item reads UNROLLED elements of its row before it waits for the first one.
+The kernels of cross_entropy.cl for devices that run items in parallel: a team of items within a group processes a row.
+Neighbouring items read neighbouring elements, and merge in local memory. TEAM computes the row i and the item's lane.
+FOLD reduces the values of a team in `shared`, with an expression of two values u and v. A team has at most as many
+items as a row has elements. An item loads UNROLLED elements of its row before it uses the first one.
 */
 
 KERNEL void softmax(ga_size rows, ga_size columns, ga_size items, INPUTS, ARRAY T *z)
@@ -64,12 +64,12 @@ KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY
     }
 }
 
-/* Of equal elements, the first one is the largest, and the first NaN of all.
+/* Among equal elements, the first one is the largest; the first NaN exceeds all numbers.
 
-   A row is read twice: for its largest element and the sum, then to write. The sum is that of exp(v - largest) for the
-   largest element so far, and multiplied when there is a larger one: see Milakov and Gimelshein, "Online normalizer
-   calculation for softmax" (2018). An item reads COUNT elements, some of them beyond the end of the row, before it uses
-   the first one: WIDTH neighbours, and as many at each further `step`. */
+   A row is read twice: for its largest element and the sum, then to write the results. The sum is that of exp(v -
+   largest) for the largest element so far, and is rescaled when a larger one is found: see Milakov and Gimelshein,
+   "Online normalizer calculation for softmax" (2018). An item loads COUNT elements, some possibly beyond the end of the
+   row, before it uses the first one: WIDTH neighbours, and as many at each further `step`. */
 KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0, ARRAY ga_long *y GRADIENT,
     ARRAY T *nll, ARRAY T *sm, ARRAY INDEX *am)
@@ -85,9 +85,9 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
 #define STORE_4(j, from) \
     *(GLOBAL_MEM float4 *)(sm_row + (j)) = (float4)((from)[0], (from)[1], (from)[2], (from)[3]);
 #define PLACE(e, WIDTH) (next + (e) / WIDTH * step + (e) % WIDTH)
-    /* No row ends between neighbours that are read at once. */
+    /* Neighbours that are read at once belong to the same row. */
 #define IS_THERE(e, WIDTH) (next + (e) / WIDTH * step < end)
-    /* All items read as often, without a branch in between. */
+    /* All items make the same number of reads, without branches between them. */
 #define WALK(INDEX_TYPE, READ, WIDTH, COUNT, USE) { \
         const INDEX_TYPE end = (INDEX_TYPE)columns, step = team * WIDTH; \
         for (INDEX_TYPE next = lane * WIDTH; next < end; next += (COUNT) / WIDTH * step) { \
@@ -98,7 +98,7 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
             USE(INDEX_TYPE, WIDTH, COUNT) \
         } \
     }
-    /* Short indexes of neighbours are quicker to work out. */
+    /* 32-bit indexes of neighbours are faster to compute. */
 #define OVER_ROW(USE) \
     if (has_fours) \
         WALK(uint, READ_FOUR, 4, 4 * FOURS, USE) \
@@ -106,9 +106,9 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
         WALK(uint, READ_NEAR, 1, UNROLLED, USE) \
     else \
         WALK(ga_size, READ_ONE, 1, UNROLLED, USE)
-    /* What is subtracted: nothing from elements that are all -infinity, so that they add 0 if a larger one follows. */
+    /* The number to subtract: 0 if all elements are -infinity, so that they add 0 if a larger one follows. */
 #define BASE(most) ((most) == -INFINITY ? 0 : (most))
-    /* The largest element is found by fmax, which passes over NaN: the sum tells whether there is one. */
+    /* The largest element is found by fmax, which ignores NaN; a NaN sum reveals it. */
 #define ADD(INDEX_TYPE, WIDTH, COUNT) \
     W most = largest, part = 0; \
     _Pragma("unroll") \
@@ -153,10 +153,10 @@ KERNEL void crossentropy(ga_size rows, ga_size columns, ga_size items,
     const bool is_near = x1 == 1 && b0 == 1 && columns < (1u << 31);
     const GLOBAL_MEM T *x_row = x + (ga_ssize)i * x0;
     GLOBAL_MEM T *sm_row = sm + i * columns;
-    /* Only elements of float32 are of 4 bytes, and so is what they are computed in. */
+    /* Elements of 4 bytes are float32, and are computed in float32. */
     const bool has_fours = sizeof(T) == 4 && is_near && columns % 4 == 0 &&
                            (ulong)x_row % 16 == 0 && (ulong)b % 16 == 0 && (ulong)sm_row % 16 == 0;
-    /* If all elements are -infinity, the first one is the largest, which the first item has. */
+    /* If all elements are -infinity, the largest is the first one, which the first item reads. */
     W largest = -INFINITY, sum = 0;
     ga_size index = lane;
     if (i < rows) {

@@ -1,8 +1,8 @@
 /* Kernels that search: for the largest elements along axes, and for indices in a sorted vector.
 
-LENGTHS and STEPS are parameters, of names with the number of the axis: k and r for kept and reduced axes. */
+LENGTHS and STEPS are parameters whose names end with the number of the axis: k and r for kept and reduced axes.
 
-/* Where the largest elements are. Those of output o begin at base; ROW and ROW_STEP are of the last axis that goes. */
+/* Find the largest elements. Those of output o start at base; ROW and ROW_STEP belong to the last reduced axis. */
 OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY T *a, STEPS, ARRAY T *z,
     ARRAY ga_long *indices)
 {

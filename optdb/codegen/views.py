@@ -94,7 +94,8 @@ def backwards(x: Array) -> DeviceArray:
 def in_one_order(x: Array, y: Array) -> tuple[Array, Array]:
     """Return two arrays, or both with their first axes reversed, for a sum over the two leading axes.
 
-    Both orders have the same sum. The one is chosen in which more of the arrays can merge the two axes without a copy.
+    Both orders have the same sum. The order is chosen in which more of the arrays can merge the two axes without a
+    copy.
     """
     if x.shape[:2] != y.shape[:2]:
         return x, y

@@ -197,7 +197,7 @@ def _consumed(index: Sequence[Any]) -> int:
 
 def _of_mask(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
     """Return the index arrays of a mask: one flat array if the masked axes are contiguous, else one for each axis."""
-    if not mask.ndim:  # it adds an axis, and consumes none
+    if not mask.ndim:  # a mask without axes adds an axis, and consumes none
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
         return [IndexArray(np.flatnonzero(mask), mask.size, steps[-1], signed=False)]

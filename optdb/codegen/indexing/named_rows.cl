@@ -1,5 +1,5 @@
 /*
-Kernels that take, set and increment the rows of an array in C order that a vector of indexes names.
+Kernels that take, set and increment the rows of a C-contiguous array that a vector of indexes selects.
 */
 
 KERNEL void take(ga_size n, ga_size columns, ARRAY RAW *x, ARRAY ga_long *rows, ARRAY RAW *z)
@@ -9,8 +9,8 @@ KERNEL void take(ga_size n, ga_size columns, ARRAY RAW *x, ARRAY ga_long *rows, 
 }
 
 /*
-order: mentions, sorted by the row they name; starts: where in it each row's mentions begin. Behind the last row there
-may be some without mentions. CHANGE makes a new value of old and by, from each mention after FIRST.
+order: the mentions of rows, sorted by row; starts: where each row's mentions start in `order`. The last rows may have
+none. CHANGE computes a new value from old and by, for each mention from FIRST on.
 */
 KERNEL void change_rows(ga_size n, ga_size columns, ARRAY T *x, ARRAY T *y,
     ARRAY ga_long *rows, ARRAY ga_long *order, ARRAY ga_long *starts)

@@ -5,8 +5,8 @@ __kernel void ADDRESS(__global char *buffer, __global ulong *addresses, ulong in
     addresses[index] = (ulong)buffer;
 }
 
-/* Copies the entry of a tile into local memory, unless it is there, and returns the tile's number within its command.
-   All items are done with the tile before. */
+/* Copy the entry of a tile into local memory unless it is there; return the tile's number within its command. The first
+   barrier waits until all items have finished the previous tile. */
 static uint optdb_entry(__local ulong *entry, const __global ulong *entries, ulong tile, uint *place)
 {
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -33,7 +33,7 @@ static ATTRIBUTE void optdb_copy_tile(const SPACE ulong *entry, uint tile)
         to[i] = from[i];
 }
 
-/* A piece has a whole number of patterns, whose bytes fill two words. */
+/* A piece is a whole number of patterns; entry[4] and entry[5] hold 16 bytes of repeated patterns. */
 static ATTRIBUTE void optdb_fill_tile(const SPACE ulong *entry, uint tile)
 {
     const ulong start = (ulong)tile * PIECE;
@@ -46,7 +46,7 @@ static ATTRIBUTE void optdb_fill_tile(const SPACE ulong *entry, uint tile)
         to[i] = (char)(entry[4 + i / 8 % 2] >> (i % 8 * 8));
 }
 
-/* All commands by one work item, one after the other. */
+/* One work item runs all commands in order. */
 __kernel void SEQUENCE(const __global ulong *starts, uint count, const __global ulong *entries)
 {
     for (uint command = 0; command < count; ++command) {
@@ -59,7 +59,7 @@ __kernel void SEQUENCE(const __global ulong *starts, uint count, const __global 
     }
 }
 
-/* A tile by each group, in any order. */
+/* Each group runs one tile; the order of tiles is undefined. */
 __kernel void SCATTERED(const __global ulong *tiles, const __global ulong *entries)
 {
     const ulong tile = tiles[get_group_id(0)];
@@ -70,7 +70,7 @@ __kernel void SCATTERED(const __global ulong *tiles, const __global ulong *entri
     }
 }
 
-/* Tiles phase by phase, by groups that stay. */
+/* Persistent groups run the tiles phase by phase. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tiles, const __global ulong *entries,
     uint first, uint end, uint groups, __global uint *words, uint polls)
@@ -87,7 +87,7 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
     for (uint phase = first; phase < end; ++phase) {
         while (tile < stop) {
             const uint index = number * ITEMS + (uint)get_local_id(0);
-            /* Read early: it takes as long as a small tile. */
+            /* Load the next tile early: this takes as long as a small tile. */
             const ulong next = tile + groups < stop ? tiles[tile + groups] : 0;
             switch ((uint)entry[0]) {
             case COPY: optdb_copy_tile(entry, number); break;
@@ -99,7 +99,7 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
                 number = optdb_entry(entry, entries, next, &place);
         }
         if (phase + 1 < end) {
-            /* What follows is read while the other groups come. */
+            /* Load the next entry while other groups arrive at the barrier. */
             ARRIVAL
             tile = stop + group;
             stop = phases[phase + 2];
@@ -111,14 +111,14 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
     ENDED
 }
 
-/* Follows the function of a kernel: one work item of a launch, with its number in the launch. */
+/* Appended to a kernel's function: run one work item of a launch, given its number in the launch. */
 static void ITEM_OF_LAUNCH(const __local ulong *its_list, uint its_index LOCAL_PARAM)
 {
     GUARD
     const uint its_s0 = its_list[2], its_s1 = its_list[3], its_s2 = its_list[4];
     const uint its_n0 = its_list[5], its_n1 = its_list[6], its_n2 = its_list[7];
     const uint its_size = its_s0 * its_s1 * its_s2;
-    /* Most have one dimension and groups of this size, and to divide takes as long as a part of a small tile. */
+    /* Most launches have one dimension and groups of this size. A division takes as long as a part of a small tile. */
     const bool its_flat = (its_s1 | its_s2 | its_n1 | its_n2) == 1;
     const uint its_g = its_size == ITEMS ? its_index / ITEMS : its_index / its_size;
     const uint its_l = its_index - its_g * its_size;
@@ -126,7 +126,7 @@ static void ITEM_OF_LAUNCH(const __local ulong *its_list, uint its_index LOCAL_P
     FUNCTION(PASSED);
 }
 
-/* The same for all work items of a launch, in groups of one. */
+/* The same for all work items of a launch whose groups have one item. */
 static ATTRIBUTE void ITEMS_OF_LAUNCH(const __global ulong *its_list)
 {
     const ulong its_n0 = its_list[5], its_n1 = its_list[6], its_n2 = its_list[7];

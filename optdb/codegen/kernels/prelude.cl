@@ -18,7 +18,7 @@
 #define GDIM_0 get_num_groups(0)
 #define GDIM_1 get_num_groups(1)
 #define GDIM_2 get_num_groups(2)
-/* Assembly that waits for no other item, and uses no memory but its operands'. */
+/* Assembly that waits for no other item, and accesses only its operands. */
 #define PTX asm volatile
 #define local_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 #define ga_bool uchar
@@ -36,7 +36,7 @@
 #define ga_cdouble double2
 #define ga_size ulong
 #define ga_ssize long
-/* A struct: a kernel that calculates with the bits of a half does not compile. */
+/* A struct, so that a kernel that calculates with the bits of a half does not compile. */
 typedef struct { ushort bits; } ga_half;
 static inline float ga_half2float(ga_half h) { return vload_half(0, (const half *)&h.bits); }
 static inline ga_half ga_float2half(float f) { ga_half h; vstore_half_rte(f, 0, (half *)&h.bits); return h; }

@@ -1,6 +1,6 @@
-/* Kernels for whole matrices, whose rows groups take in turn. LANE is an item of the LANES of a group. */
+/* Kernels for whole matrices. Groups process rows in turn; LANE is an item's number among the LANES of its group. */
 
-/* Zeros in the other triangle of square matrices in C order; NaN in the whole of those that have failed. */
+/* Zero the other triangle of C-contiguous square matrices; fill matrices whose factorization failed with NaN. */
 KERNEL void finish_triangle(ga_size rows, ga_size n, ga_size lower, ARRAY T *z, ARRAY ga_int *info)
 {
     for (ga_size row = GID_0; row < rows; row += GDIM_0) {
@@ -34,8 +34,8 @@ KERNEL void log_determinant(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb, g
     }
 }
 
-/* faults[0] is 1 if an element of `rows` rows is not finite. With `diagonal`, of matrices of n rows, faults[1] is the
-largest number from which the index of a 0 on a diagonal was subtracted. */
+/* faults[0] becomes 1 if an element of the `rows` rows is not finite. With `diagonal`, faults[1] becomes the maximum of
+a fixed number minus the index of each 0 on a diagonal; matrices have n rows. */
 KERNEL void find_faults(ga_size rows, ga_size n, ga_size columns, ga_size diagonal,
     ARRAY T *x, ga_ssize xb, ga_ssize x0, ga_ssize x1, ARRAY ga_int *faults)
 {

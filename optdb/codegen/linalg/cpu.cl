@@ -1,8 +1,8 @@
-/* Kernels for blocks of matrices on a processor: an item has a whole block, in vectors V of WIDTH numbers. */
+/* Kernels for blocks of matrices on a CPU: an item processes a whole block, in vectors V of WIDTH numbers. */
 
-/* The lower factors of `count` matrices of n <= LEAF rows. Of a `whole` matrix the other triangle is filled with zeros;
-one that is not positive definite with NaN. Of a block of a larger matrix, which begins at row `begin`, the lower
-triangle alone is stored. */
+/* The lower factors of `count` matrices of n <= LEAF rows. For a `whole` matrix, the other triangle is filled with
+zeros, and a matrix that is not positive definite is filled with NaN. For a block of a larger matrix, which begins at
+row `begin`, only the lower triangle is stored. */
 OUTLINED_KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_size whole,
     ARRAY T *x, ga_ssize xb, ga_ssize x0, ga_ssize x1, ARRAY T *z, ga_ssize zb, ga_ssize z0, ga_ssize z1,
     ARRAY ga_int *info)
@@ -111,7 +111,8 @@ OUTLINED_KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_s
     }
 }
 
-/* The solutions of `count` tiles of COLS right sides; each lower triangle has n <= LEAF rows, and `tiles` of them. */
+/* Solve for `count` tiles of COLS right-hand sides; each lower triangle has n <= LEAF rows, and belongs to `tiles`
+tiles. */
 OUTLINED_KERNEL void solve_leaf(ga_size count, ga_size tiles, ga_size m, ga_size n, ga_size unit,
     ARRAY T *t, ga_ssize tb, ga_ssize t0, ga_ssize t1, ARRAY T *z, ga_ssize zb, ga_ssize z0, ga_ssize z1)
 {
@@ -148,7 +149,7 @@ OUTLINED_KERNEL void solve_leaf(ga_size count, ga_size tiles, ga_size m, ga_size
     }
 }
 
-/* What solve_leaf does for HEIGHT rows from row i0 on. */
+/* The part of solve_leaf for HEIGHT rows from row i0 on. */
 static void rows_of_leaf()
 {
             const GLOBAL_MEM T *row[HEIGHT];
@@ -191,8 +192,8 @@ static void rows_of_leaf()
             }
 }
 
-/* The solutions for `count` vectors, over these, each by a triangle of its own: by sums along some of its rows at a time,
-or, where its columns lie in memory, by subtracting some of these. */
+/* Solve in place for `count` vectors, each with its own triangle: by dot products with ROWS rows at a time or, if
+columns are contiguous, by subtracting ROWS columns at a time. */
 OUTLINED_KERNEL void solve_vector(ga_size count, ga_size n, ga_size upper, ga_size unit,
     ARRAY T *t, ga_ssize tb, ga_ssize t0, ga_ssize t1, ARRAY T *z, ga_ssize zb)
 {
@@ -203,7 +204,7 @@ OUTLINED_KERNEL void solve_vector(ga_size count, ga_size n, ga_size upper, ga_si
         for (ga_ssize done = 0; done < n; done += ROWS) {
             const int rows = (int)min((ga_ssize)ROWS, (ga_ssize)n - done);
             const ga_ssize k0 = upper ? n - done - rows : done;
-            /* What is solved before, and what is left. */
+            /* The ranges of the solved elements, and of the remaining ones. */
             const ga_ssize known = upper ? k0 + rows : 0, known_end = upper ? n : k0;
             const ga_ssize left = upper ? 0 : k0 + rows, left_end = upper ? k0 : n;
             const GLOBAL_MEM T *line[ROWS];

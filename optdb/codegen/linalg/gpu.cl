@@ -1,4 +1,4 @@
-/* Kernels for blocks of matrices on a GPU: a group has a whole block of LEAF rows, a power of two, in local memory. */
+/* Kernels for blocks of matrices on a GPU: a group processes a block of LEAF rows, a power of two, in local memory. */
 
 /* As in cpu.cl. A group may have any number of items. */
 KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_size whole,
@@ -7,7 +7,7 @@ KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_size whole
 {
     LOCAL_MEM W l[LEAF][LEAF + 1];
     const int side = (int)n, lane = (int)LID_0, lanes = (int)LDIM_0;
-    /* Neighbouring items read neighbours. */
+    /* Neighbouring items read neighbouring elements. */
     const bool down = x0 == 1, z_down = z0 == 1;
     x += (ga_ssize)GID_0 * xb;
     z += (ga_ssize)GID_0 * zb;
@@ -46,7 +46,7 @@ KERNEL void cholesky_leaf(ga_size count, ga_size n, ga_size begin, ga_size whole
     }
 }
 
-/* As in cpu.cl: a group has a tile, an item a right side. */
+/* As in cpu.cl: a group processes a tile, and an item one right-hand side. */
 KERNEL void solve_leaf(ga_size count, ga_size tiles, ga_size m, ga_size n, ga_size unit,
     ARRAY T *t, ga_ssize tb, ga_ssize t0, ga_ssize t1, ARRAY T *z, ga_ssize zb, ga_ssize z0, ga_ssize z1)
 {

@@ -140,7 +140,7 @@ class _Solving(Operation):
 
 @dataclass(eq=False)
 class SolveTriangular(_Solving):
-    """The solutions of triangular systems. A 0 on a diagonal is divided by as IEEE 754 defines it."""
+    """The solutions of triangular systems. Division by a 0 on a diagonal follows IEEE 754."""
 
     #: Whether the matrices are transposed.
     transposed: bool = False

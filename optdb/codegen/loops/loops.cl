@@ -1,7 +1,7 @@
 /* Kernels that loop over a domain of n points, row by row: ROW is the length of the last axis, `column` the index along
-it. ARRAYS are the buffers; a body computes WIDTH points at a time, of which `count` are wanted. */
+it. ARRAYS are the buffers; a body computes WIDTH points at a time, of which the first `count` are valid. */
 
-/* An item of a processor has a chunk of the points. */
+/* On a CPU, an item processes a chunk of the points. */
 OUTLINED_KERNEL void chunked(ga_size n, ga_size chunk, ga_size items, ARRAYS)
 {
     const ga_size item = get_global_id(0);
@@ -24,7 +24,7 @@ OUTLINED_KERNEL void chunked(ga_size n, ga_size chunk, ga_size items, ARRAYS)
     FINISH
 }
 
-/* An item of another device strides through the points. */
+/* On other devices, items process the points with a grid stride. */
 KERNEL void strided(ga_size n, ga_size chunk, ga_size items, ARRAYS)
 {
     SHARED
@@ -39,7 +39,7 @@ KERNEL void strided(ga_size n, ga_size chunk, ga_size items, ARRAYS)
     FINISH
 }
 
-/* The product of a row, by its first element, and a vector. */
+/* The dot product of a vector and a matrix row, given by its first element. */
 static inline T row_product(const GLOBAL_MEM T *row, const GLOBAL_MEM T *vector, ga_size length)
 {
     VECTOR sum = (VECTOR)(0);
@@ -55,7 +55,7 @@ static inline T row_product(const GLOBAL_MEM T *row, const GLOBAL_MEM T *vector,
     return result;
 }
 
-/* Adds rows to a vector, each times a factor. */
+/* Add rows to a vector, each times a factor. */
 static inline void add_rows(
     GLOBAL_MEM T *sums, const GLOBAL_MEM T *row, ga_ssize step, VECTOR by, int count, ga_size length)
 {
@@ -77,7 +77,7 @@ static inline void add_rows(
             sums[c] += factors.s[r] * row[c];
 }
 
-/* Adds to a number that other items add to, too: a number that has changed meanwhile is tried again. */
+/* Add to a number that other items may also add to; if it has changed meanwhile, try again. */
 static inline void add_atomically(volatile GLOBAL_MEM T *sum, T by)
 {
     volatile GLOBAL_MEM BITS *bits = (volatile GLOBAL_MEM BITS *)sum;

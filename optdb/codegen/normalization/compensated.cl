@@ -1,12 +1,12 @@
 /*
-Reductions of channels on devices that compute slowly in float64, or not at all. Sums are compensated: beside each is what
-its roundings lost. W is the type to compute in.
+Reductions of channels on devices with slow or no float64. Sums are compensated: each has a second number that
+accumulates its rounding errors. W is the type to compute in.
 
-Moments are the number of elements, their mean, which is mean + rest, and the sum of the squares of what they deviate from
-it, which is squares + lost. Sums are those of the gradient. A State is one or the other.
+Moments are the number of elements, their mean (mean + rest), and their sum of squared deviations from it (squares +
+lost). Sums are the sums of the gradient. A State is one of the two.
 */
 
-/* Add to a sum, and what is rounded off to `lost`: the two-sum of Knuth. */
+/* Add to a sum, and add the rounding error to `lost`: Knuth's two-sum. */
 static inline void add(W *sum, W *lost, W x)
 {
     const W next = *sum + x, added = next - *sum;
@@ -14,13 +14,13 @@ static inline void add(W *sum, W *lost, W x)
     *sum = next;
 }
 
-/* What an infinite sum has lost is NaN. */
+/* The compensation of an infinite sum is NaN, and is ignored. */
 static inline W total(W sum, W lost)
 {
     return isfinite(sum) ? sum + lost : sum;
 }
 
-/* Merge the moments of other elements into some, after Chan, Golub and LeVeque. */
+/* Merge the moments of other elements into these, by the formulas of Chan, Golub and LeVeque. */
 static inline void merge_moments(Moments *these, Moments those)
 {
     if (those.count == 0)
@@ -45,10 +45,10 @@ static inline void merge_moments(Moments *these, Moments those)
     these->count = all;
 }
 
-/* Merge some elements, whose deviations from their mean are computed from registers. */
+/* Merge some elements, whose mean and squared deviations are first computed in registers. */
 static inline void merge_elements(Moments *these, const W *x, uint count)
 {
-    /* An element is about as large as the others, so that the differences are exact, or small. */
+    /* Elements have similar magnitudes, so differences from one of them are exact or small. */
     const W pivot = isfinite(x[0]) ? x[0] : 0;
     W sum = 0, squares = 0;
     #pragma unroll
@@ -87,7 +87,7 @@ static inline void add_element(Sums *these, W x, W dy, W center)
     add(&these->d, &these->d_lost, d);
 }
 
-/* A team of items, within a group, folds a part of a row. */
+/* A team of items within a group folds a part of a row. */
 KERNEL void fold_rows(PARAMS)
 {
     LOCAL_MEM State shared[GROUP];
@@ -117,7 +117,7 @@ KERNEL void fold_columns(PARAMS)
     STORE_STATE
 }
 
-/* The body that both have in common; the elements are `step` apart. */
+/* The common code of both kernels; the elements are `step` apart. */
 void fold()
 {
     BASE
@@ -134,7 +134,7 @@ void fold()
     }
 }
 
-/* The teams of a group merge their states. */
+/* The items of each team merge their states. */
 void meet()
 {
     shared[LID_0] = state;
@@ -148,7 +148,7 @@ void meet()
     }
 }
 
-/* The teams of a group merge the parts of a channel. */
+/* A team merges the parts of a channel. */
 void merged()
 {
     LOCAL_MEM State shared[GROUP];
@@ -165,7 +165,7 @@ void merged()
     MEET
 }
 
-/* The kernels of numbers.cl with the same names, from moments and sums in parts. */
+/* The kernels of numbers.cl with the same names, for moments and sums in parts. */
 KERNEL void train_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part, W epsilon, W factor,
     ARRAY W *means, ARRAY W *rests, ARRAY W *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
     ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)

@@ -1,6 +1,6 @@
 /*
-What is worked out of each channel, `k` of `n`, between a pass over the elements and the next: from sums, of parts of the
-channel's m elements, the numbers that all its elements are computed with.
+Kernels between two passes over the elements. For each channel, `k` of `n`, they merge the sums of its parts, which have
+m elements in all, and compute the numbers with which the next pass computes all elements.
 */
 
 /* Merge the moments of the parts of a channel. */
@@ -30,7 +30,7 @@ void merged_sums()
     }
 }
 
-/* OLD_RUNNING, NEW_RUNNING and UPDATE_RUNNING are for running averages, if there are any. */
+/* OLD_RUNNING, NEW_RUNNING and UPDATE_RUNNING are for running averages; they are empty if there are none. */
 OUTLINED_KERNEL void train_numbers(ga_size n, ga_size m, ga_size parts, ga_size part, ga_double epsilon,
     ga_double factor, ARRAY ga_double *means, ARRAY ga_double *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
     ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
@@ -67,7 +67,7 @@ OUTLINED_KERNEL void gradient_numbers(ga_size n, ga_size m, ga_size parts,
     }
 }
 
-/* The mean is in two numbers: what W holds of it, and the rest. */
+/* The mean is stored as two numbers: its value rounded to W, and the rest. */
 OUTLINED_KERNEL void moments_numbers(ga_size n, ga_size m, ga_size parts, ga_size part,
     ARRAY ga_double *means, ARRAY ga_double *deviations, ARRAY W *moments)
 {

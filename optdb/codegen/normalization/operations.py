@@ -1,13 +1,12 @@
 """Batch normalization: for training, with its gradient, and for given means and variances.
 
 Per-channel numbers are arrays of length 1 along the normalized axes.
-Training launches three kernels. The first reads the elements of each channel twice (or those of a part, which stays in
-the cache): for the mean, and for the deviations from it. The second merges the parts and computes each channel's factor
-and offset. The third normalizes. Parts are merged as in Chan, Golub and LeVeque, Updating formulae and a pairwise
-algorithm for computing sample variances (1979). The gradient also launches three kernels, and normalization with given
-numbers two. If a batch is distributed over several devices, the first two kernels of training or of the gradient
-compute the numbers that the devices exchange. CPUs accumulate in float64; other devices use compensated sums, in one
-pass.
+Training launches three kernels. The first reads the elements of each channel (or of a part, which stays in the cache)
+twice: for the mean, and for the deviations from it. The second merges the parts and computes each channel's factor and
+offset. The third normalizes. Parts are merged as in Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm
+for computing sample variances (1979). The gradient also launches three kernels, and normalization with given numbers
+two. If a batch is distributed over several devices, the first two kernels of training or of the gradient compute the
+numbers that the devices exchange. CPUs accumulate in float64; other devices use compensated sums, in one pass.
 
 All arrays have the same floating-point dtype.
 """

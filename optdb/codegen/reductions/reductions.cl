@@ -1,8 +1,8 @@
-/* Kernels of reductions: elements, which PRE computes of those of arrays, are folded by combine.
+/* Kernels of reductions: PRE computes elements from those of the arrays, and combine folds them.
 
-There are n outputs of m elements each, taken in parts. What is called k is of the axes that stay, and r of those that
-go, which are gone over row by row: ROW is the length of the last one. x_base is where the elements of an output begin
-in array x, and x_p where the next one is. */
+There are n outputs of m elements each, folded in parts. Names with k belong to kept axes, and names with r to reduced
+axes, which are traversed row by row: ROW is the length of the last one. x_base is the offset of an output's first
+element in array x, and x_p the offset of the next element. */
 
 static inline ACC combine(ACC acc, ACC x)
 {
@@ -16,7 +16,7 @@ static inline VECTOR combine_vectors(VECTOR acc, VECTOR x)
     return acc;
 }
 
-/* An item of a processor has `each` outputs. It folds vectors into one, whose lanes are folded at the end. */
+/* On a CPU, an item folds `each` outputs. It folds vectors into one vector, whose lanes it folds at the end. */
 OUTLINED_KERNEL void vectors_along(PARAMS)
 {
     ONCE
@@ -56,7 +56,7 @@ OUTLINED_KERNEL void vectors_along(PARAMS)
     }
 }
 
-/* An item of a processor has a strip of outputs, `each` of the last axis that stays, and a few rows at a time. */
+/* On a CPU, an item folds a strip of `each` outputs along the last kept axis, a few rows at a time. */
 OUTLINED_KERNEL void vectors_across(PARAMS)
 {
     ONCE
@@ -97,8 +97,8 @@ OUTLINED_KERNEL void vectors_across(PARAMS)
     }
 }
 
-/* What an item of another device does by itself, within the kernels below: it folds every `step`-th element, or group of
-neighbours, from `first` on. Indexes along the axes that go step as the digits of a number, without divisions. */
+/* The part of one item in the kernels below, for other devices: it folds every `step`-th element, or group of
+neighbours, from `first` on. Indexes along reduced axes advance like the digits of a number, without divisions. */
 void fold(ga_size first, ga_size step)
 {
     ACC acc = IDENTITY;
@@ -125,7 +125,7 @@ void fold(ga_size first, ga_size step)
     }
 }
 
-/* Add to a sum, and what is rounded off to `lost`: the two-sum of Knuth. */
+/* Add to a sum, and add the rounding error to `lost`: Knuth's two-sum. */
 static inline void add(NARROW *sum, NARROW *lost, NARROW x)
 {
     const NARROW next = *sum + x, added = next - *sum;
@@ -133,7 +133,7 @@ static inline void add(NARROW *sum, NARROW *lost, NARROW x)
     *sum = next;
 }
 
-/* Float32 may have overflowed, which float64 does not. */
+/* Start again in float64: float32 may have overflowed. */
 void restart()
 {
     if (!(FINITE)) {
@@ -143,7 +143,7 @@ void restart()
     }
 }
 
-/* A team of `each` items, within a group, has an output: neighbours read neighbours. */
+/* A team of `each` items within a group folds one output; neighbouring items read neighbouring elements. */
 KERNEL void items_along(PARAMS)
 {
     LOCAL_MEM ACC shared[GROUP];
@@ -170,7 +170,7 @@ KERNEL void items_along(PARAMS)
     }
 }
 
-/* The items of a group have neighbouring outputs, each of which `each` items share. */
+/* The items of a group fold neighbouring outputs; `each` items share an output. */
 KERNEL void items_across(PARAMS)
 {
     LOCAL_MEM ACC shared[GROUP];

@@ -1,7 +1,7 @@
 /*
-Arithmetic, and functions in few lines.
+Arithmetic, and short functions.
 
-Whole numbers: division by zero gives zero, as in NumPy, and nothing here traps.
+Integers: division by zero gives zero, as in NumPy; no function traps.
 */
 
 T int_div(T x, T y)
@@ -32,7 +32,7 @@ T uint_mod(T x, T y)
     return y == 0 ? 0 : x % y;
 }
 
-/* The remainder is exact, so the quotient is a whole number but for its last bits. */
+/* The remainder is exact, so the quotient is an integer except for rounding in its last bits. */
 T float_div(T x, T y)
 {
     if (y == 0)
@@ -84,7 +84,7 @@ T fast_sigmoid(T twice)
     return (copysign(z, twice) + 1) / 2;
 }
 
-/* At the poles, and at the ends, as C99 (annex F.9.5.4), Theano's C code and SciPy 1.15 have it; drivers differ. */
+/* Poles and limits are as in C99 (annex F.9.5.4), Theano's C code and SciPy 1.15, because drivers differ. */
 T gamma(T x)
 {
     if (x == 0)

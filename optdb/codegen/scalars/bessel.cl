@@ -1,20 +1,20 @@
 /*
-Bessel functions of the first kind in OpenCL C: of orders 0 and 1, and of any.
+Bessel functions of the first kind in OpenCL C, of orders 0 and 1 and of any order.
 
 Sources, all in Abramowitz and Stegun (1964):
 
 - J0, J1: the power series 9.1.10 up to 5; then Miller's method (9.12, example 1), which goes down the recurrence 9.1.27
-  from an order where the function is next to nothing, and scales by 9.1.46; from 25 on Hankel's expansion, 9.2.5 to
-  9.2.10, with the angles taken apart, so that a large argument loses nothing before its sine and cosine are taken.
-- I0, I1: the power series 9.6.10, whose terms have one sign, up to 20; then the expansion 9.7.1. They reach the end of
-  the range of numbers; SciPy's float64 overflows where the exponential does, from 709.8 on instead of 714.
-- Iv: the power series 9.6.10 throughout; but for the first terms of a negative order, these have one sign.
-- Jv: the power series where its terms hardly cancel, Hankel's expansion where the order is small beside the root of the
-  argument, and elsewhere Miller's method on orders with the same fraction, scaled by Neumann's series of a power, DLMF
-  10.23.15; the recurrence goes on to negative orders.
+  from an order where the function is negligible, and scales by 9.1.46; from 25 on Hankel's expansion, 9.2.5 to 9.2.10,
+  where the angles are split, so that sine and cosine of a large argument lose no digits.
+- I0, I1: the power series 9.6.10, whose terms all have one sign, up to 20; then the expansion 9.7.1. They do not
+  overflow before the results do; SciPy's float64 overflows where the exponential does, from 709.8 on instead of 714.
+- Iv: always the power series 9.6.10; except for the first terms of a negative order, its terms have one sign.
+- Jv: the power series where its terms hardly cancel; Hankel's expansion where the order is small compared with the root
+  of the argument; elsewhere Miller's method on orders with the same fractional part, scaled by Neumann's series of a
+  power, DLMF 10.23.15, where the recurrence continues to negative orders.
 */
 
-/* The terms of a power series in the square of x / 2: each is the one before by sign x^2 / 4 / (k (k + order)). */
+/* A power series in the square of x / 2: each term is the previous one times sign x^2 / 4 / (k (k + order)). */
 T bessel_powers(T x, int order, int sign)
 {
     const T square = sign * x * x / 4;
@@ -44,7 +44,7 @@ T bessel_miller(T x, int order)
     return (order ? first : here) / (here + 2 * even);
 }
 
-/* Hankel's sums: returns P, of the terms of even number; Q is of those of odd number; with changing signs. */
+/* Hankel's sums, with alternating signs: returns P, the sum of the even terms; Q is the sum of the odd terms. */
 T hankel_sums(T v, T x, T *q)
 {
     T p = 1, part = 1;
@@ -115,7 +115,7 @@ T i1(T x)
     return x < 0 ? -value : value;
 }
 
-/* The terms of a power series of any order that is no negative whole number. */
+/* A power series of any order except negative integers. */
 T powers_of_order(T v, T x, int sign)
 {
     const T square = sign * x * x / 4;
@@ -167,7 +167,7 @@ T miller_of_order(T v, T x)
     return scale * (n > 0 ? wanted : here);
 }
 
-/* Negative whole orders are those without the sign, but for their own; so are negative arguments of whole orders. */
+/* For a negative integer order, the function of the positive order, up to the sign; likewise for negative arguments. */
 T jv(T v, T x)
 {
     const int whole = floor(v) == v, odd = whole && fmod(v, (T)2) != 0;

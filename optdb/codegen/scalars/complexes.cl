@@ -1,18 +1,18 @@
 /*
-Complex numbers in OpenCL C: what takes more than an operator of a vector of two.
+Complex numbers in OpenCL C: functions that are more than an operator on a vector of two.
 
-T is float2 or double2, and R the type of its parts; LARGE is about where exp overflows, HUGE a quarter of what the type
-holds at most, and SMALL what squares are added up to without losing digits.
+T is float2 or double2, and R the type of its parts. LARGE is approximately where exp overflows, HUGE a quarter of the
+largest number, and SMALL the smallest sum of squares that is still accurate.
 
 Products are the plain formula, as in NumPy and in the host's C code. Quotients are by the algorithm of R. Smith
-("Algorithm 116: Complex division", 1962), which overflows only where the result does, as NumPy's are. The hyperbolic
-tangent, the square root and the inverse functions are by W. Kahan's formulas ("Branch cuts for complex elementary
-functions", 1987), which keep the signs of zeros on branch cuts. Ends and signs of zeros are those of Annex G of the C
-standard, as far as what is made of functions of the parts does not give them by itself. Whole powers up to 100 are
-repeated products, as NumPy has it; others are powers of e.
+("Algorithm 116: Complex division", 1962), which overflows only where the result does, like NumPy's. The hyperbolic
+tangent, the square root and the inverse functions use W. Kahan's formulas ("Branch cuts for complex elementary
+functions", 1987), which keep the signs of zeros on branch cuts. Limits and signs of zeros are those of Annex G of the C
+standard, where the formulas do not yield them already. Integer powers up to 100 are repeated products, as in NumPy;
+others are powers of e.
 */
 
-/* The function that is built in takes many times as long. */
+/* The built-in function takes many times as long. */
 R complex_abs(T z)
 {
     const R square = z.x * z.x + z.y * z.y;
@@ -44,7 +44,7 @@ T complex_atanh(T z)
     return (T)(copysign(real, z.x), atan2(2 * z.y, (1 - z.x) * (1 + z.x) - z.y * z.y) / 2);
 }
 
-/* A condition that is one number does not choose between vectors in all compilers. */
+/* Some compilers do not let a scalar condition choose between vectors. */
 T complex_choose(int first, T x, T y)
 {
     if (first)
@@ -205,7 +205,7 @@ T complex_tanh(T z)
     return (T)(steep * sqrt(1 + s * s) * s / below, t / below);
 }
 
-/* TURNED is asinh, atan, sin or tan: what OTHER gives for i times a number, turned back. */
+/* TURNED is asinh, atan, sin or tan: -i times the value of OTHER at i z. */
 T TURNED(T z)
 {
     const T turned = OTHER((T)(-z.y, z.x));

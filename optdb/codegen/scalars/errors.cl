@@ -1,13 +1,13 @@
 /*
-Relatives of the error function in OpenCL C: scaled, and inverse.
+Scaled and inverse error functions in OpenCL C.
 
 Sources:
 
-- erfcx: the continued fraction 7.1.14 of Abramowitz and Stegun (1964), from its end; for small numbers the product that
-  it stands for, and for negative ones what is left of 2.
-- the inverse ones: the approximation of Winitzki, "A handy approximation for the error function and its inverse"
-  (2008), two digits or more, and then steps of Halley's method, each of which gives three times as many. In the tails
-  the steps compare erfcx(y) with z e^(y^2), which are numbers where erfc(y) and z may be next to nothing.
+- erfcx: the continued fraction 7.1.14 of Abramowitz and Stegun (1964), from its end; for small numbers, the product
+  that it is derived from; for negative numbers, the reflection.
+- the inverse functions: the approximation of Winitzki, "A handy approximation for the error function and its inverse"
+  (2008), accurate to two digits or more, then steps of Halley's method, each of which triples the digits. In the tails,
+  the steps compare erfcx(y) with z e^(y^2), which are accurate where erfc(y) and z may be tiny.
 */
 
 T erfcx_positive(T x)
@@ -34,7 +34,7 @@ T erf_guess(T logarithm)
     return sqrt(middle > 0 ? part / (root + middle) : root - middle);
 }
 
-/* Where erfc is z, for z up to a half. */
+/* Find where erfc is z, for z up to a half. */
 T erfc_tail(T z)
 {
     const T logarithm = log(z);

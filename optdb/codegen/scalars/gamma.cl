@@ -1,23 +1,23 @@
 /*
-Relatives of the gamma function in OpenCL C: its logarithm's derivatives, and incomplete ones.
+Relatives of the gamma function in OpenCL C: derivatives of its logarithm, and incomplete gamma functions.
 
 Sources, by equation:
 
-- digamma and trigamma: Abramowitz and Stegun (1964), upwards by 6.3.5 and 6.4.6 to where the asymptotic series 6.3.18
-  and 6.4.12 hold, and to negative numbers by the reflections 6.3.7 and 6.4.7. About the positive zero of digamma, its
-  Taylor series, whose coefficients are Hurwitz zeta functions (DLMF 5.15.1), so that no digits are lost there.
+- digamma and trigamma: Abramowitz and Stegun (1964): the recurrences 6.3.5 and 6.4.6 up to where the asymptotic series
+  6.3.18 and 6.4.12 are accurate, and the reflections 6.3.7 and 6.4.7 for negative numbers. Near the positive zero of
+  digamma, its Taylor series, whose coefficients are Hurwitz zeta functions (DLMF 5.15.1), so that no digits are lost.
 - incomplete gamma functions: the series 8.7.1 and 8.7.3 of the DLMF, the continued fraction 8.9.2 by the method of
-  Lentz as Thompson and Barnett (1986) modified it, and for parameters above 100000 Temme's uniform expansion, 8.12.
-  What all have in front is written as a power of e by Stirling's series (DLMF 5.11.1), after Loader, "Fast and
-  accurate computation of binomial probabilities" (2000): the large parts of the exponent cancel there before they are
-  rounded. Near 1, the logarithm of the gamma function is 6.1.33 of Abramowitz and Stegun.
+  Lentz as modified by Thompson and Barnett (1986), and for parameters above 100000 Temme's uniform expansion, 8.12.
+  Their common factor is written as a power of e by Stirling's series (DLMF 5.11.1), after Loader, "Fast and accurate
+  computation of binomial probabilities" (2000): the large parts of the exponent cancel before they are rounded. Near 1,
+  the logarithm of the gamma function is 6.1.33 of Abramowitz and Stegun.
 
-At poles and ends all are as SciPy has them, which the host calls.
+At poles and limits, all return the same as SciPy, which the host calls.
 */
 
 T psi_positive(T x)
 {
-    if (x > (T)1.2 && x < (T)1.75) {  /* the zero is three numbers that float32 holds, subtracted one after another */
+    if (x > (T)1.2 && x < (T)1.75) {  /* the zero is subtracted in three parts, each of which float32 holds */
         const T d = x - (T)1.4616321325302124 - (T)1.243815006546356e-08 - (T)-1.2654464444209374e-16;
         return d * POLYNOMIAL(d, PSI_AT_ZERO);
     }
@@ -113,7 +113,7 @@ T gamma_fraction(T a, T x)
     return gamma_front(a, x) * a * fraction;
 }
 
-/* Few numbers: one less the power in front, and what is left of the series. */
+/* For small arguments: 1 minus the leading power, minus the rest of the series. */
 T gamma_small(T a, T x)
 {
     T part = 1, sum = 0;
@@ -127,7 +127,7 @@ T gamma_small(T a, T x)
     return -expm1(power) - exp(power) * a * sum;
 }
 
-/* The upper function, or the lower one. */
+/* The upper or the lower function. */
 T gamma_uniform(T a, T x, int upper)
 {
     const T u = (x - a) / a;

@@ -56,13 +56,13 @@ class Number:
 
     @property
     def may_be_argument(self) -> bool:
-        """Whether a kernel may take it as an argument: a real number with which compilers simplify nothing."""
+        """Whether a kernel may take it as an argument: a real number that gives compilers nothing to simplify."""
         return self.dtype.startswith("float") and abs(self.value) not in _COMMON
 
 
-#: Numbers with which compilers simplify products, quotients and powers.
+#: Numbers for which compilers simplify products, quotients and powers.
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-#: Scalars that are as fast with a number that is unknown at compile time.
+#: Scalars that are no slower if a number is unknown at compile time.
 _TAKING_ARGUMENTS = frozenset(
     {
         *("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"),
