@@ -1,1 +1,1 @@
-"""The device compiler, for any host: from what a front end describes to commands on a device."""
+"""The device compiler, for any host: compiles a front end's functions to commands on a device."""

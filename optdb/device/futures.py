@@ -17,7 +17,7 @@ class Future:
     """A call that the device may not have finished."""
 
     def __init__(self, returned: Any, span: CommandRange, events: list[Any]) -> None:
-        #: Its host arrays may not have been filled yet.
+        #: Host arrays, which may not have been filled yet.
         self._returned = returned
         #: The commands that the call has enqueued.
         self._span = span
@@ -40,7 +40,7 @@ class Future:
         Parameters
         ----------
         timeout : float, optional
-            Seconds; as long as it takes if it is None.
+            Maximum seconds to wait; None waits without a limit.
 
         Returns
         -------
@@ -50,7 +50,7 @@ class Future:
         Raises
         ------
         TimeoutError
-            If they are not ready by then. The device continues; wait again.
+            If the outputs are not available by then. The device continues, and `wait` may be called again.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while end is not None and not self._span.done:
@@ -66,7 +66,7 @@ class Future:
 
     @property
     def times(self) -> Times:
-        """When the device did the call, in nanoseconds by its own clock; waits until it has done it."""
+        """When the device ran the call, in nanoseconds by its own clock; waits for the call."""
         return self._span.times()
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ def _rows_of_steps(row: StepRow, steps: int) -> Tensor:
 
 
 class _AllSteps:
-    """Tensors of a step for all steps, along a first axis; those that are the same in each step have length 1 there."""
+    """The tensors of a step for all steps, stacked along a first axis of length 1 if they do not depend on the step."""
 
     def __init__(self, steps: int, rows: Mapping[Tensor, Tensor], varying: Collection[Tensor]) -> None:
         self._steps = steps
@@ -85,7 +85,7 @@ class _AllSteps:
         self._known = dict(rows)
 
     def take(self, tensors: Iterable[Tensor]) -> bool:
-        """Compute tensors for all steps, each after its operands; return whether that is possible."""
+        """Stack tensors for all steps, given each after its operands; return whether that is possible."""
         for tensor in tensors:
             if tensor not in self._known:
                 found = self._of(tensor)
@@ -95,7 +95,7 @@ class _AllSteps:
         return True
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return a tensor for all steps."""
+        """Return a tensor of a step stacked for all steps."""
         if tensor not in self._varying and tensor not in self._known:
             self._known[tensor] = transposed(tensor, [None, *range(tensor.ndim)])
         return self._known[tensor]

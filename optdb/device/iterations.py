@@ -1,8 +1,8 @@
-"""Loops as lazy tensors: steps that read rows of arrays, and write rows, each time further on.
+"""Loops as lazy tensors: in each step, a loop reads and writes rows of arrays, and advances by one row.
 
-An :class:`Iteration` describes one step by tensors, for all steps: a :class:`StepRow` is a row of an array, which moves
-on with each step. Arrays of `Carried` rows hold what steps compute: states that later steps read, and results.
-``schedule`` stores what does not depend on the step once, before the loop.
+An :class:`Iteration` describes one step, for all steps, by tensors: a :class:`StepRow` is a row of an array, which
+advances with each step. The arrays of `Carried` rows hold the values that steps compute: states that later steps read,
+and results. ``schedule`` stores values that do not depend on the step once, before the loop.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = ["Carried", "Iterated", "Iteration", "StepRow", "operands_of", "ordere
 
 @dataclass(eq=False)
 class Carried:
-    """An array whose rows the steps of a loop write, and may read: in step t row ``(start + t) % length``."""
+    """An array whose rows the steps of a loop write, and may read: in step t, row ``(start + t) % length``."""
 
     length: int
     row_shape: tuple[int, ...]
     dtype: str
-    #: What rows hold before the first step: the first of some rows, and their values.
+    #: The values of rows before the first step: the number of the first row, and the values.
     initial: list[tuple[int, Tensor]] = field(default_factory=list)
-    #: What each step writes, after it has read its rows: the row of the first step, and the value.
+    #: The values that each step writes after it has read its rows: the row in the first step, and the value.
     written: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
 class StepRow(Tensor):
-    """A row of an array: in step t of a loop row ``(start + t) % length``, of an array that has so many."""
+    """A row of an array: in step t of a loop, row ``(start + t) % length``, where `length` is the array's."""
 
     def __init__(self, source: Tensor | Carried, start: int = 0) -> None:
         shape = source.row_shape if isinstance(source, Carried) else source.shape[1:]
@@ -67,7 +67,7 @@ class Iteration:
     carried : sequence of Carried
         The arrays that each step writes.
     hoisted : mapping, optional
-        Tensors of a step to the same for all steps, along a first axis, which are computed before the loop.
+        Tensors of a step, and the same tensors for all steps along a first axis, which are computed before the loop.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Iteration:
         hoisted: Mapping[Tensor, Tensor] | None = None,
     ) -> None:
         self.steps = steps
-        #: Tensors of a step, and the rows that are read in their place.
+        #: For each hoisted tensor of a step, the row that replaces it.
         self.hoisted = {tensor: StepRow(of_steps) for tensor, of_steps in (hoisted or {}).items()}
         self.rows = (*rows, *self.hoisted.values())
         self.carried = tuple(carried)
@@ -90,7 +90,7 @@ class Iteration:
         self.invariants = list(dict.fromkeys(self._invariants(results)))
 
     def _invariants(self, results: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Yield what is stored before the loop: views of it, and constants, are left to the kernels of a step."""
+        """Yield the tensors to store before the loop. The kernels of a step handle views of them, and constants."""
         waiting = [x for x in results if x not in self.varying]
         computed = self.varying - self.hoisted.keys()
         waiting += [x for tensor in computed for x in operands_of(tensor) if x not in self.varying]
@@ -102,7 +102,7 @@ class Iteration:
 
     @property
     def taken(self) -> list[Tensor]:
-        """The tensors that steps read."""
+        """The tensors outside of the loop that steps read."""
         return [*(row.source for row in self.rows if isinstance(row.source, Tensor)), *self.invariants]
 
     @property
@@ -115,7 +115,7 @@ class Iteration:
 
     @property
     def is_for_one_item(self) -> bool:
-        """Whether one item of a processor computes a step, whose loops become one kernel."""
+        """Whether one work item of a processor computes a step, whose loops become one kernel."""
         computed = [x for x in self.varying - self.hoisted.keys() if not isinstance(x, StepRow)]
         is_small = all(
             x.iteration.is_for_one_item if isinstance(x, Iterated) else x.size <= LEAST_POINTS for x in computed
@@ -124,7 +124,7 @@ class Iteration:
 
     @property
     def launches(self) -> int:
-        """How many launches a step takes at least: those of operations, and one for what is computed with them."""
+        """The minimum number of launches of a step: those of operations, and one for the elementwise rest."""
         computed = self.varying - self.hoisted.keys()
         applications = {x.application for x in computed if isinstance(x, Computed)}
         nested = {x.iteration for x in computed if isinstance(x, Iterated)}
@@ -158,7 +158,7 @@ class Iterated(Tensor):
 
 
 def operands_of(tensor: Tensor) -> list[Tensor]:
-    """Return the tensors that a tensor is computed of."""
+    """Return the operands of a tensor."""
     match tensor:
         case Mapped():
             return list(tensor.inputs)
@@ -187,7 +187,7 @@ def _lookups(coordinates: Iterable[Coordinate]) -> list[Tensor]:
 
 
 def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Tensor]:
-    """Return what results are computed of, with these, each after its operands; without `ends` and their operands."""
+    """Return results and their dependencies, each after its operands, except `ends` and the dependencies of these."""
     found: list[Tensor] = []
     seen = set(ends)
     # Not by recursion: graphs are deeper than Python's stack.
@@ -204,7 +204,7 @@ def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Te
 
 
 def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
-    """Return the tensors that results are computed of, with these, as far as they depend on some rows."""
+    """Return the results and their dependencies that depend on some rows, including the rows."""
     found = set(rows)
     for tensor in ordered(results, found):
         if not found.isdisjoint(operands_of(tensor)):

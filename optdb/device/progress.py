@@ -20,7 +20,7 @@ UPDATE_INTERVAL_S = 0.25
 
 
 def checked_times(times: Any) -> int:
-    """Return how many calls are asked for; raise TypeError or ValueError if it is no number of 1 or more."""
+    """Return the number of calls; raise TypeError or ValueError unless it is an integer of at least 1."""
     count = operator.index(times)
     if count < 1:
         raise ValueError(f"a function can be called 1 time or more, not {count}")
@@ -46,7 +46,7 @@ def shows_progress(wanted: bool | None) -> bool:
 def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> Any:
     """Make many steps in chunks, with a progress bar if they take long; in one chunk if no bar is wanted.
 
-    `run` makes a number of steps, one or more, and returns when they are done. Return its last result.
+    `run` computes a given number of steps, one or more, and returns when they are done. Return its last result.
     """
     if not with_bar:
         return run(steps)
@@ -63,7 +63,7 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
                 bar = started_bar(steps)
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done)
-            # The first steps compile and record: later ones may be quicker by far, so chunks grow by degrees.
+            # The first steps compile and record. Later ones may be much faster, so chunks grow gradually.
             pace = max(1, round(done * UPDATE_INTERVAL_S / elapsed)) if elapsed else 2 * chunk
             chunk = min(2 * chunk, max(pace, 1)) if bar is not None else 2 * chunk
         return result
@@ -79,7 +79,7 @@ def started_bar(steps: int | None) -> Progress:
 
     columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    # A file keeps the last state; a terminal is given back as it was.
+    # A file keeps the last state; a terminal is cleared.
     bar = Progress(*columns, console=console, transient=console.is_terminal)
     bar.add_task("steps", total=steps)
     bar.start()

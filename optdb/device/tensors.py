@@ -1,7 +1,7 @@
-"""Lazy tensors: what a function computes, for inputs of known shapes, before anything is computed.
+"""Lazy tensors: the values of a function for inputs of known shapes, before anything is computed.
 
-A host builds tensors of tensors. `lowering` writes the elements of a tensor as scalars, so that a kernel computes many
-tensors at once; ``schedule`` decides which of them are stored.
+A host builds tensors from other tensors. `lowering` writes the elements of a tensor as scalars, so that one kernel can
+compute many tensors; ``schedule`` decides which of them are stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-#: Scalars that take a processor no longer than to read their operands.
+#: Scalars that take a processor no longer than reading their operands.
 _CHEAP = frozenset(
     {
         *("Add", "Mul", "Sub", "Neg", "Sqr", "Abs", "EQ", "NEQ", "LT", "LE", "GT", "GE", "AND", "OR", "XOR", "Invert"),
@@ -31,7 +31,7 @@ _CHEAP = frozenset(
 )
 
 
-#: Axes of at most so many elements are short: kernels compute all of them at once.
+#: Maximum length of a short axis: kernels compute all of its elements at once.
 SHORT = 16
 
 
@@ -54,7 +54,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the elements take."""
+        """The size of the elements in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class Tensor:
 
 
 class ArgumentTensor(Tensor):
-    """An array that each call of the function gives; the owner says which."""
+    """An argument of the function, passed in each call; its owner knows which one."""
 
 
 class Constant(Tensor):
@@ -74,7 +74,7 @@ class Constant(Tensor):
 
 
 class Mapped(Tensor):
-    """A result of a program of scalars on elements of tensors, which broadcast where they have length 1."""
+    """A result of a scalar program applied to elements of tensors, which broadcast along axes of length 1."""
 
     def __init__(self, program: Program, inputs: Sequence[Tensor], shape: Sequence[int], result: int = 0) -> None:
         super().__init__(shape, program.out_dtypes[result])
@@ -84,12 +84,12 @@ class Mapped(Tensor):
 
     @functools.cached_property
     def is_costly(self) -> bool:
-        """Whether the program takes longer than to read its operands."""
+        """Whether the program takes longer than reading its operands."""
         return any(scalar.name not in _CHEAP for scalar, _ in self.program.steps)
 
 
 class Folded(Tensor):
-    """A scalar folded over axes of a tensor, which go. Partial results have the accumulator's dtype."""
+    """A fold with a scalar over axes of a tensor, which are removed. Partial results have the accumulator's dtype."""
 
     def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
         self.axes = tuple(sorted(axes))
@@ -101,12 +101,12 @@ class Folded(Tensor):
 
     @functools.cached_property
     def count(self) -> int:
-        """How many elements are folded into one."""
+        """The number of elements that are folded into one."""
         return math.prod(self.x.shape[axis] for axis in self.axes)
 
 
 class Scanned(Tensor):
-    """A scalar, 'Add' or 'Mul', folded over the elements up to each one along an axis."""
+    """A cumulative fold along an axis, with the scalar 'Add' or 'Mul'."""
 
     def __init__(self, fold: str, x: Tensor, axis: int) -> None:
         super().__init__(x.shape, x.dtype)
@@ -117,7 +117,7 @@ class Scanned(Tensor):
 
 @dataclass(frozen=True)
 class Lookup:
-    """An index, from zero on, that a tensor of integers holds: its element at some axes of the view."""
+    """A non-negative index from a tensor of integers: its element at some axes of the view."""
 
     tensor: Tensor
     axes: tuple[int, ...]
@@ -125,10 +125,10 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """Where a view reads along one axis of its source: an affine function of its own axes and of lookups."""
+    """The index of a view along one axis of its source: an affine function of the view's axes, plus a lookup."""
 
     const: int = 0
-    #: Axes of the view, with their factors.
+    #: Pairs of a view's axis and its factor.
     terms: tuple[tuple[int, int], ...] = ()
     lookup: Lookup | None = None
 
@@ -143,7 +143,7 @@ class ViewTensor(Tensor):
 
     @functools.cached_property
     def is_affine(self) -> bool:
-        """Whether no index is looked up."""
+        """Whether no coordinate has a lookup."""
         return all(coordinate.lookup is None for coordinate in self.coordinates)
 
 
@@ -163,7 +163,7 @@ class Iota(Tensor):
 
 
 class Joined(Tensor):
-    """Tensors one after the other along an axis. None is empty."""
+    """The concatenation of tensors along an axis. None of them is empty."""
 
     def __init__(self, parts: Sequence[Tensor], axis: int) -> None:
         shape = list(parts[0].shape)
@@ -175,7 +175,7 @@ class Joined(Tensor):
 
 @dataclass(frozen=True)
 class Stripe:
-    """Indices of an axis: `length` of them from `start` on, `step` apart."""
+    """A strided range of indices: `length` indices from `start` on, `step` apart."""
 
     start: int
     step: int
@@ -183,7 +183,7 @@ class Stripe:
 
 
 class Replaced(Tensor):
-    """A tensor in which a strided part is another tensor, which broadcasts."""
+    """A tensor with a strided part replaced by another tensor, which broadcasts."""
 
     def __init__(self, x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> None:
         super().__init__(x.shape, x.dtype)
@@ -193,7 +193,7 @@ class Replaced(Tensor):
 
 
 class ScatterSum(Tensor):
-    """Zeros, to which each element of a tensor is added at the coordinates that it is given."""
+    """An array of zeros, to which each element of a tensor is added at given coordinates."""
 
     def __init__(self, x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> None:
         super().__init__(shape, x.dtype)
@@ -202,7 +202,7 @@ class ScatterSum(Tensor):
 
 
 class ScatterSet(Tensor):
-    """A tensor in which elements are those of another one, the last one where several are given the same position."""
+    """A tensor with elements set to those of another tensor; of several elements with one position, the last counts."""
 
     def __init__(self, base: Tensor, x: Tensor, coordinates: Sequence[Coordinate]) -> None:
         super().__init__(base.shape, base.dtype)
@@ -212,16 +212,16 @@ class ScatterSet(Tensor):
 
 
 class Application:
-    """One operation of the device on stored tensors. Its outputs are `Computed` tensors.
+    """One device operation on stored tensors. Its outputs are `Computed` tensors.
 
     Parameters
     ----------
     make : callable
         Takes the context, and returns the operation.
     inputs : sequence
-        Tensors; and numbers or arrays of NumPy, where the operation takes them.
+        Tensors, and NumPy scalars or arrays where the operation takes them.
     outputs : sequence of (shape, dtype)
-        What it computes.
+        The shapes and dtypes of its outputs.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Computed(Tensor):
 
 
 class MatrixProduct(Application):
-    """The product of two matrices of one dtype, whose shapes fit, by an operation."""
+    """The product of two matrices of one dtype and matching shapes, as an operation."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         dtype = a.dtype
@@ -267,12 +267,12 @@ class MatrixVector(Tensor):
 
 
 def constant_of(tensor: Tensor) -> HostArray | None:
-    """Return the value of a tensor that never changes; None if it may."""
+    """Return the value of a constant tensor; None for other tensors."""
     return tensor.value if isinstance(tensor, Constant) else None
 
 
 def mapped(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the results of a program on tensors of as many axes; raise ValueError if these do not broadcast."""
+    """Return the results of a program on tensors of equal rank; raise ValueError if these do not broadcast."""
     ndim = max((x.ndim for x in inputs), default=0)
     inputs = [padded(x, ndim) for x in inputs]
     shape = np.broadcast_shapes(*[x.shape for x in inputs])
@@ -280,7 +280,7 @@ def mapped(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def applied(scalar: str, dtype: str, *inputs: Tensor) -> Tensor:
-    """Return one scalar of tensors."""
+    """Return one scalar applied to tensors."""
     return mapped(Program.of(Scalar(scalar, dtype), [x.dtype for x in inputs]), inputs)[0]
 
 
@@ -290,17 +290,17 @@ def cast(x: Tensor, dtype: str) -> Tensor:
 
 
 def padded(x: Tensor, ndim: int) -> Tensor:
-    """Return a tensor with axes of length 1 ahead of its own, `ndim` in all."""
+    """Return a tensor padded with leading axes of length 1 to `ndim` axes."""
     return x if x.ndim == ndim else transposed(x, [None] * (ndim - x.ndim) + list(range(x.ndim)))
 
 
 def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
-    """Return a tensor with its axes in another order; None is a new axis of length 1, axes of length 1 may be left out.
+    """Return a tensor with its axes reordered; None adds an axis of length 1, and axes of length 1 may be omitted.
 
     Raises
     ------
     ValueError
-        If an axis of another length is left out.
+        If an axis of another length is omitted.
     """
     if list(order) == list(range(x.ndim)):
         return x
@@ -394,7 +394,7 @@ def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a tensor in another shape with as many elements; raise ValueError if there are not as many."""
+    """Return a tensor in another shape with as many elements; raise ValueError if the numbers of elements differ."""
     shape = tuple(map(int, shape))
     if math.prod(shape) != x.size:
         raise ValueError(f"cannot reshape an array of shape {x.shape} into shape {shape}")
@@ -407,7 +407,7 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
-    """Return the coordinates of a reshape that only splits axes, and adds and drops those of length 1; else None."""
+    """Return the coordinates of a reshape that only splits axes, or adds and drops axes of length 1; else None."""
     coordinates, axis = [], 0
     for length in source:
         if length == 1:
@@ -482,7 +482,7 @@ def _joined_slices(last: Replaced, axis: int) -> Tensor:
 def folded(
     fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None, initial: Any = None
 ) -> Tensor:
-    """Return a scalar folded over axes; where they have no elements, `initial`, or else the scalar's identity.
+    """Return a fold over axes; if these have no elements, the result is `initial`, or else the scalar's identity.
 
     Raises
     ------
@@ -501,9 +501,9 @@ def folded(
 
 
 def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return zeros, to which each element of a tensor is added at the coordinates that it is given.
+    """Return an array of zeros, to which each element of a tensor is added at given coordinates.
 
-    Where each element has a row of its own, and is looked up in a short one, the result is a choice for each element.
+    If each element has its own row, and its index in the row is looked up, short rows become elementwise choices.
     """
     if not x.size:
         return broadcast(Constant(np.zeros((), x.dtype)), shape)
@@ -536,7 +536,7 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 
 def _of_equal_elements(tensor: Folded) -> Tensor | None:
-    """Return a fold of one constant, again and again, as a constant; None if it is none."""
+    """Return the fold of a broadcast constant as a constant; None for other tensors."""
     x = tensor.x
     while isinstance(x, ViewTensor) and x.is_affine:
         x = x.x
@@ -551,9 +551,9 @@ def _of_equal_elements(tensor: Folded) -> Tensor | None:
 
 
 def _of_choice(tensor: Folded) -> Tensor | None:
-    """Return a fold of one of two tensors as one of two folds, where one condition is for all elements; else None.
+    """Return the fold of a choice as a choice of two folds, if one condition applies to all elements; else None.
 
-    Such a condition often depends on a fold over the same elements, which then takes no pass of its own.
+    Such a condition often depends on a fold over the same elements, which then needs no separate pass.
     """
     x = tensor.x
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
@@ -571,7 +571,7 @@ def _of_choice(tensor: Folded) -> Tensor | None:
 
 
 def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Return tensors one after the other; empty ones are left out."""
+    """Return the concatenation of tensors; empty ones are omitted."""
     full = [part for part in parts if part.shape[axis]] or list(parts[:1])
     for part in full[1:]:
         for number, (length, first) in enumerate(zip(part.shape, full[0].shape, strict=True)):

@@ -1,7 +1,7 @@
-"""The writer of exported files, for any host: functions with their shared values, to be run without the host.
+"""The writer of exported files, for any host: functions with their shared values, which run without the host.
 
-A front end hands over each function as an `Exportable`. `walking` traces it, for each example and each kind of device;
-`writing` collects the traces, and `optdb.runtime.exported` puts them into a file, and reads it.
+A front end describes each function by an `Exportable`. `walking` traces it for each example and kind of device.
+`writing` collects the traces, which `optdb.runtime.exported` puts into a file and reads.
 """
 
 from optdb.device.export.functions import Exportable, Held, InputSpec, Traceable

@@ -1,4 +1,4 @@
-"""Finds the calls that a trace holds for: other examples, and the lengths that have to be those of its own."""
+"""Finds the calls for which a trace is valid: other examples, and the lengths that have to equal the example's."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["covers", "pinned_lengths"]
 
 
 def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tuple[Trace, Any]]) -> bool:
-    """Tell whether a trace of an earlier example holds for the arguments of another one.
+    """Tell whether a trace of an earlier example is valid for the arguments of another example.
 
-    `make` traces the other example as well, to compare what both do in its call, number by number: what the earlier
-    trace computes from shapes by its rules, with what Python has computed for the other one. A trace for one shape
-    would not do: kernels take more for granted of lengths that are plain numbers. Raise `Untraceable` if the earlier
-    trace says that it holds, and does something else.
+    `make` traces the other example too. Both traces are compared number by number: the sizes that the earlier trace's
+    rules compute, and those that Python has computed for the other example. `make` must not return a trace for fixed
+    shapes, since kernels assume more about plain lengths. Raise `Untraceable` if the guards of the earlier trace hold,
+    but the traces differ.
     """
     names = [f"argument {i}" for i in range(len(arguments))]
     call = Call(arguments, trace.compute_units)
@@ -44,10 +44,11 @@ def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tupl
 
 
 def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
-    """Return which lengths a trace holds to those of its example, in words.
+    """Return, in words, the lengths that a trace's guards fix to those of its example.
 
-    A length is pinned where an op compares it with a number and finds it equal, as with another array's length, or
-    asks for a plain number (``int(length)``). What many lengths fulfil, such as that they are even, pins none.
+    A length is pinned if an op compares it with a number and finds it equal, as with another array's length, or asks
+    for a plain number (``int(length)``). A condition that many lengths fulfil, for example that they are even, pins
+    none.
     """
     names = [signature.called(position) for position in range(len(trace.arguments))]
     rules = _rules(trace, names)
@@ -57,7 +58,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
 
 
 def _leaves_one_length(trace: Trace, size: Any) -> bool:
-    """Tell whether a size is a number for few lengths alone: it is made without rounding, and without a choice."""
+    """Tell whether a size determines its lengths: it is computed without rounding, and without a choice."""
     if not isinstance(size, Ref):
         return True
     entry = trace.rules.entries[size.number]
@@ -68,12 +69,12 @@ def _leaves_one_length(trace: Trace, size: Any) -> bool:
 
 
 def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
-    """Return a trace's rules, as a loaded file has them."""
+    """Return a trace's rules in the form of a loaded file."""
     return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
 
 
 def _done_by(trace: Trace, values: Values) -> list[Any]:
-    """Return what a trace does in a call, with numbers for sizes, to compare it with another trace."""
+    """Return a trace's memories, commands and results in a call, with numbers for sizes, to compare two traces."""
     record = saved(trace, Programs())
     return [_resolved(part, values) for part in (record.memories, record.commands, record.results)]
 
@@ -84,7 +85,7 @@ def _resolved(value: Any, values: Values) -> Any:
         case Ref():
             return values.value(value)
         case FromNumbers() | NumbersResult():
-            # Where shapes are known, a value that follows from a shape is an array.
+            # For known shapes, a value that follows from a shape is an array.
             return _content(np.array(list(map(values.value, value.numbers)), value.dtype))
         case FromArray() | ConstantResult():
             return _content(value.array)

@@ -1,4 +1,4 @@
-"""A function as a front end hands it over for a file: how it is called, and what it computes on another device."""
+"""The description of a function for export: its signature, and its computation on another device."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = ["Exportable", "Held", "InputSpec", "Traceable"]
 class Held:
     """A shared variable."""
 
-    #: The same for all functions that share it.
+    #: The same for all functions that share the variable.
     identity: Hashable
     name: str | None
     dtype: str
     broadcastable: tuple[bool, ...]
-    #: Returns its present value.
+    #: Returns the current value.
     value: Callable[[], Any]
 
 
 @dataclass(frozen=True, eq=False)
 class InputSpec:
-    """An input of a function, as a trace for an example knows it."""
+    """An input of a function in a trace of an example."""
 
     declared: Argument | Held
     #: The number of the argument, or of the shared variable in the file.
     number: int
-    #: The value in the example; of a shared variable, only the shape matters.
+    #: The value in the example; for a shared variable, only its shape matters.
     value: HostArray | Array
 
     @property
@@ -49,16 +49,16 @@ class InputSpec:
 
 @dataclass(frozen=True, eq=False)
 class Traceable:
-    """What a function computes, in a context that replaces its own."""
+    """The computation of a function, in a context that replaces its own."""
 
     #: The context of all its arrays.
     context: Context
     #: Enters a replacing context; returns the function with nodes and cells of its own, to be computed once. Its nodes
-    #: run while a tracer listens, and raise `Untraceable` for what a file cannot hold.
+    #: run while a tracer listens, and raise `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
-    #: The dtypes of the outputs that the caller gets: the first ones. The others are next values.
+    #: The dtypes of the caller's outputs, which come first. The other outputs are next values.
     result_dtypes: Sequence[str]
-    #: Why it is traced for the shapes of each example alone; None if its lengths may be symbolic.
+    #: The reason why each trace is valid only for its example's shapes; None if its lengths may be symbolic.
     fixed: str | None = None
 
 
@@ -66,14 +66,14 @@ class Traceable:
 class Exportable:
     """A function that can be written into a file."""
 
-    #: Its own name, if it has one.
+    #: The function's own name, if it has one.
     name: str | None
     computes: Traceable
     signature: Signature
     #: For each input, the number of its argument, or the shared variable.
     inputs: Sequence[int | Held]
-    #: Returns the arguments of earlier calls, as far as they are remembered, the last one first: the shape of each, and
-    #: its value if that is known.
+    #: Returns the remembered arguments of earlier calls, the last call first: the shape of each argument, and its value
+    #: if it is known.
     calls: Callable[[], Sequence[Sequence[tuple[tuple[int, ...], Any]]]] = tuple
 
     def examples(self) -> list[list[HostArray]]:

@@ -1,8 +1,8 @@
-"""Traces a function: each of its nodes once, with sizes for shapes, and nothing computed.
+"""Traces a function: runs each of its nodes once, with symbolic sizes, and computes nothing.
 
-The front end hands over the function in a context that replaces its own, of the wanted kind and with empty caches: so
-launches for plain shapes stay out of a trace, and those of a trace out of the function. A tracer records the commands
-of the nodes. At the end, the next values of shared variables are written over the present ones.
+The front end links the function in a replacing context of the wanted device kind, with empty caches: no launches for
+plain shapes enter the trace, and none of the trace's launches enter the function. A tracer records the commands of the
+nodes. At the end, the next values of shared variables are written over the present ones.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
 __all__ = ["as_host_array", "in_order", "is_open", "on_host", "trace"]
 
-#: The compute units of a GPU, where the device at hand is none.
+#: The number of compute units for a GPU trace on another kind of device.
 USUAL_UNITS = 64
-#: The dtypes that not every device has, by their names in a file.
+#: The dtypes that some devices lack, by their names in a file.
 _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
 
 
 class _ReplacingContext(Context):
-    """A context that replaces another one, and records the dtypes that kernels ask for."""
+    """A context that replaces another one, and records the dtypes that kernels need."""
 
     def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
         vars(self).update(vars(context))
@@ -55,9 +55,9 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function: for the example's shapes alone, if these are `fixed`.
+    """Trace a function; if `fixed`, the trace is valid only for the example's shapes.
 
-    `specs` say what its inputs are. A function with a step that a trace cannot hold raises `Untraceable`.
+    `specs` describe its inputs. Raise `Untraceable` if a trace cannot hold a step of the function.
     """
     profile = function.context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
@@ -76,7 +76,7 @@ def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKi
 
 
 class _Walk:
-    """A trace being made."""
+    """The trace of one function while it is made."""
 
     def __init__(self, linked: LinkedFunction, specs: Sequence[InputSpec], context: Context, tracer: Tracer) -> None:
         self._linked = linked
@@ -86,7 +86,7 @@ class _Walk:
         self._trace = tracer.trace
 
     def enter(self, fixed: bool) -> None:
-        """Put the stand-ins for the inputs into their cells."""
+        """Put placeholders for the inputs into their cells."""
         self._trace.arguments = [()] * sum(not spec.is_state for spec in self._specs.values())
         for var, spec in self._specs.items():
             value = self._state(var, spec) if spec.is_state else self._argument(var, spec, fixed)
@@ -111,7 +111,7 @@ class _Walk:
         return rules.symbol(value[()] if dtype.kind == "f" else int(value), ArgumentNumber(spec.number))
 
     def leave(self, result_dtypes: Sequence[str]) -> None:
-        """Note the results, and write next values over the present ones."""
+        """Record the results, and write next values over the present ones."""
         for value, dtype in zip(self._commit(len(result_dtypes)), result_dtypes, strict=True):
             self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(dtype)))
 
@@ -124,7 +124,7 @@ class _Walk:
                 raise Untraceable(f"the argument {name} gets another value by each call; make it a shared variable")
         states = {var: _array_of(linked.value(var)) for var in linked.updates}
         following: dict[Any, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
-        # A key of its own for each result: a value may be a number.
+        # The keys of results are positions, since their values may be plain numbers.
         results = [(number, "result") for number in range(returned)]
         values = following | {key: linked.value(linked.outputs[key[0]]) for key in results}
         values = {key: value if (array := _array_of(value)) is None else array for key, value in values.items()}
@@ -165,7 +165,7 @@ def _is_in_place(present: Array, following: Any) -> bool:
 
 
 def in_order(context: Context, array: Array, always: bool = False) -> Array:
-    """Return an array in C order without gaps, while a tracer listens: a copy if it is not, or always."""
+    """Return an array in C order without gaps: a copy if it has another layout or if `always` is set."""
     if array.flags.c_contiguous:
         return arrays.copy(array) if always else array
     known = context.kept.setdefault(__name__, {})
@@ -178,24 +178,24 @@ def in_order(context: Context, array: Array, always: bool = False) -> Array:
 
 
 def is_open(value: Any) -> bool:
-    """Tell whether a value of the host is not known before a call."""
+    """Tell whether a host value is unknown before a call."""
     return isinstance(value, SymInt | SymIntVector | DeferredArray)
 
 
 def on_host(array: Array) -> DeferredArray:
-    """Return an array of the device as a value of the host."""
+    """Return a device array as a host value."""
     return DeferredArray(array.shape, array.dtype, FromDevice(array))
 
 
 def _array_of(value: Any) -> Array | None:
-    """Return the array of the device that a value is, or is to be a copy of."""
+    """Return the device array that is the value, or that the value will be a copy of; None for other values."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
         value = value.source.array
     return value if isinstance(value, Array) else None
 
 
 def as_host_array(value: Any, dtype: str) -> DeferredArray | HostArray:
-    """Return a value of the host, which may be open, as an array in C order."""
+    """Return a host value, which may be unknown, as an array in C order."""
     if isinstance(value, DeferredArray):
         return value
     if isinstance(value, SymInt | SymIntVector):

@@ -1,6 +1,6 @@
-"""Traces functions for examples, and writes them into one file over the shared variables that they have in common.
+"""Traces functions for examples, and writes them into one file with their shared variables.
 
-An example for which a trace of an earlier one holds (`covers`) has no trace of its own.
+If a trace of an earlier example is valid for an example (`covers`), the example gets no trace of its own.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from optdb.runtime.tracing import Trace, Untraceable
 
 __all__ = ["Call", "Examples", "Report", "write"]
 
-#: A call: positional arguments, or those by name.
+#: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
-#: Calls of the one function, or of each function by its name; None is the name of the first one.
+#: Calls of the only function, or the calls of each function by name; None is the name of the first one.
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
-#: The name of the first function in a file, if it has none that it can have.
+#: The name of the first function in a file if it has no valid name of its own.
 _OWN = "call"
 
 
@@ -40,19 +40,19 @@ class Report:
 
     #: The function's name.
     function: str
-    #: What kind of device it was traced for.
+    #: The kind of device that it was traced for.
     device_kind: DeviceKind
-    #: Of the example's arguments.
+    #: The shapes of the example's arguments.
     shapes: tuple[tuple[int, ...], ...]
-    #: How many commands a call enqueues.
+    #: The number of commands in a call.
     commands: int
-    #: How many conditions say for which shapes the trace holds.
+    #: The number of guards that determine for which shapes the trace is valid.
     guards: int
-    #: Why it holds for the example's shapes alone; None if it does for more.
+    #: The reason why the trace is valid only for the example's shapes; None if it is valid for more.
     fixed: str | None
-    #: Whether an earlier trace holds for the example: then there is no other.
+    #: Whether an earlier trace is valid for the example, which then has no other.
     covered: bool = False
-    #: The lengths for which the trace holds only as they are in the example, in words: ``'x.shape[1] == 784'``.
+    #: The lengths that must equal the example's, in words: ``'x.shape[1] == 784'``.
     pinned: tuple[str, ...] = ()
 
 
@@ -63,27 +63,27 @@ def write(
     device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
     about: str = "",
 ) -> list[Report]:
-    """Write functions into a file; return what was traced.
+    """Write functions into a file; return a report for each example.
 
     Parameters
     ----------
     path : str or Path
-        Where to; an existing file is replaced.
+        The file's path; an existing file is replaced.
     functions : mapping
-        Name to function; the first is what a call of the loaded file calls. The name None stands for its own name.
+        The functions by name; calling the loaded file calls the first. None as a name means the function's own name.
     examples : sequence or mapping, optional
-        Calls of the one function, or by the name of each function, calls of it; by default, calls like its latest ones.
+        Calls of the only function, or the calls of each function by name; by default, calls like its latest ones.
     device_kinds : sequence of str
-        For which devices: 'cpu' for processors, 'gpu' for all else.
+        The kinds of devices: 'cpu' for processors, 'gpu' for all others.
     about : str
-        A text that is kept in the file.
+        A text that is stored in the file.
 
     Raises
     ------
     Untraceable
-        If something is done that cannot be written down.
+        If a file cannot hold a step of a function.
     TypeError, ValueError
-        If an example is no call of its function, or a function has none.
+        If an example is not a call of its function, or a function has no example.
     """
     names = _names(functions)
     calls = _calls(examples, functions, names)
@@ -107,7 +107,7 @@ def write(
 
 
 def _names(functions: Mapping[str | None, Exportable]) -> dict[str | None, str]:
-    """Return the names of functions in a file, no two of them alike."""
+    """Return distinct names for the functions in a file."""
     if not functions:
         raise ValueError("there is no function to export")
     given = [name for name in functions if name is not None]
@@ -126,7 +126,7 @@ def _is_name(name: str) -> bool:
 
 
 def _free(start: str, taken: Container[str]) -> str:
-    """Return a name that is not taken: numbered, if it has to be."""
+    """Return a name that is not taken, with a number if necessary."""
     candidates = itertools.chain([start], (f"{start}_{number}" for number in itertools.count(2)))
     return next(name for name in candidates if name not in taken)
 
@@ -134,7 +134,7 @@ def _free(start: str, taken: Container[str]) -> str:
 def _calls(
     examples: Examples | None, functions: Mapping[str | None, Exportable], names: Mapping[str | None, str]
 ) -> dict[str | None, Sequence[Call]]:
-    """Return the examples of each function; TypeError or ValueError where they are none."""
+    """Return the examples of each function; raise TypeError or ValueError if they are invalid."""
     by_name: Mapping[str | None, Sequence[Call]] = {}
     if examples is not None:
         by_name = examples if isinstance(examples, Mapping) else {next(iter(functions)): examples}
@@ -154,8 +154,8 @@ def _calls(
 
 
 def _checked(examples: Sequence[Call]) -> list[Call]:
-    """Return a function's examples; TypeError where one is no call."""
-    # The elements of an array are no calls, regardless of its shape.
+    """Return a function's examples; raise TypeError if one is not a call."""
+    # An array's elements are not calls, whatever its shape.
     calls = list(examples) if isinstance(examples, Iterable) else [examples]
     wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
     if not wrong:
@@ -193,7 +193,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace for more shapes than those of the example, or for these alone, and why."""
+    """Return a trace that is valid for more shapes than the example's, or only for these, and the reason."""
     if fixed is not None:
         return traced(True), fixed
     try:
@@ -203,7 +203,7 @@ def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, s
 
 
 def _specs(function: Exportable, values: Sequence[HostArray], states: _States) -> list[InputSpec]:
-    """Return the inputs of a function as a trace knows them, for the arguments of an example."""
+    """Return the inputs of a function for a trace, given the arguments of an example."""
     arguments = function.signature.arguments
     return [
         InputSpec(given, *states.number(given))
@@ -214,7 +214,7 @@ def _specs(function: Exportable, values: Sequence[HostArray], states: _States) -
 
 
 class _States:
-    """The shared values of a file, each once."""
+    """The shared values of a file, without duplicates."""
 
     def __init__(self) -> None:
         self.all: list[SharedValue] = []

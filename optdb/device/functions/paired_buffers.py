@@ -109,7 +109,7 @@ class Resident:
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
             self._array = from_host(self._context, flat)
-            # Without a buffer in the host's memory, changes of the array itself are not seen where that is possible.
+            # Without a buffer in the host's memory, later changes of the array go unnoticed.
             self._source = None if self._context.profile.shares_host_memory else value
             return
         self._array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)

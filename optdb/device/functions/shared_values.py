@@ -200,7 +200,7 @@ class SharedArgument:
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Ensure that a value is on the device; return its array if it differs from the last, else None."""
+        """Ensure that a value is on the device; return its array if it differs from the last one, else None."""
         if value is self._settled and value is not None:
             return None
         self._settled = None

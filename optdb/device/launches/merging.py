@@ -26,7 +26,7 @@ Segments = Sequence[CommandList]
 
 @dataclass(frozen=True, eq=False)
 class Pause:
-    """The condition that a course waits for, and the commands to enqueue meanwhile."""
+    """The condition that a course waits for, and the commands to enqueue in the meantime."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
     calls: int = 0  #: Number of calls of the plan, in total, before the course continues.

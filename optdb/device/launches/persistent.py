@@ -67,15 +67,15 @@ _logger = logging.getLogger(__name__)
 
 #: Work items of a group, by the kind of the device.
 _ITEMS = {"cpu": 1, "gpu": 256}
-#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet takes as long on
-#: the device with eight as with two, but needs half as many commands.
+#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet takes as long
+#: with eight as with two, but eight halves the number of commands.
 _MAX_ROUNDS = 4
 #: Maximum number of tiles per group if only the smallest commands are merged: those that leave compute units idle.
 _MAX_ROUNDS_OF_SMALLEST = 1
-#: Maximum number of tiles per group of products and of reductions, whose items synchronize: in a launch of their own,
-#: several groups share a compute unit; in a persistent launch, each unit has one. On an H200, the sum of 3,200 rows of
-#: 10,000 columns takes 75 us, but 130 us as a phase. Products with large tiles keep launches of their own: 512 x 512 x
-#: 3840 takes 80 us, but 210 us beside other commands of a phase.
+#: Maximum number of tiles per group for products and for reductions, whose items synchronize: in a launch of their own,
+#: several groups share a compute unit; in a persistent launch, each unit has one group. On an H200, the sum of 3,200
+#: rows of 10,000 columns takes 75 us in its own launch, and 130 us as a phase; a product of 512 x 512 x 3840 with large
+#: tiles takes 80 us in its own launch, and 210 us beside other commands of a phase.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
 #: Maximum number of tiles of a command if a single group does all the work, in tests.

@@ -6,8 +6,8 @@ end. Two kinds of next values can be computed in place:
 - A value that is written only in the plan's *final* part, in which nothing raises, and after the last command that
   reads the present one; or by that command, if it reads each element before it overwrites it. If no step of a plan
   computes in Python, the whole plan is final.
-- The next value of a *scratch* variable. No function reads the value that an earlier call of the same function has
-  left there, so it may be written at any time during a call.
+- The next value of a *scratch* variable. No function reads the value that an earlier call left there, so it may be
+  written at any time during a call.
 """
 
 from __future__ import annotations

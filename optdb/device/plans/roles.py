@@ -4,7 +4,7 @@ A node is *steady* if the shapes of the function's inputs determine all host val
 repeated without a guard. It is *value-dependent* if it depends on a host value that may change, directly or through
 other nodes. Such nodes are guarded: each call compares their inputs. A node is *always recomputed* if it moves device
 values to the host, computes a host value that the plan does not own, or runs commands that cannot be recorded. Small
-work of the host overwrites nothing.
+values to the host, computes a host value that the plan does not own, or runs commands that cannot be recorded.
 
 A plan keeps a node's host results from one call to the next, and then skips the node. That is correct only while no
 other code can overwrite or empty them. So there is one rule: **a plan owns a host value only if no variable of its

@@ -1,6 +1,6 @@
-"""The steps of a loop that a schedule computes: what is stored in each, and where its rows are.
+"""Schedules the steps of a loop: what each step stores, and where its rows are.
 
-The body of a loop is scheduled once. Its arguments are buffers that stand for other rows in each step.
+The body of a loop is scheduled once. Its arguments are buffers that represent another row in each step.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["BodySchedule", "IterationUnit", "repeated", "scheduled"]
 
 
 class IterationUnit(WorkUnit):
-    """A loop: the steps of its body, which are compiled once, and the rows that move on.
+    """A loop: the steps of its body, which are compiled once, and the rows that advance.
 
     Parameters
     ----------
     iteration : Iteration
-        What it computes.
+        The loop.
     rows : sequence of MovingRow
-        What the body reads and writes.
+        The rows that the body reads and writes.
     body : sequence
         The steps of the body.
     """
@@ -41,7 +41,7 @@ class IterationUnit(WorkUnit):
         self.iteration = iteration
         self.rows = list(rows)
         self.body = list(body)
-        #: The buffers that are the body's own.
+        #: The buffers that only the body uses.
         self.own_buffers = {row.buffer for row in rows}
         for step in body:
             if isinstance(step, LoopStep):
@@ -58,13 +58,13 @@ class BodySchedule(Protocol):
     stored: Replacements
 
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
-        """Add the units that store a tensor, in a region if one is given; return where it will be."""
+        """Add the units that store a tensor, in a region if one is given; return its location."""
 
     def store_in_place(self, tensor: Tensor, region: Stored) -> None:
         """Add the units that store a tensor in a region of a buffer that nothing else writes."""
 
     def steps(self) -> list[LoopStep | OperationUnit | IterationUnit]:
-        """Return the steps that compute all that is to be stored, in order."""
+        """Return the steps that compute all tensors to be stored, in order."""
 
 
 def scheduled(
@@ -77,11 +77,11 @@ def scheduled(
     iteration : Iteration
         The loop.
     arrays : mapping
-        Where the arrays of its outputs are.
+        The locations of the carried arrays.
     sources : mapping
-        Where all that it takes is.
+        The locations of all tensors that the loop reads.
     body : BodySchedule
-        An empty schedule that knows where the loop's invariants are.
+        An empty schedule in which the loop's invariants are stored.
     """
     rows: list[MovingRow] = []
 
@@ -103,7 +103,7 @@ def scheduled(
             if start % carried.length not in read:
                 body.store_in_place(value, target)
                 continue
-            # The step may read the row after it has computed the next one.
+            # The step may still read the row after it has computed the new value, so the value is copied at the end.
             region = Stored(Buffer(target.size, target.dtype), target.shape)
             late.append((body.store(value, region), target))
     steps = body.steps()
@@ -116,7 +116,7 @@ def scheduled(
 
 
 def repeated(unit: IterationUnit, profile: DeviceProfile) -> RepeatedLoops | None:
-    """Return a loop as one kernel, if one item of a processor computes each part of its steps anyway; else None."""
+    """Return a loop as one kernel if one work item of a processor computes each part of a step anyway; else None."""
     if not profile.runs_items_serially or not unit.body:
         return None
     parts: list[tuple[LoopKernel, LoopGrid] | RepeatedLoops] = []

@@ -1,8 +1,8 @@
-"""From tensors to a program of scalars: elements of a tensor at given indices, computed from loads of arrays.
+"""Lowers tensors to scalar programs: elements of a tensor at given indices, computed from loads of arrays.
 
 A :class:`Lowering` writes the body of one kernel. Views become indices, elementwise programs are inlined, and folds
-over few elements are unrolled. What a kernel cannot compute by itself is collected in `missing`: the ``schedule``
-stores it first. Equal steps are written once.
+over few elements are unrolled. Tensors that a kernel cannot compute by itself are collected in `missing`, and
+``schedule`` stores them first. Equal steps are written once.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from optdb.device.tensors import (
 
 #: Maximum number of elements of a fold that is unrolled.
 UNROLLED = SHORT
-#: Partial results of an earlier kernel that are folded where they are read.
+#: Maximum number of partial results of an earlier kernel that are folded where they are read.
 UNROLLED_PARTS = 64
-#: Folds within folds are unrolled up to so many elements.
+#: Maximum number of elements for which nested folds are unrolled.
 MOST_NESTED = 64
-#: Asks for elements of tensors at indices, and returns one.
+#: Requests elements of tensors at indices, and returns one.
 _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
@@ -49,11 +49,11 @@ class Lowering(LoopBody):
     Parameters
     ----------
     stored : mapping
-        What tensors are replaced by: those in memory, and those computed of such.
+        The replacements of tensors: tensors in memory, and tensors computed from these.
     domain : tuple of int
-        The lengths of the loops; an empty one is a kernel without loops.
+        The lengths of the loops; a kernel with an empty domain has no loops.
     takes_rows : bool
-        Whether a loop over the rows of a matrix multiplies them with a vector.
+        Whether the loop may run over the rows of a matrix and multiply each with a vector.
     """
 
     def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool = False) -> None:
@@ -64,13 +64,13 @@ class Lowering(LoopBody):
         self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
-        #: For each fold that is being unrolled, how often its elements are computed.
+        #: For each fold that is being unrolled, from the outermost one, how many times its elements are computed.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
         self._total = math.prod(self.domain)
 
     def compute(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
-        """Return an element of a tensor that is not read, even if the tensor is stored."""
+        """Return an element of a tensor: compute it, even if the tensor is stored."""
         replacement = self._stored.pop(tensor, None)
         try:
             return self.evaluate(tensor, coordinates)
@@ -91,7 +91,7 @@ class Lowering(LoopBody):
                     stack.append((request, started))
                 else:
                     result = self._memo[request] = started
-            # Pass the result on to those that wait for it, until one asks for more.
+            # Pass the result to the evaluation that waits for it, until one requests more.
             while stack:
                 key, evaluation = stack[-1]
                 try:
@@ -101,11 +101,11 @@ class Lowering(LoopBody):
                     stack.pop()
                     result = self._memo[key] = stop.value
             else:
-                assert result is not None  # an evaluation that has begun is on the stack
+                assert result is not None  # an evaluation that has started is on the stack
                 return result
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
-        """Return tensors that make a body smaller if they are stored: unrolled folds, else one half way to a root."""
+        """Return tensors to store so that a body gets smaller: unrolled folds, or else one about half way to `root`."""
         found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found
@@ -113,7 +113,7 @@ class Lowering(LoopBody):
         return [*computed[len(computed) // 2 :][:1]]
 
     def _start(self, tensor: Tensor, coordinates: tuple[Index, ...]) -> Operand | _Evaluation:
-        """Return an element, or what computes it."""
+        """Return an element, or the evaluation that computes it."""
         tensor = resolve(tensor, self._stored)
         match tensor:
             case Stored():
@@ -142,7 +142,7 @@ class Lowering(LoopBody):
         return self._miss(tensor)
 
     def _miss(self, tensor: Tensor) -> Operand:
-        """Ask for a tensor to be stored; anything stands for its element meanwhile."""
+        """Request that a tensor be stored, and return a dummy element."""
         self.missing[tensor] = None
         return Number.of(1, tensor.dtype)
 
@@ -153,12 +153,12 @@ class Lowering(LoopBody):
         if stored.buffer not in self.tables:
             self.tables.append(stored.buffer)
         table = f"table{self.tables.index(stored.buffer)}"
-        # The constant is apart: neighbours share one computed index.
+        # The constant is separate, so that neighbours share one computed index.
         scalar = Scalar("Element", stored.dtype, (("array", table), ("offset", index.const)))
         return self.apply(scalar, [self.index_value(Index(0, index.terms))])
 
     def _is_repeated(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> bool:
-        """Tell whether a kernel would compute each element of a costly tensor several times."""
+        """Tell whether a kernel would compute elements of a costly tensor several times."""
         varies = any(not index.is_const for index in coordinates)
         return tensor.is_costly and varies and tensor.size * 4 <= self._total
 
@@ -184,7 +184,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _chosen(self, x: Tensor, at: Sequence[Index], axis: int) -> _Evaluation:
-        """Return an element of a short row whose index is computed: all are computed, and one is chosen."""
+        """Return the element of a short row at a computed index: compute all elements, and select one."""
         index = self.index_value(at[axis])
         result: Operand | None = None
         for number in reversed(range(x.shape[axis])):
@@ -211,7 +211,7 @@ class Lowering(LoopBody):
         return index.plus(Index(int(value.value)) if isinstance(value, Number) else Index.of(value))
 
     def coordinate(self, coordinate: Coordinate, at: Sequence[Index], length: int) -> Index:
-        """Return the index that a coordinate names along an axis of some length, for an element at some indices."""
+        """Return the index that a coordinate selects along an axis of a length, for the element at some indices."""
         index = Index(coordinate.const)
         for axis, factor in coordinate.terms:
             index = index.plus(at[axis], factor)
@@ -222,7 +222,7 @@ class Lowering(LoopBody):
         return index.plus(Index(int(value.value)) if isinstance(value, Number) else Index.of(value))
 
     def _clamped(self, value: Operand, length: int, indices: Tensor) -> Operand:
-        """Return an index in int64, which is in range even where a vector has lanes that nobody needs."""
+        """Return an index in int64, clamped to the axis: unused vector lanes may contain any value."""
         dtype = self.dtype_of(value)
         if dtype != "int64":
             value = self.apply(Scalar("Cast", "int64"), [value])
@@ -234,7 +234,7 @@ class Lowering(LoopBody):
         return self.apply(Scalar("Clip", "int64"), [value, Number.of(0, "int64"), Number.of(length - 1, "int64")])
 
     def _nests(self, tensor: Folded) -> bool:
-        """Tell whether a fold may be unrolled within those that are being unrolled."""
+        """Tell whether a fold may be unrolled within the folds that are being unrolled."""
         return not self._unrolling or self._unrolling[-1] * tensor.count <= MOST_NESTED
 
     def _scanned(self, tensor: Scanned, coordinates: tuple[Index, ...]) -> _Evaluation:
@@ -281,7 +281,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return the indices within the replaced part, None for those that are outside; None if these may be both."""
+        """Return the indices in the replaced part, with None for indices outside; None if an index may be either."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):
@@ -304,7 +304,7 @@ class Lowering(LoopBody):
         return (yield tensor.part, tuple(at))
 
     def _row_product(self, tensor: MatrixVector) -> Operand:
-        """Multiply the kernel's row of a matrix whose rows are contiguous."""
+        """Multiply the kernel's row of a matrix, whose rows are contiguous, with a vector."""
         matrix = resolve(tensor.matrix, self._stored)
         if not isinstance(matrix, Stored):
             self._miss(matrix)
@@ -324,18 +324,18 @@ class Lowering(LoopBody):
 
 
 def unrolls(tensor: Folded, stored: Replacements) -> bool:
-    """Tell whether a kernel folds the elements by itself."""
+    """Tell whether a kernel unrolls a fold over the elements."""
     return tensor.count <= (UNROLLED_PARTS if has_parts(tensor, stored) else UNROLLED)
 
 
 def has_parts(tensor: Folded, stored: Replacements) -> bool:
-    """Tell whether a fold adds up parts of sums that are in memory."""
+    """Tell whether a fold adds the stored parts of sums."""
     source = resolve(tensor.x, stored)
     return isinstance(source, Stored) and source.is_parts
 
 
 def _is_deep(tensor: Tensor, depth: int = 3) -> bool:
-    """Tell whether to compute an element of a tensor takes longer than to read it."""
+    """Tell whether computing an element of a tensor takes longer than reading it."""
     while isinstance(tensor, ViewTensor):
         tensor = tensor.x
     if not isinstance(tensor, Mapped):

@@ -1,6 +1,6 @@
-"""Decides what a function stores, and which kernels compute it.
+"""Decides which tensors a function stores, and which kernels compute them.
 
-A tensor is stored if it is a result, if an operation of its own takes or gives it, or if a kernel that needs it cannot
+A tensor is stored if it is a result, if a separate operation reads or computes it, or if a kernel that needs it cannot
 compute it on the fly, such as a fold over many elements. Each unit of work writes tensors into buffers, see
 `optdb.device.schedule.work_units`.
 """
@@ -59,11 +59,11 @@ from optdb.runtime.context import Context
 
 #: Maximum number of elements of a tensor that a kernel without loops computes.
 FEW = 32
-#: Maximum number of scalars of such a kernel for one tensor.
+#: Maximum number of scalars in such a kernel for one tensor.
 MOST_SCALARS = 400
 #: Maximum number of accumulators of a fold that keeps axes.
 MOST_ACCUMULATORS = 64
-#: Where the groups of a device add to shared parts, so many numbers are enough for few of them to collide.
+#: Number of elements in shared parts: if groups add to this many elements, few of the additions collide.
 SHARED_ELEMENTS = 1 << 16
 #: Maximum size in bytes of the parts of a scattered sum.
 _MOST_PART_BYTES = 1 << 28
@@ -74,7 +74,7 @@ class Schedule:
     """Collects the units that store tensors, and orders them."""
 
     context: Context
-    #: What tensors are replaced by: arguments have to be among them.
+    #: The replacements of tensors, including all arguments.
     stored: Replacements = field(default_factory=dict)
     #: The values of buffers that never change.
     constants: dict[Buffer, HostArray] = field(default_factory=dict)
@@ -83,13 +83,13 @@ class Schedule:
         #: The buffers of constants, by address, size and dtype.
         self._constants: dict[tuple[int, int, str], Buffer] = {}
         self._units: list[WorkUnit] = []
-        #: Units that have not been lowered yet.
+        #: The units that have not been lowered yet.
         self._waiting: list[LoopUnit] = []
         self._profile = profile = self.context.profile
         self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
 
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
-        """Add the units that store a tensor, in a region if one is given; return where it will be."""
+        """Add the units that store a tensor, in a region if one is given; return its location."""
         if region is not None:
             self._store_into(tensor, region)
             return region
@@ -105,7 +105,7 @@ class Schedule:
         return region
 
     def _store_viewed(self, tensor: Tensor) -> None:
-        """Store what a tensor is a view of, if that is stored anyway: then the view takes no copy."""
+        """If a tensor is a view of a tensor that will be stored anyway, store that first: the view needs no copy."""
         while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
             tensor = tensor.x
         if isinstance(tensor, Computed | Iterated) and resolve(tensor, self.stored) is tensor:
@@ -121,7 +121,7 @@ class Schedule:
         self._store_into(tensor, region)
 
     def store_late(self, tensor: Tensor, region: Stored) -> None:
-        """Add the units that store a tensor in a region, after all else has been computed."""
+        """Add the units that store a tensor in a region after all other units."""
         for unit in self._store_into(tensor, region):
             unit.is_late = True
 
@@ -147,7 +147,7 @@ class Schedule:
             self._make(tensor)
 
     def _make(self, tensor: Tensor) -> Tensor:
-        """Add the units for a tensor; return what replaces it."""
+        """Add the units for a tensor; return its replacement."""
         if isinstance(tensor, ArgumentTensor) and tensor.size:
             raise KeyError(f"{tensor} is no argument of this function")
         if isinstance(tensor, Computed):
@@ -175,7 +175,7 @@ class Schedule:
         return region
 
     def _constant(self, tensor: Constant) -> Stored:
-        """Return where a constant is; constants that are views of one array share its buffer."""
+        """Return the location of a constant; constants that are views of one array share its buffer."""
         value = tensor.value
         order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
         dense = value.transpose(order)
@@ -197,7 +197,7 @@ class Schedule:
         self.stored.update(zip(application.outputs, outputs))
 
     def _iterate(self, iteration: Iteration) -> None:
-        """Add the units of a loop: those that store what it begins with, and the loop."""
+        """Add the units of a loop: those that store its initial values, and the loop itself."""
         sources = {x: self.store(x) for x in iteration.taken}
         arrays = {
             array: Stored(Buffer(output.size, output.dtype, "rows of a loop"), output.shape)
@@ -281,7 +281,7 @@ class Schedule:
         domain = [tensor.shape[axis] for axis in looped]
 
         def value(lowering: Lowering, at: Sequence[Index]) -> LoweredValue | Number:
-            # A tensor that is stored here is computed here.
+            # If the region is the tensor's own, compute the tensor instead of reading it.
             is_here = self.stored.get(tensor) is region
             return lowering.compute(tensor, at) if is_here else lowering.evaluate(tensor, at)
 
@@ -310,7 +310,7 @@ class Schedule:
         return unit
 
     def _is_small(self, tensor: Tensor) -> bool:
-        """Tell whether one kernel without loops computes all elements of a tensor."""
+        """Tell whether one kernel without loops can compute all elements of a tensor."""
         lowering = self.lowering(())
         try:
             for at in _positions(tensor.shape, ()):
@@ -320,7 +320,7 @@ class Schedule:
         return len(lowering.steps) <= MOST_SCALARS
 
     def _folds_within(self, tensor: Tensor) -> bool:
-        """Tell whether a kernel that computes a tensor unrolls folds, which other elements of a row share."""
+        """Tell whether a kernel for a tensor would unroll folds, which other elements of the same row can share."""
         lowering = self.lowering(tensor.shape)
         try:
             lowering.compute(tensor, [Index.of(axis) for axis in range(tensor.ndim)])
@@ -336,7 +336,7 @@ class Schedule:
         domain = [tensor.x.shape[axis] for axis in looped]
         grid = grid_of(math.prod(domain), self._profile, accumulates=True)
         parts = Buffer(accumulators * grid.parts, tensor.acc_dtype, "parts of a fold")
-        # The first axes, which differ, are those of the result.
+        # The leading axes are those of the result.
         whole = Stored(parts, (*tensor.shape, grid.parts), is_parts=True)
 
         def targets(lowering: Lowering) -> list[Target]:
@@ -358,7 +358,7 @@ class Schedule:
         return Folded(tensor.fold, whole, [whole.ndim - 1], tensor.dtype, tensor.acc_dtype)
 
     def _reduce(self, tensor: Folded) -> Stored:
-        """Add the operation that folds, which computes the elements from arrays if there is no more to them."""
+        """Add a reduction; it reads arrays directly if its elements need no other computation."""
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
         specs, inputs, program = self._prologue(tensor.x)
         fold, axes, dtype, acc_dtype = tensor.fold, tensor.axes, tensor.dtype, tensor.acc_dtype
@@ -370,7 +370,7 @@ class Schedule:
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
-        """Return what a reduction reads, and the program of it; None if it reads the elements themselves."""
+        """Return a reduction's arrays, and the program that computes elements; None if it reads elements directly."""
         at = [Index.of(axis) for axis in range(x.ndim)]
         try:
             while True:
@@ -400,7 +400,7 @@ class Schedule:
         return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [self.store(x)], None
 
     def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
-        """Add the units of a product: a loop that adds up the columns of the matrix, or an operation."""
+        """Add the units of a product: a loop that adds the matrix columns, or an operation."""
         matrix = self.store(tensor.matrix)
         rows = tensor.matrix.shape[1]
         is_float = tensor.dtype in ("float32", "float64")
@@ -452,7 +452,7 @@ class Schedule:
             for at in _positions(x.shape, looped):
                 value = lowering.evaluate(x, at)
                 index = _offset(lowering, tensor.coordinates, at, tensor.shape, strides)
-                # The constant is apart: neighbours share one computed index.
+                # The constant is separate, so that neighbours share one computed index.
                 computed = lowering.index_value(Index(0, index.terms))
                 found.append(Scatter(value, computed, index.const, tensor.size, parts, shared))
             return found
@@ -467,7 +467,7 @@ class Schedule:
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _shared_parts(self, tensor: ScatterSum) -> int:
-        """Return how many parts of a scattered sum the groups of a device share; 0 if each item has its own."""
+        """Return the number of parts of a scattered sum that a device's groups share; 0 if each item has its own."""
         size = np.dtype(tensor.dtype).itemsize
         has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
         if self._profile.runs_items_serially or not has_atomics:
@@ -477,7 +477,7 @@ class Schedule:
     def _scatter_store(self, tensor: ScatterSet, region: Stored) -> WorkUnit:
         x = tensor.x
         looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
-        # The rest is unrolled, and the last of several elements wins: the order of an axis must be that of the loops.
+        # The last of several elements wins. Unrolled axes vary fastest, so the looped axes must be the leading ones.
         looped = list(range(x.ndim)) if looped != list(range(len(looped))) else looped
         domain = [x.shape[axis] for axis in looped]
 
@@ -492,7 +492,7 @@ class Schedule:
         return self._add_loop(domain, targets, region.buffer, is_sequential=True)
 
     def _lower(self, unit: LoopUnit) -> None:
-        """Add units that store all that a unit needs."""
+        """Add units that store all tensors that a unit needs."""
         while True:
             lowering = self.lowering(unit.domain)
             try:
@@ -508,15 +508,15 @@ class Schedule:
                 self._need(tensor)
 
     def _lower_waiting(self) -> None:
-        """Lower units until all that they need is stored, and note what they read."""
+        """Lower units until everything that they need is stored, and record the buffers that they read."""
         while self._waiting:
             while self._waiting:
                 self._lower(self._waiting.pop())
-            # What a unit needs may have been replaced by more scalars since the unit was lowered.
+            # A needed tensor may have been replaced by a larger program since the unit was lowered.
             self._waiting = [unit for unit in self._units if isinstance(unit, LoopUnit) and not self._note_reads(unit)]
 
     def _note_reads(self, unit: LoopUnit) -> bool:
-        """Note what a unit reads; return False if it has become too large."""
+        """Record the buffers that a unit reads; return False if the unit has become too large."""
         lowering = self.lowering(unit.domain)
         try:
             targets = unit.targets(lowering)
@@ -528,7 +528,7 @@ class Schedule:
 
 
 def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
-    """Return those of some axes that are looped over if short ones are unrolled; if none is long, all."""
+    """Return the axes to loop over if short axes are unrolled; all given axes if none is long."""
     axes = [axis for axis in axes if shape[axis] != 1]
     long = [axis for axis in axes if shape[axis] > UNROLLED]
     if not long:
@@ -540,7 +540,7 @@ def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
 def _positions(
     shape: Sequence[int], looped: Sequence[int], fixed: dict[int, int] | None = None
 ) -> Iterable[tuple[Index, ...]]:
-    """Yield the indices of all elements: loops run over some axes, others are unrolled unless they are fixed."""
+    """Yield the indices of all elements: loops run over the `looped` axes, and other axes are unrolled unless fixed."""
     fixed = fixed or {}
     free = [axis for axis in range(len(shape)) if axis not in looped and axis not in fixed]
     for position in np.ndindex(*[shape[axis] for axis in free]):
@@ -562,7 +562,7 @@ def _offset(
     strides: Sequence[int],
     offset: int = 0,
 ) -> Index:
-    """Return the offset of the element of a target that coordinates name."""
+    """Return the offset of a target's element at some coordinates."""
     index = Index(offset)
     for coordinate, length, stride in zip(coordinates, shape, strides, strict=True):
         index = index.plus(lowering.coordinate(coordinate, at, length), stride)

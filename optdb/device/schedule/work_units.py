@@ -29,7 +29,7 @@ class WorkUnit:
         self.reads: set[Buffer] = set()
         self.after: list[WorkUnit] = []
         self.writes: list[Buffer] = []
-        #: Whether all units that are not late come before it.
+        #: Whether the unit comes after all units that are not late.
         self.is_late = False
 
 
@@ -38,7 +38,7 @@ Needs = dict[WorkUnit, set[WorkUnit]]
 
 
 class OperationUnit(WorkUnit):
-    """An operation of its own on stored tensors."""
+    """A separate operation on stored tensors."""
 
     def __init__(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class OperationUnit(WorkUnit):
 
 
 class LoopUnit(WorkUnit):
-    """Work of a fused loop: its targets, for a lowering of its domain."""
+    """Work in a fused loop: its targets, for a lowering of its domain."""
 
     def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
         super().__init__()
@@ -108,24 +108,24 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> list[LoopUnit]:
-    """Return the loops to compute next, which are one step: few points first, and loops when their like are ready."""
+    """Return the loops of the next step: loops of the class with the fewest blocked loops, then the fewest points."""
     classes: dict[Any, list[LoopUnit]] = {}
     for unit in ready:
         if isinstance(unit, LoopUnit):
             classes.setdefault((unit.domain, unit.grid), []).append(unit)
 
     def blocked(key: Any) -> int:
-        """Return how many loops of a class wait for other classes alone."""
+        """Return the number of loops of a class that wait only for other classes."""
         late: set[WorkUnit] = set(classes[key])
         count = 0
-        for unit in pending:  # in an order in which what is needed may come later
+        for unit in pending:  # a unit may come before the units that it needs
             if unit in late or not isinstance(unit, LoopUnit) or (unit.domain, unit.grid) != key:
                 continue
             count += not _reaches(unit, set(classes[key]), pending, needs)
         return count
 
     if all(unit.is_late for unit in ready):
-        # What few points read and write may be needed by many, which read it where it is overwritten.
+        # A loop over many points may read elements where a loop over few points would overwrite them.
         return classes[max(classes, key=lambda key: math.prod(key[0]))]
     return classes[min(classes, key=lambda key: (blocked(key), math.prod(key[0])))]
 
@@ -146,7 +146,7 @@ def _reaches(unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, Non
 def _fused(
     units: Sequence[LoopUnit], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
 ) -> list[LoopStep]:
-    """Return one kernel for units of one domain, or several where one would be too large."""
+    """Return one kernel for units over one domain, or several if one would be too large."""
     first = units[0]
     lowering = lowering_of(first.domain)
     try:
