@@ -152,7 +152,7 @@ class Exchange:
         self.rank, self._active, self._idle = rank, active, idle
         self.attempt = attempt
         self._seconds = 0.0
-        #: The rounds of arrays on a device; what makes several steps gives each exchange the same.
+        #: The rounds of arrays on a device. A caller that makes several steps passes the same dict to each exchange.
         self.staging: dict[Any, Any] = {}
         #: Called with a bucket's number and its arrays, to enqueue commands after those that compute them.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None

@@ -9,7 +9,7 @@ from distributed.deploy.cluster import Cluster
 
 __all__ = ["RestartingCluster"]
 
-#: C library settings at a worker's start: how much freed memory it keeps, and from which size on it keeps none.
+#: C library settings of a worker: how much freed memory it keeps, and the size from which on it keeps none.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 #: Dask's own setting, which makes a worker return all memory that it frees.
 _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}

@@ -26,10 +26,10 @@ from optdb.runtime.sigint import without_sigint
 
 __all__ = ["BUCKETS", "PendingStep", "ThreadGroup", "ThreadLink", "short_switches"]
 
-#: The maximum number of pieces in which summands are sent; all but the last are sent while the device computes others.
+#: The maximum number of pieces in which summands are sent; all except the last are sent while the device computes.
 BUCKETS = 8
-#: The maximum number of steps that have begun and not ended: a device executes one while the commands of the next are
-#: enqueued.
+#: The maximum number of steps that have begun and not ended: while a device executes one step, the commands of the next
+#: are enqueued.
 MOST_PENDING = 2
 
 #: An empty list of commands.
@@ -126,7 +126,7 @@ def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading
 
 
 class _Skipped(Aborted):
-    """A step was not begun, because the one before it has failed."""
+    """A step was not begun, because the previous step has failed."""
 
 
 class ThreadLink(Link):

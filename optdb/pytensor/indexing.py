@@ -36,12 +36,12 @@ from optdb.device.tensors import (
 )
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
-#: A scatter becomes a lookup for each element if the indices name at least one in this many elements.
+#: A scatter becomes a lookup for each element if the indices select at least one in this many elements.
 _MOST_UNNAMED = 8
 
 
 def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
-    """Return the indices that a slice names; its bounds may be variables."""
+    """Return the indices that a slice selects; its bounds may be variables."""
 
     def number(part: Any) -> int | None:
         if part is None or (isinstance(part, Variable) and isinstance(part.type, NoneTypeT)):

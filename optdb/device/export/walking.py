@@ -116,7 +116,7 @@ class _Walk:
             self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(dtype)))
 
     def _commit(self, returned: int) -> list[Any]:
-        """Write the next values of shared variables over the present ones; return the results, which that spares."""
+        """Write the next values of shared variables over the present ones; return the results, copied if need be."""
         linked = self._linked
         for var in linked.updates:
             if not self._specs[var].is_state:

@@ -1,9 +1,9 @@
-"""Sums and moments over all workers: what a worker's graph asks for, and the op of the host that waits for them.
+"""Sums and moments over all workers: placeholder ops in a worker's graph, and the host op that waits for workers.
 
-While the graph of one worker is made, an `AllReduce` stands for a sum over workers, and a `MergeMoments` for a mean and
-a variance over workers. Then a `ReductionRound` replaces all that do not depend on each other: workers wait for each
-other once in each. A round knows its number and nothing of workers. What computes it is the thread's `Exchange`
-(``taking_part``).
+While the graph of one worker is built, an `AllReduce` represents a sum over workers, and a `MergeMoments` represents a
+mean and a variance over workers. Then one `ReductionRound` replaces all of these that do not depend on each other, and
+in each round workers wait for each other once. A round has a number, but does not know the workers; the thread's
+`Exchange` computes it (``taking_part``).
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ __all__ = [
     "taking_part",
 ]
 
-#: What becomes of the vectors of all workers.
+#: The kinds of reductions of all workers' vectors.
 SUM, MOMENTS = "sum", "moments"
-#: How many numbers of each channel come of moments.
+#: The number of results per channel of moments.
 GOT = 2
 
 
-#: Takes the arrays of each worker, by rank.
+#: Takes the arrays of each worker, by rank, and returns the results.
 Combine = Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]]
 
 
 class Reducer(Protocol):
-    """Exchanges vectors with all workers; `number` is the same in all of them."""
+    """Exchanges vectors with all workers; `number` is the same on all of them."""
 
-    #: The rounds of arrays on a device, which have memory on the host; it outlives the step.
+    #: The rounds of arrays on a device, with their host memory. The dict outlives the step.
     staging: dict[Any, Any]
 
     @property
     def member(self) -> Member | None:
-        """The worker's device in rounds that C code makes; None if Python makes all of them."""
+        """The worker's device in rounds that C code runs; None if Python runs all of them."""
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sums of the arrays of all workers."""
 
     def exchange(self, number: int, arrays: Sequence[np.ndarray], combine: Combine) -> list[np.ndarray]:
-        """Wait for the arrays of all workers; return what a function makes of those of each worker, by rank."""
+        """Wait for the arrays of all workers; return the results of `combine` for each worker's arrays, by rank."""
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise why C code has not made a round: the step was given up, or a worker has not come in time."""
+        """Raise the reason why C code did not finish a round: the step was given up, or a worker was late."""
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
-        """Enqueue commands that let the others have the summands of a bucket, if that pays; these are their arrays."""
+        """Enqueue commands that send the complete `arrays` of a bucket to other workers, if that pays."""
 
 
 _thread = threading.local()
@@ -72,7 +72,7 @@ _thread = threading.local()
 
 @contextmanager
 def taking_part(reducer: Reducer) -> Iterator[None]:
-    """Let what this thread computes within the block be one worker's part."""
+    """Make this thread's computations within the block one worker's part."""
     _thread.reducer = reducer
     try:
         yield
@@ -81,7 +81,7 @@ def taking_part(reducer: Reducer) -> Iterator[None]:
 
 
 def reducer() -> Reducer:
-    """Return what exchanges this thread's vectors; raise RuntimeError outside of a step."""
+    """Return the thread's `Reducer`; raise RuntimeError outside of a step."""
     found = getattr(_thread, "reducer", None)
     if found is None:
         raise RuntimeError(
@@ -92,7 +92,7 @@ def reducer() -> Reducer:
 
 
 class _Mark(Op):
-    """Base of ops that are never computed: rounds take their place."""
+    """Base of placeholder ops, which are replaced by rounds before they compute."""
 
     __props__ = ("number",)
 
@@ -102,7 +102,7 @@ class _Mark(Op):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Raise: no machine computes it."""
+        """Raise an error: a placeholder computes nothing."""
         raise RuntimeError(f"{self} stands for a part of a round, and computes nothing")
 
 
@@ -117,7 +117,7 @@ class AllReduce(_Mark):
 class MergeMoments(_Mark):
     """The mean and the variance of each channel over the elements of all workers.
 
-    Inputs are how many elements of each channel a worker has, and their `ChannelMoments`.
+    Inputs are the number of elements per channel on a worker, and the worker's `ChannelMoments`.
     """
 
     def make_node(self, count: Variable, moments: Variable) -> Apply:
@@ -126,12 +126,12 @@ class MergeMoments(_Mark):
 
 
 class ReductionRound(Op):
-    """Vectors of all workers combined, each as `kinds` says.
+    """Reduces vectors of all workers, each as `kinds` specifies.
 
-    Inputs are a token and, for each kind, a vector; for moments, it is followed by the lengths of the vectors that it
-    is made of, and by how many elements a worker has in each channel of these. Outputs are a token, and a vector for
-    each kind: sums, or means and then variances. The token of one round is the input of the next one, so that all
-    workers have the same order. It is whatever the caller gives to the first one.
+    Inputs are a token and, for each kind, a vector. For moments, two more inputs follow: the lengths of the vectors
+    that were packed into it, and the number of elements per channel of each. Outputs are a token, and a vector for each
+    kind: sums, or means and then variances. Each round takes the token of the previous one, so that all workers have
+    the same order. The first round takes any value as a token.
     """
 
     __props__ = ("number", "kinds")
@@ -146,7 +146,7 @@ class ReductionRound(Op):
 
     @property
     def vector_slots(self) -> list[int]:
-        """Which inputs after the token are vectors."""
+        """The positions of vectors among the inputs after the token."""
         slots, slot = [], 0
         for kind in self.kinds:
             slots.append(slot)
@@ -154,13 +154,13 @@ class ReductionRound(Op):
         return slots
 
     def host_slots(self, offset: int) -> list[int]:
-        """Return which inputs after the token are lengths of pieces (`offset` 1), or numbers of elements (2)."""
+        """Return the positions after the token of the lengths of pieces (`offset` 1), or of the element counts (2)."""
         return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Wait for the other workers' vectors; combine them all."""
+        """Wait for the other workers' vectors, and reduce all vectors."""
         token, *given = inputs
         vectors = [np.asarray(given[slot]) for slot in self.vector_slots]
         found = reducer()
@@ -176,25 +176,25 @@ class ReductionRound(Op):
             cell[0] = np.asarray(result)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Return the lengths: sums have those of their summands."""
+        """Return the lengths: a sum has the length of its summands."""
         return [shapes[0], *self.result_shapes([shapes[1 + slot] for slot in self.vector_slots])]
 
     def result_shapes(self, shapes: Sequence[Any]) -> list[Any]:
-        """Return the shapes of the results for those of the vectors."""
+        """Return the shapes of the results, given those of the vectors."""
         pairs = zip(self.kinds, shapes, strict=True)
         return [(length // NUMBERS * GOT if kind == MOMENTS else length,) for kind, (length,) in pairs]
 
 
 class Completion(Op):
-    """Says that the summands of a bucket are computed, while others are not: their way to other workers may begin.
+    """Reports that the summands of a bucket are computed, so that they may be sent while others are computed.
 
     Inputs are the summands, on the host or on a device; the outputs are the same.
     """
 
     __props__ = ("bucket",)
-    #: As `optdb.opencl.linking.waiting` has it.
+    #: See `optdb.opencl.linking.waiting`.
     begins_copy = True
-    #: As `OpenCLKernelBase.repeatable`.
+    #: See `OpenCLKernelBase.repeatable`.
     repeatable = True
 
     def __init__(self, bucket: int, count: int) -> None:
@@ -208,7 +208,7 @@ class Completion(Op):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Let the thread's `Reducer` know."""
+        """Notify the thread's `Reducer`."""
         for cell, summand in zip(output_storage, inputs, strict=True):
             cell[0] = summand
         reducer().completed(self.bucket, inputs)
@@ -226,11 +226,11 @@ def combined(
     Parameters
     ----------
     kinds : sequence of str
-        As of the `ReductionRound`.
+        The kinds, as in `ReductionRound`.
     received : sequence of sequence of ndarray
-        For each worker, by rank, its vectors, and then the elements of pieces for each of moments.
+        For each worker, by rank, its vectors, followed by the element counts of pieces for each vector of moments.
     lengths : sequence of ndarray
-        The lengths of pieces for each of moments.
+        The lengths of pieces for each vector of moments.
     """
     results, pieces = [], iter(range(len(kinds), len(received[0])))
     of_moments = iter(lengths)
@@ -245,7 +245,7 @@ def combined(
 
 
 def _sum(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of vectors, added up in their order."""
+    """Return the sum of vectors, added in order."""
     total = vectors[0].copy() if len(vectors) == 1 else vectors[0] + vectors[1]
     for vector in vectors[2:]:
         total += vector
@@ -253,7 +253,7 @@ def _sum(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _merged(vectors: Sequence[np.ndarray], counts: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """Return the results of moments in pieces."""
+    """Return the merged moments of all pieces of a vector."""
     found, start = [], 0
     for piece, length in enumerate(lengths.tolist()):
         of_piece = [vector[start : start + length] for vector in vectors]
@@ -263,13 +263,13 @@ def _merged(vectors: Sequence[np.ndarray], counts: Sequence[np.ndarray], lengths
 
 
 def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> list[np.ndarray]:
-    """Return means and variances over the elements of all workers, after Chan, Golub and LeVeque (1979).
+    """Return means and variances over the elements of all workers, by the method of Chan, Golub and LeVeque (1979).
 
-    No difference of large numbers is taken but that of two means, and all is computed in double precision.
+    The only difference of large numbers is that of two means, and everything is computed in double precision.
     """
     seen = 0.0
     mean = squares = np.zeros(())
-    with np.errstate(all="ignore"):  # what is infinite or no number is so in the results
+    with np.errstate(all="ignore"):  # infinities and NaN propagate to the results
         for vector, more in zip(vectors, counts, strict=True):
             own_mean, rest, own_squares = vector.astype("float64").reshape(NUMBERS, -1)
             own_mean += rest
@@ -278,6 +278,6 @@ def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> l
                 continue
             off, total = own_mean - mean, seen + more
             squares = squares + own_squares + off * off * (seen * more / total)
-            together = own_mean * (more / total) + mean * (seen / total)  # where a mean is infinite
+            together = own_mean * (more / total) + mean * (seen / total)  # if a mean is infinite
             mean, seen = np.where(np.isfinite(off), mean + off * (more / total), together), total
         return [mean, squares / np.float64(seen)]

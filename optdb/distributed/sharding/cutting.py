@@ -1,15 +1,15 @@
-"""Divides the graph of one worker into functions, with a sum over workers between them: `exact_plan`.
+"""Divides the graph of one worker into functions with a sum over workers between them: `exact_plan`.
 
 ``gradients``
-    takes the worker's part of the batch, and leaves summands in shared variables of their own. A sum over workers that
-    it needs itself (a mean of the whole batch, for normalization) is a ``ReductionRound`` inside of it.
+    takes the worker's part of the batch, and stores summands in separate shared variables. If it needs a sum over
+    workers itself (for example a mean over the whole batch, for normalization), it contains a ``ReductionRound``.
 ``results``
-    returns those of the user's outputs that are computed from sums, which are in further shared variables.
+    returns the user's outputs that are computed from sums, which it reads from other shared variables.
 ``update``
-    lets the user's shared variables have their next values, from the same sums.
+    sets the user's shared variables to their next values, computed from the same sums.
 
 So if anything fails while workers wait for each other, no copy of the state has changed. A worker packs summands into
-one vector for each dtype, and sums likewise: they do not leave the device one by one.
+one vector for each dtype, and likewise sums, so that they are not transferred one by one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["exact_plan"]
 
 #: The modules whose rules are registered when they are imported.
 RULE_MODULES = (loops, randomness, rules, statistics)
-#: A bucket has at least so many summands, so that what it takes to begin a copy is little beside them.
+#: The minimum number of summands in a bucket: the overhead of starting a copy is then small in comparison.
 _BUCKET_MEMBERS = 4
-#: Ops that put together what all workers have.
+#: Ops that combine the values of all workers.
 _OVER_WORKERS = (AllReduce, MergeMoments)
 
 
@@ -48,23 +48,24 @@ def exact_plan(
     own_statistics: bool,
     buckets: int = 0,
 ) -> StepPlan:
-    """Return the functions by which workers make exact steps.
+    """Return the functions with which workers make exact steps.
 
     Parameters
     ----------
     original : Original
         The user's graph.
     axes : mapping
-        Each argument that is split, to its axis.
+        For each split argument, its axis.
     reductions : mapping
-        For outputs, by number, how the workers' values are put together: 'mean', 'sum' or 'concatenate'. Others are
-        what one device computes from the whole batch.
+        For outputs, by number, how the workers' values are combined: 'mean', 'sum' or 'concatenate'. The other outputs
+        are those that one device would compute from the whole batch.
     gradients : mapping, optional
-        Shared variables to the gradients in the user's graph, each a mean over the batch; none if they are to be found.
+        Shared variables to their gradients in the user's graph, each a mean over the batch; empty to find the
+        gradients.
     own_statistics : bool
-        Whether batch normalization uses statistics of each worker's part.
+        Whether batch normalization uses the statistics of each worker's part.
     buckets : int
-        In how many pieces, at the most, summands may leave a worker while it computes others.
+        Maximum number of pieces in which a worker may send summands while it computes others.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def exact_plan(
 
 
 def _following(spreader: Spreader, original: Original) -> dict[SharedVariable, Variable]:
-    """Return the next value of each shared variable, as all workers have it."""
+    """Return the next value of each shared variable, which is the same on all workers."""
     following: dict[SharedVariable, Variable] = {}
     for shared, var in original.updates.items():
         try:
@@ -118,7 +119,7 @@ def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
 def _outputs(
     spreader: Spreader, original: Original, asked: Mapping[int, Variable], reductions: Mapping[int, str]
 ) -> tuple[list[OutputReduction], list[Variable], list[Variable]]:
-    """Return how each output is put together, the variables that all workers have, and those of each worker's own."""
+    """Return how each output is combined, the variables that all workers share, and each worker's own variables."""
     specs: list[OutputReduction] = []
     wholes: list[Variable] = []
     own: list[Variable] = []
@@ -144,7 +145,7 @@ def _outputs(
 
 
 def _located(original: Original, gradients: Mapping[SharedVariable, Variable]) -> list[Variable]:
-    """Return the variables of a compiled function's graph that compute what variables of the user's graph do."""
+    """Return the variables of a compiled function's graph that compute the same as variables of the user's graph."""
     numbers: dict[Any, int] = {}
     known = {_structure(out, numbers): out for node in original.nodes for out in node.outputs}
     located = []
@@ -160,7 +161,7 @@ def _located(original: Original, gradients: Mapping[SharedVariable, Variable]) -
 
 
 def _structure(var: Variable, numbers: dict[Any, int]) -> int:
-    """Return a number that is the same for variables that compute the same by the same ops from the same leaves."""
+    """Return a number that is equal for variables computed by the same ops from the same leaves."""
 
     def number(key: Any) -> int:
         return numbers.setdefault(key, len(numbers))
@@ -176,7 +177,7 @@ def _structure(var: Variable, numbers: dict[Any, int]) -> int:
 
 
 class _Cut:
-    """Cuts a worker's graph at the sums that only outputs and next values are computed from."""
+    """Cuts a worker's graph at the sums that only outputs and next values depend on."""
 
     def __init__(
         self,
@@ -199,11 +200,11 @@ class _Cut:
         specs: list[OutputReduction],
         updates: Mapping[SharedVariable, Variable],
     ) -> StepPlan:
-        """Return the functions; `roots` are the values that all workers have, `own` those of a worker."""
+        """Return the functions; `roots` are the values that all workers share, `own` those of each worker."""
         nodes = io_toposort([], [*roots, *own])
         reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
         early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
-        # Only sums are left to the end, as vectors that lie next to each other.
+        # Only sums are left to the end, as contiguous vectors.
         final = [node for node in reduces if node not in early and isinstance(node.op, AllReduce)]
         depths = _depths(nodes)
         final.sort(key=lambda node: depths[node.outputs[0]])
@@ -235,7 +236,7 @@ class _Cut:
         given, taken = [*arguments, self._length, self._first, self._token], [*same, self._length]
         return StepPlan(
             shared=self._original.shared,
-            # Not borrowed: the next step may be computed before the caller takes the results of this one.
+            # Not borrowed: the next step may be computed before the caller has used the results of this one.
             gradients=compile_step(
                 *(given, rebuilt[len(following) :], following),
                 *(optimizer, f"{name}: gradients", False),
@@ -252,14 +253,14 @@ class _Cut:
         )
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
-        """Return the numbers of the summands that are on a device, in pieces of neighbours; without the last piece."""
+        """Return the indices of the summands on a device, in pieces of consecutive ones, without the last piece."""
         floats = [i for i, summand in enumerate(summands) if _is_float(summand)]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
-        """Find the variables, among those that a root is computed from, that the first function has to return."""
+        """Find the variables that the first function has to return, among those that a root depends on."""
         todo, seen = [var], set()
         while todo:
             var = todo.pop()
@@ -282,8 +283,8 @@ class _Cut:
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
         """Copy a graph, with one round for all inner sums and moments of floats that do not depend on each other.
 
-        Return the outputs, and how many rounds there are. Each takes the token of the one before: all workers have one
-        order. What is no float is on the host, in rounds of its own.
+        Return the outputs, and the number of rounds. Each round takes the token of the previous one, so all workers
+        have the same order. Integers are on the host, and have rounds of their own.
         """
         levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}
@@ -302,9 +303,9 @@ class _Cut:
 
 
 def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Variable, Variable]) -> Variable:
-    """Make the round that stands for some nodes; enter its results in `copies`, and return its token.
+    """Make the round that replaces some nodes; add its results to `copies`, and return its token.
 
-    Arrays that are alike are packed into one vector: each vector is a transfer and a message.
+    Arrays of one kind and dtype are packed into one vector: each vector is a transfer and a message.
     """
     groups: dict[tuple[str, str], list[tuple[Apply, list[Variable]]]] = {}
     for node in nodes:
@@ -343,7 +344,7 @@ def _packed(arrays: Sequence[TensorVariable]) -> Variable:
 
 
 def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
-    """Return the elements of a vector as an array of the type and the shape of another one."""
+    """Return the elements of a vector as an array with the type and the shape of another one."""
     shaped = vector if like.type.ndim == 1 else vector.reshape(like.shape, ndim=like.type.ndim)
     return like.type.filter_variable(tensor.patternbroadcast(shaped, like.type.broadcastable))
 
@@ -351,7 +352,7 @@ def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
 def _held(var: Variable, name: str) -> SharedVariable:
     """Return a shared variable for a summand or a sum.
 
-    Arrays of floats are on the device, and numbers on the host. So a number is held as an array of one element.
+    Arrays of floats are on the device, and numbers on the host. So a float is held as an array of one element.
     """
     if not isinstance(var.type, TensorType):
         raise NoGradients(
@@ -366,12 +367,12 @@ def _as_held(var: Variable) -> Variable:
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:
-    """Return the variable that a shared variable holds for others."""
+    """Return the variable whose value a shared variable holds."""
     return array_of(held).dimshuffle() if held.type.ndim > var.type.ndim else held
 
 
 def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[type, ...] = ()) -> set[Variable]:
-    """Return the variables that are computed from some others, and these; not those that ops of class `stop` give."""
+    """Return some variables, and all that depend on them, except through ops of class `stop`."""
     reached = set(starts)
     for node in nodes:
         if not isinstance(node.op, stop) and not reached.isdisjoint(node.inputs):
@@ -380,7 +381,7 @@ def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[
 
 
 def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
-    """Return the length of the longest way to each output of nodes, which are in order: a device goes by it."""
+    """Return the length of the longest path to each output of nodes, given in topological order."""
     depths: dict[Variable, int] = {}
     for node in nodes:
         depth = 1 + max((depths.get(var, 0) for var in node.inputs), default=0)
@@ -389,7 +390,7 @@ def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
 
 
 def _rebuild(outputs: Sequence[Variable], copies: dict[Variable, Variable]) -> list[Variable]:
-    """Copy a graph down to the variables in `copies`; the copies of all variables are added there."""
+    """Copy a graph, using the variables in `copies` as replacements; add the copies of all variables to `copies`."""
     for node in io_toposort(list(copies), list(outputs)):
         inputs = [copies.get(var, var) for var in node.inputs]
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))

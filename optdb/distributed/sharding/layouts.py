@@ -1,4 +1,4 @@
-"""The ways in which workers hold a value: its layout."""
+"""The layout of a value: the ways in which workers hold it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optdb.host.api.variables import TensorType, TensorVariable
 
 
 def array_of(var: Variable) -> TensorVariable:
-    """Return a variable that is an array, to compute with."""
+    """Return a variable, checked to be an array, for use in computations."""
     assert isinstance(var.type, TensorType), f"{var} is no array"
     array: Any = var
     return array
@@ -18,34 +18,34 @@ def array_of(var: Variable) -> TensorVariable:
 
 @dataclass(frozen=True)
 class Value:
-    """What one worker has of a value."""
+    """One worker's share of a value."""
 
-    #: In the graph of one worker.
+    #: The variable in the graph of one worker.
     var: Variable
 
     @property
     def array(self) -> TensorVariable:
-        """The variable of a value that is an array, to compute with."""
+        """The variable, for computations with a value that is an array."""
         return array_of(self.var)
 
 
 @dataclass(frozen=True)
 class Replicated(Value):
-    """Each worker has all of it."""
+    """Each worker has the whole value."""
 
-    #: Whether it is known to be nothing but zeros, or memory that is not filled yet.
+    #: Whether all elements are known to be zero, or are uninitialized.
     zero: bool = False
 
 
 @dataclass(frozen=True)
 class Sharded(Value):
-    """Each worker has the rows that its part of the batch makes, along one axis."""
+    """Each worker has the rows for its part of the batch, along one axis."""
 
     axis: int
     #: Whether there is one row for each example.
     unit: bool = True
-    #: Whether rows of different examples alternate, as where (time, batch) has become one axis. Else, workers' rows one
-    #: after the other are those of the whole.
+    #: Whether rows of different examples alternate, for example after (time, batch) has become one axis. Otherwise, the
+    #: concatenation of all workers' rows is the whole value.
     interleaved: bool = False
 
 
@@ -56,14 +56,14 @@ class Partial(Value):
 
 @dataclass(frozen=True)
 class Own(Value):
-    """A statistic of a worker's own part, which is not meant to be put together."""
+    """A statistic of a worker's own part, which is not combined with others."""
 
 
 @dataclass(frozen=True)
 class Length(Value):
-    """A whole number that is worked out from the length of the part."""
+    """An integer computed from the length of the part."""
 
-    #: The same worked out from the length of the whole batch: all workers have it.
+    #: The same integer computed from the length of the whole batch; all workers have it.
     whole: Variable
     #: Whether it is the length itself.
     unit: bool = False
@@ -80,4 +80,4 @@ class Vector(Value):
 
 @dataclass(frozen=True)
 class RowNumbers(Value):
-    """0, 1, ... up to the length: an index of rows, and nothing to compute with."""
+    """The numbers 0, 1, ... up to the length, which may index rows, but not be used in computations."""

@@ -1,7 +1,7 @@
-"""The rule of Scan: its inner graph is followed as the outer one is, until the layouts of its states are fixed.
+"""The rule of Scan: applies rules to its inner graph until the layouts of its states are stable.
 
-Workers cannot wait for each other within a loop: what is summed up there (the gradient of a recurrent weight) is a
-summand, which is added up after it.
+Workers cannot wait for each other within a loop. So a sum in a loop (such as the gradient of a recurrent weight) is a
+summand, which is added up after the loop.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from optdb.host.api.graph import Apply, Variable
 
 @rule(Scan)
 def loop(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Follow a loop."""
+    """Return the values of a loop's outputs."""
     return _Loop(spreader, node, inputs).results()
 
 
 class _Loop:
-    """One loop: the layouts of the outer values, and the inner variables that stand for them.
+    """One loop: the layouts of the outer values, and the corresponding inner variables.
 
-    A state is an array of the values of all turns, along axis 0; its layout is that of the array.
+    A state is an array with its values in all steps along axis 0; its layout is that of the array.
     """
 
     def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:
@@ -81,7 +81,7 @@ class _Loop:
         return spreader.values
 
     def _within(self, inner: Variable, outer: Value) -> Value:
-        """Return the value of one turn: the outer one without axis 0."""
+        """Return the value of a variable in one step: the outer value without axis 0."""
         if isinstance(outer, Sharded):
             if outer.axis == 0:
                 self._refuse("it goes over the batch, example by example")
@@ -89,7 +89,7 @@ class _Loop:
         return _on(inner, outer if isinstance(outer, Replicated | Partial) else self._spreader.whole(outer, self._node))
 
     def _following(self, inner: dict[Variable, Value]) -> list[list[Value]]:
-        """Return, for each state, the values that a turn computes for it."""
+        """Return, for each state, the values that a step computes for it."""
         op = self._op
         mitmot = op.inner_mitmot_outs(op.outputs)
         results: list[list[Value]] = []
@@ -101,7 +101,7 @@ class _Loop:
         return results + [[inner_value(inner, var)] for var in single]
 
     def _joined(self, state: Value, following: Sequence[Value]) -> Value:
-        """Return the layout of a state that has both its first values and those that turns compute."""
+        """Return the layout of a state that fits both its initial values and those that steps compute."""
         for new in following:
             if isinstance(state, Replicated) and isinstance(new, Replicated):
                 state = Replicated(state.var, state.zero and new.zero)
@@ -138,7 +138,7 @@ def inner_value(values: dict[Variable, Value], var: Variable) -> Value:
 
 
 def _on(var: Variable, value: Value) -> Value:
-    """Return a value of the same layout, held by another variable."""
+    """Return a value with the same layout in another variable."""
     if isinstance(value, Sharded):
         return Sharded(var, value.axis, value.unit, value.interleaved)
     return Replicated(var, value.zero) if isinstance(value, Replicated) else type(value)(var)

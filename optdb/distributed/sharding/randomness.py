@@ -1,6 +1,6 @@
-"""The rules of random numbers: each worker draws those of the whole batch, and takes its rows.
+"""The rules of random numbers: each worker draws the numbers for the whole batch, and takes its rows.
 
-So each example gets the number that it gets on one device, and the states of generators remain the same on all workers.
+So each example gets the same number as on one device, and the states of generators stay equal on all workers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Rounds of arrays on a device: one op begins to copy vectors to the host, another one puts all workers' together.
+"""Rounds of arrays on a device: one op starts to copy vectors to the host, another reduces those of all workers.
 
-Both are commands (``optdb.runtime.all_reduce``): a plan repeats them as it does launches. What lies between them in the
-function's order keeps the device busy while the vectors travel: the machine runs the first op as early as it can, and
-the second one as late (``optdb.opencl.linking.waiting``). Each round depends on the one before, so all workers have
-them in the same order.
+Both are commands (``optdb.runtime.all_reduce``), which a plan repeats like launches. Work between them in the
+function's order keeps the device busy while the vectors are exchanged, so the machine runs the first op as early as
+possible, and the second one as late as possible (``optdb.opencl.linking.waiting``). Each round depends on the previous
+one, so all workers run them in the same order.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
-#: How many rounds of a number are kept: one for each plan of a function, which has vectors and counts of its own.
+#: The maximum number of cached rounds per number: one for each plan of a function, with its own vectors and counts.
 _MOST_KEPT = 8
 
 
 class _OfRound(Op):
-    """Base of the ops that make up a round of arrays on a device.
+    """Base of the two ops of a round of arrays on a device.
 
-    Inputs are those of the `ReductionRound` but for the token, and there is an output for each vector.
+    Inputs are those of the `ReductionRound` except the token. There is an output for each vector.
     """
 
     __props__ = ("round",)
-    #: As `OpenCLKernelBase.repeatable`.
+    #: See `OpenCLKernelBase.repeatable`.
     repeatable = True
 
     def __init__(self, round_: ReductionRound) -> None:
@@ -54,7 +54,7 @@ class _OfRound(Op):
         return context
 
     def _round_of(self, node: Apply, inputs: Sequence[Any]) -> ExchangeRound:
-        """Return the thread's round for vectors like these."""
+        """Return the thread's round for vectors with the same specs."""
         specs = _specs(self.round, inputs)
         found = reducer()
         kept: list[ExchangeRound] = found.staging.setdefault(self.round, [])
@@ -67,7 +67,7 @@ class _OfRound(Op):
 
 
 class BeginRound(_OfRound):
-    """Begin to copy vectors to the host as soon as the device has computed them; the outputs are the vectors."""
+    """Starts to copy vectors to the host as soon as the device has computed them; the outputs are the vectors."""
 
     begins_wait = True
 
@@ -78,7 +78,7 @@ class BeginRound(_OfRound):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Begin to copy the vectors to the host."""
+        """Start to copy the vectors to the host."""
         round_, queue = self._round_of(node, inputs), self._context(node).queue
         for number, slot in enumerate(self.round.vector_slots):
             vector = inputs[slot] if inputs[slot].flags.c_contiguous else copy(inputs[slot])
@@ -95,7 +95,7 @@ class BeginRound(_OfRound):
 
 
 class EndRound(_OfRound):
-    """Wait for the vectors of all workers, put them together, and begin to copy the results to the device."""
+    """Waits for the vectors of all workers, reduces them, and starts to copy the results to the device."""
 
     ends_wait = True
 
@@ -119,7 +119,7 @@ class EndRound(_OfRound):
 
 
 def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, ...]:
-    """Return what the vectors of a round are like."""
+    """Return the specs of a round's vectors."""
     vectors = [inputs[slot] for slot in round_.vector_slots]
     shapes = round_.result_shapes([vector.shape for vector in vectors])
     moments = [
@@ -133,7 +133,7 @@ def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, .
 
 
 def _reduce(round_: ExchangeRound) -> None:
-    """Put the vectors of all workers together by Python; raise why C code could not."""
+    """Reduce the vectors of all workers in Python; if C code has failed, raise its reason."""
     found = reducer()
     if round_.is_native:
         found.refuse(round_.missing)
@@ -148,7 +148,7 @@ def _reduce(round_: ExchangeRound) -> None:
 
 
 def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject rounds with whole numbers, which are on the host."""
+    """Reject rounds with integers, which are on the host."""
     if all(out.type.dtype.startswith("float") for out in outputs[1:]):
         return None
     return "it has sums of whole numbers"
@@ -156,7 +156,7 @@ def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([ReductionRound], 90, _of_floats)
 def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a round: one op begins it, another one ends it."""
+    """Lift a round to two ops: one starts it, the other one ends it."""
     assert isinstance(op, ReductionRound)
     token, *given = inputs
     for slot in op.vector_slots:
@@ -168,5 +168,5 @@ def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([Completion], 90)
 def lift_completion(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift what says that summands are computed."""
+    """Lift the report that summands are computed."""
     return op.make_node(*(as_opencl_variable(summand, context_name) for summand in inputs)).outputs

@@ -1,7 +1,7 @@
-"""The rules: for each op, which layout its results have, given those of its inputs.
+"""The rules: for each op, the layouts of its results, given those of its inputs.
 
-All say the same thing: what a worker computes from its part, put together as the layout of the result says, is what
-one device computes from the whole.
+Each rule has the same invariant: the workers' results, combined according to the layout, equal the result of one device
+for the whole batch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SUMS = (scalars.Add, scalars.Sub)
 
 @rule(ops.Elemwise)
 def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Compute element by element: rows by rows; sums and multiples of summands are summands."""
+    """Compute element by element: rows from rows; sums and multiples of summands are summands."""
     op = _scalar_op(node)
     if _has(inputs, Vector):
         return [_elementwise_vector(spreader, node, inputs)]
@@ -58,7 +58,7 @@ def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
         and all(node.inputs[0].type.broadcastable)
         and node.outputs[0].type == inputs[1].var.type
     ):
-        return [inputs[1]]  # the first input has nothing to say about the shape
+        return [inputs[1]]  # the first input does not affect the shape
     if _has(inputs, RowNumbers):
         if len(inputs) == 1 and isinstance(op, scalars.Cast | scalars.Identity):
             return [RowNumbers(remade(node, inputs)[0])]
@@ -91,7 +91,7 @@ def _scalar_op(node: Apply) -> scalars.ScalarOp:
 
 
 def _like(value: Value, var: Variable) -> Value:
-    """Return a value with the layout of another one, held by a variable."""
+    """Return another variable's value, with the layout of a given value."""
     if isinstance(value, Replicated):
         return Replicated(var, value.zero)
     if isinstance(value, Sharded):
@@ -100,7 +100,7 @@ def _like(value: Value, var: Variable) -> Value:
 
 
 def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
-    """Tell whether an elementwise op makes a summand of summands."""
+    """Tell whether an elementwise op computes a summand from summands."""
     summands = [isinstance(value, Partial) for value in inputs]
     zeros = list(map(_has_zeros, inputs))
     known = all(isinstance(value, Partial | Replicated) for value in inputs)
@@ -120,19 +120,19 @@ def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
 
 
 def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return the results of an op that computes each row from rows; what is not split must be the same for all rows."""
+    """Return the results of an op on rows; an unsplit input is shared by all rows, or cut to the worker's rows."""
     layout = _one_layout(node, inputs)
     local = [value if isinstance(value, Sharded | Own) else spreader.whole(value, node) for value in inputs]
     for i, value in enumerate(local):
         if isinstance(value, Sharded) or value.var.type.broadcastable[layout.axis]:
             continue
-        # It has as many rows as the whole batch.
+        # It has one row for each row of the whole batch.
         local[i] = Replicated(spreader.own_rows(value.var, layout, node))
     return [_like(layout, out) for out in remade(node, local)]
 
 
 def _one_layout(node: Apply, values: Sequence[Value]) -> Sharded:
-    """Return the layout of the split arrays among some values, whose rows meet."""
+    """Return the layout of the split arrays among some values; their rows must belong to the same examples."""
     split = [value for value in values if isinstance(value, Sharded)]
     first = split[0]
     for value in split:
@@ -142,7 +142,7 @@ def _one_layout(node: Apply, values: Sequence[Value]) -> Sharded:
 
 
 def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
-    """Compute with lengths: whole numbers remain lengths, others are numbers of the whole batch."""
+    """Compute with lengths: integers remain lengths, floats are computed for the whole batch."""
     op, out = _scalar_op(node), node.outputs[0]
     whole = remade(node, spreader.wholes(inputs, node))[0]
     if out.type.dtype.startswith("float"):
@@ -179,7 +179,7 @@ def _vector(entries: Sequence[Value]) -> Value:
 
 @rule(ops.Shape)
 def shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return lengths; those along a split axis are of the part here, and of the batch for the whole."""
+    """Return lengths: along a split axis, those of the part for the worker's arrays, and of the batch for the whole."""
     (value,) = inputs
     if isinstance(value, Sharded):
         own = remade(node, inputs)[0]
@@ -220,7 +220,7 @@ def scalar_conversion(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
 
 
 def _entries(value: Value, count: int, node: Apply) -> list[Value]:
-    """Return the elements of a vector of whole numbers."""
+    """Return the elements of an integer vector."""
     if isinstance(value, Vector):
         return list(value.entries)
     if not isinstance(value, Replicated):
@@ -231,7 +231,7 @@ def _entries(value: Value, count: int, node: Apply) -> list[Value]:
 
 
 def _static_length(var: Variable) -> int | None:
-    """Return the length of a vector, None if the graph does not say it."""
+    """Return the length of a vector; None if the graph does not determine it."""
     if isinstance(var, Constant):
         return len(var.data)
     if var.type.broadcastable[0]:
@@ -253,7 +253,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape that is checked at each call: two numbers that decide over the order of rows must be equal."""
+    """Return a shape that each call checks: two numbers that determine the order of rows must be equal."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; give DataParallel average_every=, or gradients=")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -267,7 +267,7 @@ def _product(lengths: Sequence[Variable]) -> Variable:
 
 @rule(ops.Reshape)
 def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Follow the split axis into another shape."""
+    """Find the split axis in the new shape."""
     value, new = inputs
     if isinstance(value, Partial | Replicated) and isinstance(new, Replicated):
         return [_like(value, remade(node, inputs)[0])]
@@ -286,7 +286,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         raise NotSplittable(node, "it is not known how long the rows are: write their length in place of -1")
     checks: list[tuple[Variable, Variable]] = []
     if not value.interleaved and axis == value.axis:
-        # Rows remain in order if what is before the axis is as long as it was, and if none has parts of two examples.
+        # Rows stay in order if the axes before the split axis keep their product, and no row mixes two examples.
         if axis:
             checks.append((_product(lead), _product(before)))
         if not is_length:
@@ -294,7 +294,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         return [Sharded(_reshaped(node, value, new, checks), axis, unit)]
     if not value.interleaved and (axis > value.axis or not value.unit):
         raise NotSplittable(node, f"axis {value.axis}, along which the batch is split, is not an axis of the result")
-    # Rows stay whole if the axes after it keep their product.
+    # Rows stay whole if the axes after the split axis keep their product.
     checks.append((_product(after), _product(old_after)))
     if value.interleaved and not unit and is_length:
         checks.append((entries[axis].var, old_lengths[value.axis]))
@@ -306,7 +306,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
-    """Return an array in another shape; each call checks that some numbers are equal."""
+    """Return an array in another shape; each call checks that pairs of numbers are equal."""
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)
@@ -314,7 +314,7 @@ def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Vari
 
 
 def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
-    """Return which axis of a new shape is the split one, and whether it has one row for each example."""
+    """Return the split axis of a new shape, and whether it has one row for each example."""
     lengths = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, Length)]
     unknown = [i for i, entry in enumerate(entries) if _is_constant(entry.var, -1)]
     if len(lengths) == 1 and lengths[0][1].linear:
@@ -327,7 +327,7 @@ def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
 
 @rule(ops.Alloc, ops.AllocEmpty)
 def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Fill an array with a value, in rows of the part if a length of the shape is one of the batch."""
+    """Fill an array with a value; it is split if a length of the shape depends on the batch."""
     filled = isinstance(node.op, ops.Alloc)
     values, lengths = (inputs[:1], inputs[1:]) if filled else ([], inputs)
     of_batch = [(i, entry) for i, entry in enumerate(lengths) if isinstance(entry, Length)]
@@ -356,7 +356,7 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
 
 @rule(ops.DimShuffle)
 def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Follow the split axis to where it goes."""
+    """Find the new position of the split axis."""
     (value,) = inputs
     assert isinstance(node.op, ops.DimShuffle)
     order = list(node.op.new_order)
@@ -374,7 +374,7 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
 
 @rule(ops.Rebroadcast, ops.Assert, ops.Print, DeepCopyOp, ops.CpuContiguous)
 def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout of the first input; conditions are those of the whole."""
+    """Keep the layout of the first input; conditions are evaluated on whole values."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
@@ -384,7 +384,7 @@ def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
 
 @rule(ops.SpecifyShape)
 def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout; the lengths are the part's."""
+    """Keep the layout; the lengths are those of the part."""
     value, lengths = inputs
     if isinstance(value, Sharded) and not isinstance(lengths, Vector):
         raise NotSplittable(node, "it fixes the length of the batch, and workers have parts of it")
@@ -393,7 +393,7 @@ def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
 
 @rule(ops.ARange)
 def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Count rows of the part, as an index of the part's rows; other ranges are those of the whole."""
+    """Number the rows of the part, as an index of its rows; other ranges are the same on all workers."""
     start, stop, step = inputs
     if not isinstance(stop, Length):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
@@ -429,7 +429,7 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.Split)
 def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Divide arrays along an axis that is not split."""
+    """Split arrays along an axis that is not split."""
     value, axis, sizes = inputs
     if isinstance(value, Sharded):
         if not isinstance(axis.var, Constant) or int(axis.var.data) % value.var.type.ndim == value.axis:
@@ -444,7 +444,7 @@ def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 
 def _kept_axis(node: Apply, value: Sharded, index: Sequence[object]) -> int:
-    """Return the split axis of a part of an array; it must have all rows."""
+    """Return the split axis of a part of an array; the part must have all rows."""
     chosen = index[value.axis] if value.axis < len(index) else slice(None)
     if not isinstance(chosen, slice) or not _is_full(chosen):
         raise NotSplittable(node, "it chooses rows of the batch by number")
@@ -460,7 +460,7 @@ def _is_full(chosen: slice) -> bool:
 
 @rule(ops.Subtensor)
 def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Take a part of each row; lengths by number."""
+    """Take a part of each row; of a vector of lengths, take elements."""
     value, *numbers = inputs
     assert isinstance(node.op, ops.Subtensor)
     index = ops.get_idx_list(node.inputs, node.op.idx_list)
@@ -516,7 +516,7 @@ def inc_subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
 
 @rule(ops.AdvancedSubtensor1)
 def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Choose rows of a table for each example."""
+    """Look up rows of a table for each example."""
     table, numbers = inputs
     if isinstance(numbers, Sharded) and not isinstance(table, Sharded):
         table = spreader.whole(table, node)
@@ -530,7 +530,7 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 
 @rule(ops.AdvancedIncSubtensor1)
 def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Add each example's contribution to rows of a table: a summand."""
+    """Add each example's contribution to the rows of a table: the result is a summand."""
     table, new, numbers = inputs
     assert isinstance(node.op, ops.AdvancedIncSubtensor1)
     if isinstance(numbers, Sharded) and isinstance(table, Partial | Replicated) and not node.op.set_instead_of_inc:
@@ -552,12 +552,12 @@ def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 
 
 def _axes_of(index: Value) -> int | None:
-    """Return how many axes an index has; None for slices and new axes."""
+    """Return the number of axes of an index; None for slices and new axes."""
     return getattr(index.var.type, "ndim", None)
 
 
 def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
-    """Raise unless indexes choose, in each row, elements of that row."""
+    """Raise an error unless the indexes select, in each row, elements of that row."""
     all_vectors = all(_axes_of(value) == 1 for value in index)
     if layout.axis or layout.interleaved or not all_vectors or not isinstance(index[0], RowNumbers):
         raise NotSplittable(node, "it chooses rows of the batch by number")
@@ -565,7 +565,7 @@ def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
 
 @rule(ops.AdvancedSubtensor)
 def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Choose elements: of each row (``x[arange(n), classes]``), or of a table for each example."""
+    """Select elements: of each row (``x[arange(n), classes]``), or of a table for each example."""
     value, *index = inputs
     if not all(isinstance(each, Sharded | RowNumbers | Replicated) and _axes_of(each) in (0, 1) for each in index):
         raise NotSplittable(node, "it chooses elements by slices and arrays")
@@ -607,7 +607,7 @@ def increment_elements(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
 
 @rule(ops.CAReduce)
 def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Reduce along axes: sums over the batch are summands."""
+    """Reduce along axes; a sum over the batch is a summand."""
     (value,) = inputs
     op = node.op
     assert isinstance(op, ops.CAReduce)
@@ -632,7 +632,7 @@ def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 
 def _reduced(value: Sharded, var: Variable, axes: Sequence[int]) -> Sharded:
-    """Return the layout of what is left of an array without some axes."""
+    """Return the layout of an array after some axes are removed."""
     return Sharded(var, value.axis - sum(axis < value.axis for axis in axes), value.unit, value.interleaved)
 
 
@@ -651,7 +651,7 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.Dot)
 def dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Multiply matrices: a sum over examples is a summand."""
+    """Multiply matrices; a sum over examples is a summand."""
     left, right = inputs
     return _contract(spreader, node, inputs, left.var.type.ndim - 1, max(right.var.type.ndim - 2, 0), 0)
 
@@ -670,7 +670,7 @@ def batched_dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 def _contract(
     spreader: Spreader, node: Apply, inputs: list[Value], left_axis: int, right_axis: int, pairs: int
 ) -> list[Value]:
-    """Return a product that sums over `left_axis` and `right_axis`; the first `pairs` axes are in both."""
+    """Return a product that sums over `left_axis` and `right_axis`; both inputs have the first `pairs` axes."""
     left, right = inputs
     splits = [value for value in inputs if isinstance(value, Sharded)]
     if isinstance(left, Sharded) and isinstance(right, Sharded):
@@ -698,19 +698,19 @@ def _contract(
 
 @rule(ops.AbstractConv)
 def convolve(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Convolve each picture."""
+    """Convolve each image."""
     return _by_pictures(spreader, node, inputs, 0)
 
 
 @rule(ops.AbstractConvGradInputs)
 def gradient_of_pictures(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return a gradient for each picture."""
+    """Return a gradient for each image."""
     return _by_pictures(spreader, node, inputs, 1)
 
 
 @rule(ops.AbstractConvGradWeights)
 def gradient_of_filters(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return a gradient that is a sum over pictures."""
+    """Return a gradient that is a sum over images."""
     pictures, gradient, *rest = inputs
     if not (isinstance(pictures, Sharded) and isinstance(gradient, Sharded) and pictures.axis == gradient.axis == 0):
         return _by_pictures(spreader, node, inputs, None)
@@ -719,7 +719,7 @@ def gradient_of_filters(spreader: Spreader, node: Apply, inputs: list[Value]) ->
 
 
 def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures: int | None) -> list[Value]:
-    """Return the result of an op with one input that may be split; the others are the same for all pictures."""
+    """Return the result of an op with one input that may be split; the other inputs are shared by all images."""
     others = [value for i, value in enumerate(inputs) if i != pictures]
     if _has(others, Sharded):
         raise NotSplittable(node, "filters or their gradients depend on the example")
@@ -732,7 +732,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [_like(value, out) for out in remade(node, local)]
 
 
-#: Ops that compute the rows of all outputs from those of their inputs, along axis 0; how many inputs may have rows.
+#: Ops that compute rows of all outputs from rows of inputs, along axis 0, and the number of inputs with rows.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,

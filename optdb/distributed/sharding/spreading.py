@@ -1,8 +1,7 @@
-"""Walks over a graph and makes the graph of one worker: `Spreader`.
+"""Builds the graph of one worker from the user's graph: `Spreader`.
 
-Each variable of the user's graph gets a `Value`: its layout, and the variable of the worker's graph that holds it.
-Rules give them op by op. Nodes are used again as they are where their inputs are, so the two graphs share what is the
-same.
+Each variable of the user's graph gets a `Value`: its layout, and its variable in the worker's graph. Rules compute the
+values op by op. A node whose inputs are unchanged is reused, so both graphs share it.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from optdb.host.theano.functions.originals import tensor
 
 Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]
 
-#: By class of op; `rules` enters its functions here.
+#: Rules by class of op; `rules` registers its functions here.
 RULES: dict[type, Rule] = {}
 
 
 def rule(*classes: type) -> Callable[[Rule], Rule]:
-    """Register the decorated function as the rule of classes of ops.
+    """Register the decorated function as the rule of some classes of ops.
 
-    It is called with the spreader, a node, and the values of its inputs, not all of which are `Replicated`; it
-    returns the values of its outputs, and raises `NotSplittable` for what it cannot do.
+    It is called with the spreader, a node, and the values of its inputs, not all of which are `Replicated`. It returns
+    the values of the outputs, or raises `NotSplittable` for unsupported cases.
     """
 
     def enter(function: Rule) -> Rule:
@@ -54,17 +53,17 @@ class Spreader:
     Parameters
     ----------
     splits : mapping
-        Each input that is split, to its axis.
+        For each split input, its axis.
     length : Variable
-        The length of the whole batch; an input of the worker's graph, int64.
+        The length of the whole batch; an int64 input of the worker's graph.
     first : Variable
-        The index of the worker's first row in the whole batch; an input of the worker's graph, int64.
+        The index of the worker's first row in the whole batch; an int64 input of the worker's graph.
     own_statistics : bool
-        Whether batch normalization uses statistics of each worker's part.
+        Whether batch normalization uses the statistics of each worker's part.
     in_loop : bool
-        Whether the graph is that of a loop, where workers cannot wait for each other.
+        Whether the graph is inside a loop, where workers cannot wait for each other.
     own_length : Variable, optional
-        The length of the worker's part, for a graph without inputs that are split.
+        The length of the worker's part, for a graph without split inputs.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Spreader:
         Raises
         ------
         NotSplittable
-            If an op has no rule, or computes something that parts of the batch cannot be put together to.
+            If an op has no rule, or its result cannot be combined from parts of the batch.
         """
         for node in io_toposort(list(self.values), list(outputs)):
             if not all(out in self.values for out in node.outputs):
@@ -115,7 +114,7 @@ class Spreader:
 
     def follow(self, node: Apply, inputs: list[Value]) -> list[Value]:
         """Return the values of a node's outputs, given those of its inputs."""
-        # What is filled depends on an array's shape alone, and must not wait for the array.
+        # A fill depends only on the shape of its first input, and must not wait for that array.
         fills = isinstance(getattr(node.op, "scalar_op", None), Second)
         if all(isinstance(value, Replicated) and not value.zero for value in inputs) and not fills:
             return list(map(Replicated, remade(node, inputs)))
@@ -134,7 +133,7 @@ class Spreader:
         return self.follow(node, list(inputs))[0]
 
     def whole(self, value: Value, node: Apply | None) -> Replicated:
-        """Return a value that all workers have, for a node that needs it whole."""
+        """Return a value that all workers have, for a node that needs the whole value."""
         if isinstance(value, Replicated):
             return value
         if isinstance(value, Length):
@@ -164,7 +163,7 @@ class Spreader:
         return merged
 
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
-        """Return the worker's rows of an array that has the rows of the whole batch, on all workers."""
+        """Return the worker's rows of an array that has the rows of the whole batch on all workers."""
         if self.in_loop or not layout.unit or layout.interleaved:
             raise NotSplittable(node, f"{var} has as many rows as the whole batch. If it is an input, split it, too")
         rows = slice(self.first, self.first + self.own_length)
@@ -172,7 +171,7 @@ class Spreader:
         return own
 
     def length_along(self, value: Sharded, axis: int) -> Value:
-        """Return the value of a length of a split array."""
+        """Return the value of the length of a split array along an axis."""
         own = value.array.shape[axis]
         if axis != value.axis:
             return Replicated(own)
@@ -181,7 +180,7 @@ class Spreader:
 
 
 def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
-    """Return the outputs of a node for other inputs; its own if the inputs are its own."""
+    """Return a node's outputs for other inputs; the node's own outputs if the inputs are unchanged."""
     variables = [value.var for value in inputs]
     if all(new is old for new, old in zip(variables, node.inputs, strict=True)):
         return node.outputs
@@ -194,6 +193,6 @@ def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
 
 
 def is_zero(var: Variable) -> bool:
-    """Tell whether a variable is a constant of nothing but zeros."""
+    """Tell whether a variable is a constant whose elements are all zero."""
     data: Any = getattr(var, "data", None) if isinstance(var, Constant) else None
     return data is not None and hasattr(data, "dtype") and data.dtype.kind in "biufc" and not data.any()

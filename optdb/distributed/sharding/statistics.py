@@ -1,8 +1,8 @@
-"""The rules of batch normalization: of the whole batch, or, if that is asked for, of each worker's part.
+"""The rules of batch normalization, with statistics of the whole batch or, on request, of each worker's part.
 
-With statistics of the whole batch, the op is written out: means and variances are put together from those of all
-workers, which wait for each other once in each layer, and once more for its gradient. With those of parts nobody
-waits. Each worker then normalizes by its own statistics, which is not what one device does, and running averages are
+With statistics of the whole batch, the op is expanded: means and variances are merged from those of all workers, which
+wait for each other once in each layer, and once more for its gradient. With statistics of parts, workers do not wait.
+Each worker then normalizes by its own statistics, which differs from the result on one device, and running averages are
 means over workers.
 """
 
@@ -20,7 +20,7 @@ from optdb.host.theano.functions.originals import tensor
 
 @rule(ops.AbstractBatchNormTrain)
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Normalize the rows by statistics of the whole batch, or of the part."""
+    """Normalize the rows by the statistics of the whole batch, or of the part."""
     x = inputs[0]
     if not isinstance(x, Sharded):
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
@@ -88,13 +88,13 @@ def _rows(x: Sharded, var: Variable) -> Sharded:
 
 
 def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
-    """Return over how many numbers of the whole batch statistics are taken."""
+    """Return the number of elements of the whole batch from which statistics are computed."""
     lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
     count: TensorVariable = tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.type.dtype)
     return count
 
 
 def _share(spreader: Spreader, x: Sharded) -> TensorVariable:
-    """Return which part of the batch is the worker's."""
+    """Return the worker's fraction of the batch."""
     share: TensorVariable = (spreader.own_length / spreader.length).astype(x.var.type.dtype)
     return share

@@ -28,7 +28,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Record no stack traces of new variables, as while a function is compiled: they get the user's traces."""
+    """Do not record stack traces of new variables, as when Theano compiles a function: they get the user's traces."""
     return _limit.held()
 
 

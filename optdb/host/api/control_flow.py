@@ -154,7 +154,7 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
 
 
 def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable]:
-    """Return the outputs of a loop that stores a result that is not a state in an array allocated by the graph.
+    """Return the outputs of a loop that stores a result, which is not a state, in an array allocated by the graph.
 
     The loop treats the result as a state that no step reads. The array and the result therefore have one element more
     than there are steps: the first one, which is not written.
