@@ -1,4 +1,4 @@
-"""One object for one op, while the cache is installed."""
+"""Equal ops are one object while the cache is installed."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_changing_what_the_props_leave_out_is_reported():
 
 
 def test_classes_with_metaclasses_of_their_own():
-    """In a process of its own, as op classes with other metaclasses stay."""
+    """A separate process runs the code, since op classes with other metaclasses persist."""
     code = """
         from abc import ABCMeta
         import optdb

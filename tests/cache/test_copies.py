@@ -1,4 +1,4 @@
-"""Copies, pickles and threads give the shared op, or an equal one."""
+"""Copies, pickles and threads yield the shared op, or an equal one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Single(SingletonOp):
 
 
 class Reduced(Op):
-    """An op that a pickle makes by its constructor."""
+    """An op that is unpickled by a call of its constructor."""
 
     __props__ = ("value",)
 
@@ -113,7 +113,7 @@ def test_an_op_that_stands_for_a_copy_refuses_to_change():
         op = Plain(3)
         for make_copy in (copy.copy, copy.deepcopy):
             other = make_copy(op)
-            other.value = 3  # no change
+            other.value = 3  # the same value as before
             with pytest.raises(SharedOpChanged, match=r"Plain: prop 'value'[^$]*HINT"):
                 other.value = 4
         assert op.value == 3
@@ -156,7 +156,7 @@ def test_what_an_op_keeps_for_itself_may_change():
 
 
 def test_an_unshared_copy_may_be_changed():
-    """Once it is part of a node, it is the one op."""
+    """Once it is part of a node, it is the shared op."""
     with optdb.cache.install():
         op = Plain(3)
         other = optdb.cache.unshared_copy(op)
@@ -361,7 +361,7 @@ def test_threads_that_come_and_go():
 
 
 def test_a_scan_that_stands_for_copies_can_be_printed():
-    """Theano sets an empty destroy_map then, where there is none."""
+    """Theano then sets an empty destroy_map if there is none."""
     x = tt.dvector("x")
     with optdb.cache.install():
         states, _ = theano.scan(lambda row: row * 2, sequences=x)

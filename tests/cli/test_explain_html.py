@@ -1,4 +1,4 @@
-"""``python -m optdb explain --html``: what is observed, how graphs are drawn, and the page in a browser."""
+"""``python -m optdb explain --html``: observations, the layout of graphs, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_users_stand_below_what_they_use_and_nodes_apart(inputs):
 
 
 def test_lines_do_not_cross_where_they_need_not():
-    # Two chains side by side, whose nodes come in turns.
+    # Two parallel chains whose nodes alternate.
     positions = lay_out([[], [], [1], [0], [3], [2]])
     assert (positions[4][0] < positions[5][0]) == (positions[0][0] < positions[1][0])
 
@@ -216,7 +216,7 @@ def test_host_memory_is_that_of_the_values(with_engine):
 
 
 def test_liveness_over_nodes():
-    """A chain a -> b -> c with a view, a value that is written over, and one that is kept."""
+    """A chain a -> b -> c with a view, an overwritten value, and one that is kept."""
     x = tt.dvector("x")
     a = tt.exp(x)
     view = a[::2]
@@ -272,14 +272,14 @@ def test_large_calls_are_drawn_with_fewer_bars(monkeypatch):
 
 
 def data_of(path):
-    """Return what a page shows."""
+    """Return the data of a page."""
     [text] = re.findall(r"^const DATA = (.*);$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return json.loads(text)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The page about a script that trains and loops, on the device."""
+    """The page for a script that trains and loops on the device."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "script.py").write_text(SCRIPT)
     arguments = ("-m", "optdb", "explain", "--html", "report.html", "script.py")
@@ -310,7 +310,7 @@ def test_the_page_has_it_all(page):
     assert sums["shared variables"] >= 24
     assert 0 < sums["values that are live at once, at most"] <= sums["buffers that are assigned to values"]
     assert len(train["memory"]["bars"]) == train["memory"]["nodes"] > 0
-    # A plan was repeated: the page shows the note about that, and not rows of 0 calls.
+    # A plan was repeated: the page shows the note about that instead of rows of 0 calls.
     assert train["nodes"] == []
 
 

@@ -1,4 +1,4 @@
-"""Products by tensor cores: all indices by emulated instructions, and when a device takes them."""
+"""Products on tensor cores: all indices, with emulated instructions, and the conditions for their use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.errors import DeviceError
 from tests.codegen.test_matmul import context_of, put
 
-#: So small that Oclgrind, the memory checker, gets through several of them.
+#: Small enough for Oclgrind, the memory checker, to run several of them.
 SMALL = TensorBlock(32, 32, 16, 2, 16, 32)
 OTHER = TensorBlock(32, 64, 32, 2, 16, 32)
 HALVES = TensorBlock(64, 64, 16, 2, 32, 32)
@@ -36,7 +36,7 @@ DTYPE = {"tf32": "float32", "tf32x3": "float32", "float16": "float16"}
 
 @functools.cache
 def checker():
-    """Return a context of Oclgrind: PoCL 3.1 computes other numbers where barriers are in loops of loops."""
+    """Return a context of Oclgrind: PoCL 3.1 miscomputes barriers in nested loops."""
     try:
         context = Context("oclgrind")
     except DeviceError as error:
@@ -56,7 +56,7 @@ def sample(*shape):
 
 
 def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(((0, 1, 2), (1, 1, 1)),) * 3, units=1):
-    """Return the product of batches of matrices, whose axes lie in some orders."""
+    """Return the product of batches of matrices with given orders of axes in memory."""
     context = checker()
     batch = y.shape[0]
     a, b, y = (value.astype(DTYPE[arithmetic]) for value in (a, b, y))
@@ -87,7 +87,7 @@ ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 @pytest.mark.parametrize("right", ORDERS)
 def test_each_order_of_the_matrices(left, right, arithmetic):
     block = HALVES if arithmetic == "float16" else SMALL if left == right else OTHER
-    # Whole pieces of 16 bytes, with rows, columns and terms beyond the last.
+    # Whole pieces of 16 bytes, with rows, columns and terms beyond the last one.
     columns = block.cols + 8
     a, b, y = sample(1, 40, 24), sample(1, 24, columns), sample(1, 40, columns)
     got, _ = multiply(block, arithmetic, a, b, y, 1.5, 0.5, (ORDERS[left], ORDERS[right], ORDERS["rows"]))
@@ -157,7 +157,7 @@ def test_infinities_and_nans_go_where_they_do_elsewhere(arithmetic):
     a[0, 3, 5], a[0, 20, 0], a[0, 39, 19], b[0, 7, 11] = np.inf, -np.inf, np.nan, np.inf
     # No bits of an infinity, or of a NaN with few bits, may be lost.
     a[0, 8, 8] = np.uint32(0x7F800001).view(np.float32)
-    # Nor may a NaN be counted up to a number.
+    # Nor may a NaN be incremented to a number.
     a[0, 9, 9] = np.uint32(0x7FFFFFFF).view(np.float32)
     b[0, 5, 2] = b[0, 0, 3] = 0
     got, _ = multiply(SMALL, arithmetic, a, b, y)
@@ -170,19 +170,19 @@ def test_infinities_and_nans_go_where_they_do_elsewhere(arithmetic):
 @_SLOW
 def test_three_passes_keep_large_numbers_finite():
     a, b, y = sample(1, 32, 16), np.zeros((1, 16, 32), "float32"), sample(1, 32, 32)
-    # Rounded to TF32, it is an infinity.
+    # It rounds to infinity in TF32.
     a[0, 0, 0], b[0, 0] = np.finfo("float32").max, 0.5
     got, _ = multiply(SMALL, "tf32x3", a, b, y)
     want = a.astype("float64") @ b.astype("float64")
     np.testing.assert_allclose(got, want.astype("float32"), 1e-6)
 
 
-# Which products
+# Choice of products
 
 
 @pytest.fixture
 def with_tensor_cores(monkeypatch):
-    """Return a context of a device that seems to have tensor cores; its kernels emulate them."""
+    """Return a context of a device that claims to have tensor cores; its kernels emulate them."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     driver = replace(context.profile.driver, version="580.95")
@@ -299,12 +299,12 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(dtype, precision):
         check(to_host(z), a, b, y, 1.5, 0.5, tensor_cores.ARITHMETIC[dtype, precision])
 
 
-# How fast tiles of each shape are
+# Rates of tile shapes
 
 
 @pytest.fixture
 def measuring(with_tensor_cores, tmp_path, monkeypatch):
-    """Return a context of a device whose rates are to be measured, of few groups and terms."""
+    """Return a context, with few groups and terms, of a device whose rates are to be measured."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(tensor_rates, "_CANDIDATES", (SMALL, OTHER))
     monkeypatch.setattr(tensor_rates, "_MOST_GROUPS", 2)
@@ -314,19 +314,19 @@ def measuring(with_tensor_cores, tmp_path, monkeypatch):
     with_tensor_cores.kept.pop(tensor_rates.__name__, None)
 
 
-#: Of a device with 32 KiB of local memory that seems to be an H200, which has more than it tells.
+#: For a device with 32 KiB of local memory that resembles an H200, which has more than it reports.
 BY_DEFAULT = tensor_rates.DEFAULTS
 
 
 def seconds_of_groups(monkeypatch, *seconds):
-    """Let products take some seconds, one after the other."""
+    """Make products take given seconds, one after the other."""
     left = list(seconds)
     monkeypatch.setattr(tensor_rates, "best_seconds", lambda context, compute: compute() or left.pop(0))
 
 
 def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
     assert tensor_rates.rates_of(measuring) == BY_DEFAULT
-    # The second group gains with the first shape, and nothing with the other.
+    # The second group is faster with the first shape, and no faster with the other one.
     seconds_of_groups(monkeypatch, 1e-3, 1.25e-3, 1e-3, 2e-3)
     rates = tensor_rates.measure(measuring, terms=16)
     assert {block: len(of_groups) for block, of_groups in rates.items()} == {SMALL: 2, OTHER: 1}

@@ -1,4 +1,4 @@
-"""Products of packed matrices: all indices by emulated instructions, and when a device takes them."""
+"""Products of packed matrices: all indices, with emulated instructions, and the conditions for their use."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.effort import examples
 from tests.opencl_device import runtime_context
 
 _SLOW = pytest.mark.slow
-#: So small that Oclgrind, the memory checker, gets through several of them.
+#: Small enough for Oclgrind, the memory checker, to run several of them.
 SMALL = PackedBlock(64, 16, 8, 3, 1)
-#: Two groups of 128 items, of which each multiplies two times 64 rows.
+#: Two groups of 128 items, each of which multiplies two times 64 rows.
 TALL = PackedBlock(256, 24, 16, 2, 2)
 ARITHMETICS = {"tf32": "float32", "float16": "float16"}
 IN_ROWS, IN_COLUMNS = ORDERS.values()
@@ -43,12 +43,12 @@ def compiled(context, block, arithmetic):
 
 
 def whole(*shape):
-    """Return whole numbers that TF32 and float16 hold, as well as sums of their products."""
+    """Return integers that TF32 and float16 represent exactly, as well as sums of their products."""
     return np.random.default_rng(sum(shape)).integers(-6, 7, shape).astype("float32")
 
 
 def multiply(block, arithmetic, a, b, y, alpha=1.0, beta=0.0, layouts=(IN_ROWS,) * 3, context=None):
-    """Return the product of batches of matrices, whose axes lie in some orders."""
+    """Return the product of batches of matrices with given orders of axes in memory."""
     context = context or checker()
     a, b, y = (value.astype(ARITHMETICS[arithmetic]) for value in (a, b, y))
     x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
@@ -150,11 +150,11 @@ def test_other_kernels_do_not_run_them_as_a_part():
     assert not bodies_of(TranslationUnit(checker(), (kernel.code,), "a product")).kernels
 
 
-# Which products
+# Choice of products
 
 
 def hopper(profile):
-    """Return a device's profile as that of an NVIDIA H100."""
+    """Return a device's profile, changed to that of an NVIDIA H100."""
     driver, quirks = replace(profile.driver, version="580.95"), replace(profile.quirks, takes_ptx=True)
     memory = {"global_memory_bytes": 80 << 30, "max_allocation_bytes": 20 << 30}
     as_gpu = replace(profile.as_kind("gpu"), compute_units=132, **memory)
@@ -167,7 +167,7 @@ def problem_of(m, n, k, batch=1):
 
 @pytest.fixture
 def h100(monkeypatch):
-    """Return a context of a device that seems to be an H100."""
+    """Return a context of a device that claims to be an H100."""
     context = Context("opencl")
     context.profile = hopper(context.profile)
     return context
@@ -213,13 +213,13 @@ def test_devices_without_the_instructions_pack_nothing(h100):
 
 @pytest.fixture
 def packing(monkeypatch):
-    """Return a context that computes all products of matrices that it can by packed ones, and what it launched."""
+    """Return a context that packs the matrices of all possible products, and a list of its launches."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
     options = ContextOptions(instructions="emulated", packed_tiles="all", packed_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
-    # Products and rates are those of the profile.
+    # The choice and the rates are those of the profile.
     kept = products.__name__, tensor_rates.__name__
     for name in kept:
         monkeypatch.delitem(context.kept, name, raising=False)
@@ -275,7 +275,7 @@ def test_kernels_that_do_not_build_are_not_taken(packing, monkeypatch, caplog):
     assert not any(name.startswith("packed") for name in kernels_of(computed))
 
 
-# How fast they are
+# Rates
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def measuring(packing, tmp_path, monkeypatch):
 
 
 def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
-    # Packing and all, of a short product and a long one, and what a launch takes besides.
+    # Times with packing, of a short product and a long one, and the time of a launch.
     times = iter([1 + 2e-6, 1 + 5e-6, 1 + 4e-6, 1 + 10e-6])
     monkeypatch.setattr(packed_speeds, "best_seconds", lambda context, compute: compute() or next(times))
     speed = packed_speeds.measure(measuring, "tf32", terms=16)
@@ -310,7 +310,7 @@ def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
     assert packed_speeds.measure(measuring, "tf32", terms=16) is None
 
 
-#: As many stages as on an H100: the first turn of the ring has more terms than three stages.
+#: As many stages as on an H100: the first pass around the ring has more terms than three stages.
 RING = PackedBlock(64, 16, 8, 4, 1)
 FLIP = "phase ^= side == 0;"
 
@@ -362,7 +362,7 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(arithmetic):
     block, rng = BLOCK, np.random.default_rng(1)
     kernels = compile_kernels([pack_kernel(arithmetic), packed_kernel(block, arithmetic, "ptx")], context)
     dtype = ARITHMETICS[arithmetic]
-    # Each stage has up to three turns.
+    # Each stage is used up to three times.
     most_terms = 3 * block.stages * warpgroups.terms_of(arithmetic, block.depth) // 2
     for number in range(200):
         batch, beta = 1 + number % 3, 0.5 * (number % 2)

@@ -1,4 +1,4 @@
-"""DataParallel on dask's workers: values, deaths, refusals, and what passes the scheduler."""
+"""DataParallel on dask's workers: values, deaths, refusals, and the traffic through the scheduler."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def kill(client, address):
 
 
 def finish(f, train, found, given):
-    """Make the rest of the steps, and compare all of it with one device."""
+    """Make the remaining steps, and compare everything with one device."""
     found += train.train(given[len(found) :])
     state = [train.get(shared) for shared in f.get_shared()]
     check(f, found, state, given)
@@ -106,7 +106,7 @@ def test_all_workers_die(f, client, tmp_path):
 
 
 def die_within_a_step(addresses):
-    """Let each worker end when it has computed its part of a step."""
+    """Make each worker die when it has computed its part of a step."""
     from optdb.distributed.replicas import Replica
 
     Replica.finish = lambda replica: os._exit(1)
@@ -201,13 +201,13 @@ def test_a_next_value_that_raises(workers_here):
 
 
 def wait_until_stopped(pid):
-    """Wait until the kernel has stopped a process: it answers nothing from then on."""
+    """Wait until the kernel has stopped a process, which from then on does not answer."""
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.01)
 
 
 def wait_briefly():
-    """Let this worker wait for others for 0.1 seconds only."""
+    """Make this worker wait for others for only 0.1 seconds."""
     from optdb.distributed import workers
 
     for session in workers._sessions.values():
@@ -217,7 +217,7 @@ def wait_briefly():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the state of a process is read from /proc")
 def test_a_worker_that_hangs_is_named(f, client, caplog):
     given = batches(3)
-    # Nothing here depends on the speed of the machine: the worker that works waits for one that has stopped.
+    # Nothing here depends on the machine's speed: the running worker waits for one that was stopped.
     with DataParallel(f, client, timeout=600) as train:
         found = train.train(given[:2])
         working, hanging = train.addresses
@@ -236,7 +236,7 @@ def test_a_worker_that_hangs_is_named(f, client, caplog):
 
 
 def test_a_local_worker_is_started_anew_however_soon_it_is_looked_for():
-    # LocalCluster looks for a dead worker after this time, and gives it up if it is not there.
+    # LocalCluster checks for a dead worker after this time, and gives it up if it is missing.
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
         RestartingCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
@@ -326,7 +326,7 @@ def test_only_descriptions_of_tasks_pass_the_scheduler(f, client):
 
     with DataParallel(f, client, timeout=TIMEOUT) as train:
         small, large = moved(8), moved(8000)
-    # 8,000 rows are 450 kB. What else passes are heartbeats, which come as they like.
+    # 8,000 rows are 450 kB. The rest is heartbeats, whose number varies.
     assert large < 40_000 and abs(large - small) < 20_000
     prefixes = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
     assert "train-step" in prefixes

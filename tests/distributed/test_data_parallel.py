@@ -1,4 +1,4 @@
-"""DataParallel by threads of one process."""
+"""DataParallel with threads of one process."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_checkpoint_is_gone_on_from(f, devices, tmp_path):
     given = batches(6)
     with DataParallel(f, devices=devices, checkpoint=tmp_path, checkpoint_every=2) as train:
         found = train.train(given[:5])
-    # What came after the last file is lost.
+    # Steps after the last checkpoint are lost.
     with DataParallel(f, devices=devices, checkpoint=tmp_path) as train:
         assert train.steps == 4
         found[4:] = train.train(given[4:])
@@ -133,7 +133,7 @@ def test_steps_of_each_worker_and_averages(devices):
     x = tt.dmatrix("x")
     w = theano.shared(np.zeros(()), "w")
     count = theano.shared(np.int64(0), "count")
-    # No gradient that could be found: each worker goes to the largest number of its rows.
+    # Not a recognizable gradient: each worker would step towards the largest of its rows.
     f = theano.function([x], x.max(), updates=[(w, w + x.max()), (count, count + 1)], mode=theano.Mode("py", None))
     low, high = np.full((3, 2), 1.0), np.full((1, 2), 5.0)
     with pytest.raises(NoGradients, match=r"average_every=10"):
@@ -142,7 +142,7 @@ def test_steps_of_each_worker_and_averages(devices):
     with DataParallel(f, devices=devices, average_every=2, outputs=["sum"]) as train:
         assert train(batch) == 1 + 5
         train(batch)
-        # 2 on one worker and 10 on the other, which have two rows each.
+        # 2 on one worker and 10 on the other; each has two rows.
         assert train.get("w") == 6
         assert train.get("count") == 2
 
@@ -252,7 +252,7 @@ def test_the_interval_is_put_back_when_the_last_user_ends():
 
 @pytest.fixture
 def failing():
-    """A step that fails on the second worker for a number that is out of bounds; good and bad arguments."""
+    """A step that fails on the second worker for an out-of-bounds number, with good and bad arguments."""
     x, numbers = tt.dmatrix("x"), tt.lvector("numbers")
     w = theano.shared(np.ones(3), "w")
     loss = (x.sum(axis=1) * w[numbers]).mean()
@@ -270,7 +270,7 @@ def test_steps_that_nobody_waits_for(f, devices):
             futures.append(train.run_async(*mine, rate=rate))
             for array in mine:
                 array.fill(np.nan)
-        # The first ones have been over for long, and were not asked for.
+        # The first steps ended long ago, and were not waited for.
         found = [future.wait() for future in reversed(futures)][::-1]
         assert all(future.done() for future in futures)
         assert futures[0].wait() is found[0]
@@ -280,7 +280,7 @@ def test_steps_that_nobody_waits_for(f, devices):
 
 
 def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
-    """Devices with memory of their own, and batches that go through pinned memory."""
+    """Devices with their own memory, and batches that pass through pinned memory."""
     for device in devices:
         context = get_context(context_of(device))
         monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
@@ -300,7 +300,7 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
         run(group, step, rank)
 
     with DataParallel(f, devices=devices) as train:
-        # The first steps find out whether pinned memory pays.
+        # The first steps measure whether pinned memory pays.
         found = [train(*batch) for batch in given[:4]]
         monkeypatch.setattr(
             StagingBuffer, "begin", lambda buffer, value: (staged.append(begin_staging(buffer, value)), staged[-1])[1]
@@ -309,7 +309,7 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
         monkeypatch.setattr(ThreadGroup, "_run", run_beside_the_next)
         found += train.train(batch for batch in given[4:])
         state = [train.get(shared) for shared in f.get_shared()]
-    # No device is at work when the first of these comes.
+    # No device is busy when the first of these arrives.
     assert sum(each is not None for each in staged) == len(devices) * 7
     check(f, found, state, given)
 

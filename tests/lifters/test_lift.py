@@ -1,4 +1,4 @@
-"""Whole graphs to a device that is only paper."""
+"""Lifts of whole graphs to a device that exists only on paper."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def count(fgraph, cls):
 
 
 def no_detours(fgraph):
-    """Assert that no value goes there and back again."""
+    """Assert that no value makes a round trip."""
     for node in fgraph.apply_nodes:
         for var in node.inputs:
             if var.owner is None:
@@ -128,7 +128,7 @@ def test_backward_a_source_goes_where_it_is_wanted():
 
 
 def test_a_source_stays_where_its_users_want_it_on_the_host(monkeypatch):
-    monkeypatch.setattr("optdb.lifters.device._devices", [])  # the one below is for this test alone
+    monkeypatch.setattr("optdb.lifters.device._devices", [])  # the device below is only for this test
     device = dataclasses.replace(PAPER, is_host_input=lambda op, i: isinstance(op, tt.Dot) and i == 1)
     x, n = tt.dmatrix("x"), tt.lscalar("n")
     ones = tt.alloc(np.float64(1), n, n)
@@ -379,7 +379,7 @@ def test_the_old_way_lifts_one_node_between_transfers():
 
 @st.composite
 def graphs(draw):
-    """A random graph of ops with lifters and without."""
+    """A random graph of ops with and without lifters."""
     leaves = [tt.dmatrix("a"), tt.dmatrix("b"), tt.constant(np.eye(2))]
     made = list(leaves)
     for _ in range(draw(st.integers(1, 12))):

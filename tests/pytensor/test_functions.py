@@ -1,4 +1,4 @@
-"""Functions as a whole: shared variables, updates, random numbers, arguments of other shapes, threads."""
+"""Whole functions: shared variables, updates, random numbers, arguments of other shapes, threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.effort import examples
 from tests.pytensor.comparing import compare, mode_of_kind
 
 RNG = np.random.default_rng(5)
-#: More bytes than an argument has that is copied in each call.
+#: More bytes than arguments that are copied in each call have.
 LARGE = 20_000
 
 
@@ -288,7 +288,7 @@ _SHAPES = [(6, 5), (40, 6), (6, 30), (50, 20), (300, 6)]
 
 @st.composite
 def graphs(draw):
-    """Draw a graph of matrices of one shape, of at least 6 rows and 5 columns, and a few results of it."""
+    """Draw a graph of matrices of one shape, with at least 6 rows and 5 columns, and a few results of it."""
     inputs = [pt.matrix("a"), pt.matrix("b"), pt.vector("c"), pt.lvector("k")]
     a, b, c, k = inputs
     matrices = [a, b, a + c]

@@ -1,4 +1,4 @@
-"""Files of plans: what they do, and that bad ones are refused with words."""
+"""Files of plans: they compute the same, and invalid ones are rejected with a message."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_no_byte_can_be_changed(place, by, cut):
             there = load(path, _context())
         except FileError:
             return
-        # What a zip archive says beside the members, such as dates, may be anything.
+        # The other contents of a zip archive, such as dates, are ignored.
         np.testing.assert_array_equal(there(X), 2 * X)
     finally:
         path.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def _context():
 
 
 def repacked(path, manifest, members=MEMBERS, compression=zipfile.ZIP_STORED):
-    """Write a file, and then its members once more."""
+    """Write a file, then write its members again."""
     pack(path, manifest, members)
     with zipfile.ZipFile(path) as file:
         contents = {name: file.read(name) for name in file.namelist()}
@@ -393,7 +393,7 @@ def test_a_result_beyond_its_memory(tmp_path, context, result):
 
 
 def test_a_call_with_an_empty_result_is_done_with_its_arguments(tmp_path, context, monkeypatch):
-    """The caller may change them then, and no copy of a result has waited for the device."""
+    """The caller may then change them, although no copy of a result has waited for the device."""
     there = load(plan(tmp_path / "f.optdb", **trace_with(results=[array_result(1, [0], [4])])), context)
     finished = []
     queue_class = type(context.queue)
@@ -458,7 +458,7 @@ def test_a_manifest_that_is_nested_too_deeply(tmp_path, context):
         file.writestr("manifest.json", manifest)
         file.writestr("manifest.sha256", hashlib.sha256(manifest.encode()).hexdigest())
     usual = sys.getrecursionlimit()
-    sys.setrecursionlimit(10**6)  # as programs do that pickle large graphs
+    sys.setrecursionlimit(10**6)  # like programs that pickle large graphs
     try:
         with pytest.raises(FileError, match="nested too deeply"):
             load(path, context)
@@ -508,7 +508,7 @@ def test_the_example_is_what_it_is(tmp_path):
 
 
 def test_writers_of_one_path_do_not_meet(tmp_path, context):
-    """Many at once write to one path: there is a whole file at each time, and nothing else behind them."""
+    """Many threads write to one path: the path always holds a whole file, and nothing else is left behind."""
     path = tmp_path / "f.optdb"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: plan(path, about=str(number)), range(64)))

@@ -1,6 +1,7 @@
-"""Files of plans that somebody has made by hand: whatever they say, they are refused with words, or run within bounds.
+"""Manually altered files of plans: whatever they contain, they are rejected with a message, or run within their limits.
 
-What kernels do is theirs. So wherever numbers that they are given are changed here, they are bound, and not run.
+Kernels may compute anything. So if the numbers that kernels receive are changed here, the kernels are bound, but not
+run.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from tests.runtime.planned import (
 X = np.array([1, 2, 3], np.float32)
 Y = np.array([2, 0, 1], np.int32)
 
-#: All that may be said of such a file.
+#: The errors that may be raised for such a file.
 REFUSED = (FileError, ShapeError, TypeError, MemoryError)
 
 
@@ -72,7 +73,7 @@ def test_the_larger_example_runs(tmp_path, context):
 
 
 def leaves(value, path=()):
-    """Return the places of all numbers, texts and lists in a manifest."""
+    """Return the paths of all numbers, texts and lists in a manifest."""
     found = [path] if path else []
     inner = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
     for key, part in inner:
@@ -95,7 +96,7 @@ ODD = st.one_of(
 
 
 def changed(manifest, changes):
-    """Return a manifest with other things at some of its places."""
+    """Return a manifest with other values at some of its paths."""
     manifest = copy.deepcopy(manifest)
     for path, value in changes:
         inner = manifest
@@ -104,7 +105,7 @@ def changed(manifest, changes):
                 inner = inner[key]
             inner[path[-1]] = value
         except (KeyError, IndexError, TypeError):
-            continue  # an earlier change has taken the place away
+            continue  # an earlier change has removed the path
     return manifest
 
 
@@ -215,7 +216,7 @@ def test_headers_of_arrays(tmp_path, context, content):
 
 
 def test_members_within_each_other(tmp_path, context):
-    """A small file whose list of members has one and the same megabyte a thousand times."""
+    """A small file lists the same megabyte a thousand times as a member."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as file:
         file.writestr("arrays/0.npy", b"x" * 2**20)
@@ -246,7 +247,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, context):
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16", "utf-32-be", "utf-8-sig"])
 def test_a_manifest_in_another_encoding_is_refused(tmp_path, context, encoding):
-    """With a raised recursion limit, Python's parser would end the process by a crash."""
+    """With a raised recursion limit, Python's parser would crash the process."""
     deep = "[" * 300_000 + "]" * 300_000
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(10**6)
@@ -259,7 +260,7 @@ def test_a_manifest_in_another_encoding_is_refused(tmp_path, context, encoding):
 
 
 def archive(path, manifest):
-    """Write a file whose manifest is a text."""
+    """Write a file with a given manifest text."""
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("manifest.json", manifest)
         file.writestr("manifest.sha256", hashlib.sha256(manifest).hexdigest())
@@ -322,7 +323,7 @@ def test_sizes_beyond_the_file(tmp_path, context):
 
 
 def test_what_surrounds_the_members_is_left_alone(tmp_path, context):
-    """Comments, bytes before the archive, and attributes of a symbolic link: nothing is unpacked."""
+    """Comments, bytes before the archive, and attributes of a symbolic link are ignored: nothing is unpacked."""
     path = tmp_path / "f.optdb"
     pack(path, LARGER, MEMBERS)
     with zipfile.ZipFile(path, "a") as file:
@@ -361,10 +362,10 @@ def test_a_table_that_is_not_what_the_kernels_take(tmp_path, context, kernels):
 
 @pytest.mark.parametrize("kind", ["uint", "sampler_t"])
 def test_a_driver_that_tells_otherwise_is_believed(tmp_path, context, monkeypatch, kind):
-    """A kernel is not launched if its driver says that it takes something else than it declares."""
+    """A kernel is not launched if the driver reports other parameters than its declaration."""
 
     class Told:
-        """A kernel as another driver might tell of it."""
+        """A kernel as another driver might report it."""
 
         num_args = 6
 
@@ -391,25 +392,25 @@ LOCAL = {"kind": "local", "nbytes": (1 << 64) - 1}
 @pytest.mark.parametrize(
     "changes",
     [
-        # Numbers whose product is more than any array has.
+        # Numbers whose product exceeds the elements of any array.
         trace_with(results=[array_result(1, [1 << 40, 1 << 40], [0, 0])]),
         trace_with(results=[array_result(1, [1 << 62], [0])]),
         trace_with(results=[array_result(None, [0, 1 << 62, 1 << 62], [0, 0, 0])]),
         trace_with(results=[array_result(1, [3], [(1 << 63) - 1])]),
         trace_with(results=[array_result(1, [3], [4], offset=(1 << 63) - 1)]),
         trace_with(results=[array_result(1, [3], [-(1 << 62)], offset=1 << 63)]),
-        # Tables of what they cannot be made of.
+        # Tables computed from unsuitable values.
         trace_with(results=[{"kind": "host", "value": table("mentions", of_argument(0))}]),
         trace_with(results=[{"kind": "host", "value": table("distinct", of_numbers("int64", 1.5))}]),
         trace_with(
             results=[{"kind": "host", "value": table("begins", reshaped(of_numbers("int64", 1, 2, 3, 4), 2, 2))}]
         ),
-        # What cannot be worked out.
+        # Numbers that cannot be computed.
         trace_with(
             entries=[*TRACE["entries"], arithmetic("//", "$0", 0)],
             results=[{"kind": "numbers", "dtype": "float32", "numbers": ["$2"], "ndim": 0}],
         ),
-        # More local memory than any device has, in one argument and beside others.
+        # More local memory than any device has, in one argument or several.
         {
             "source": f"__kernel void twice({', '.join(f'__local float *x{i}' for i in range(6))}) {{}}\n",
             **trace_with(commands=[{**LAUNCH, "args": [LOCAL] * 6, "array_slots": []}]),

@@ -136,7 +136,7 @@ def test_late_registration_takes_part(db):
 
 
 def test_its_own_name_is_a_tag_of_its_members():
-    """As in EquilibriumDB: what is registered after the database has a name."""
+    """As in EquilibriumDB, this holds for members that are registered after the database has a name."""
     outer, db = SequenceDB(), TopoOptDB()
     outer.register("inner", db, 1, "fast_run")
     db.register("by_name", named("f"), "special")
@@ -187,7 +187,7 @@ def count(tracks, calls, name):
 
 
 def test_databases_nest():
-    """The inner one is asked with the same query, and runs as a graph rewriter."""
+    """The inner database is queried with the same query, and runs as a graph rewriter."""
     inner, outer, calls = TopoOptDB(), TopoOptDB(), []
     inner.register("in", count([tt.exp], calls, "in"), "fast_run")
     inner.register("not_in", count([tt.exp], calls, "not_in"), "slow")
@@ -263,7 +263,7 @@ def test_final_and_cleanup_are_for_graph_rewriters():
 
 @pytest.fixture
 def registered():
-    """A database in Theano's own, which forgets it afterwards."""
+    """Add a database to Theano's own, and remove it afterwards."""
     db = TopoOptDB()
     with unchanged(theano.compile.optdb):
         theano.compile.optdb.register("topo_of_the_test", db, 2.01, "fast_run")
@@ -272,7 +272,7 @@ def registered():
 
 @pytest.mark.parametrize("mode", [STOCK, optdb.mode(STOCK)], ids=["stock", "engine"])
 def test_it_takes_part_in_a_compilation(registered, mode):
-    """In any mode, as it is when the function is compiled."""
+    """It does so in any mode, with its members at the time of the compilation."""
     x = tt.dvector("x")
 
     def compiled_ops(mode):
@@ -296,7 +296,7 @@ def test_it_takes_part_in_a_compilation(registered, mode):
 
 
 def test_the_default_database_takes_part_in_fast_run():
-    """register_topo without db=: its rewriters are in every fast_run, with the engine on or not."""
+    """Rewriters that are registered without db= are in every fast_run, whether or not the engine is enabled."""
     with unchanged(topo_db):
 
         @register_topo("fast_run", tracks=[tt.sin])
@@ -342,7 +342,7 @@ def test_register_topo_takes_theanos_rewriters():
 
 
 def test_register_topo_stacks():
-    """In two databases, under two names."""
+    """A rewriter is registered in two databases, under two names."""
     first, second = TopoOptDB(), EquilibriumDB()
 
     @register_topo("a", db=first)
@@ -381,7 +381,7 @@ def test_fast_run_is_the_tag_where_none_is_given():
 
 
 def defined(source, db):
-    """Run the code of a notebook's cell, and return its function."""
+    """Run the code of a notebook cell, and return its function."""
     cell = {"__name__": "__main__", "register_topo": register_topo, "local_optimizer": local_optimizer}
     cell.update(db=db, tt=tt, op_lifter=op_lifter)
     exec(source, cell)

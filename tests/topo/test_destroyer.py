@@ -25,7 +25,7 @@ from tests.topo.graphs import STOCK
 
 
 class Play(Op):
-    """An op that computes nothing, with the maps that a test wants."""
+    """An op that computes nothing, with given maps."""
 
     def __init__(self, name, destroys=(), views=(), outputs=1, same=(), aliased=()):
         self.name = name
@@ -61,7 +61,7 @@ OPS = {
 
 
 class Side:
-    """One of two graphs that are played in the same way."""
+    """One of two graphs to which the same changes are applied."""
 
     def __init__(self, make_handler, protect):
         self.inputs = [generic(f"i{i}") for i in range(3)]
@@ -132,7 +132,7 @@ moves = st.lists(st.tuples(index, names, index, index), max_size=12)
 @settings(max_examples=examples(400))
 @given(graph_steps, moves, st.integers(0, 3))
 def test_it_agrees_with_theano_s_handler(steps, moves, protect):
-    """On validity, on orderings and on destroyed variables, after any replacement."""
+    """It agrees on validity, orderings and destroyed variables, after any replacement."""
     sides = [Side(stock_handler, protect), Side(DestroyHandler, protect)]
     verdicts = []
     for side in sides:
@@ -153,7 +153,7 @@ def test_it_agrees_with_theano_s_handler(steps, moves, protect):
 
 
 def depends_on_itself(side, move):
-    """Tell whether a move closes a cycle of data; stock looks for cycles only where something is destroyed."""
+    """Tell whether a move closes a cycle of data; stock Theano checks for cycles only if something is destroyed."""
     which, _, first, second = move
     old, *used = (side.variables[i % len(side.variables)] for i in (which, first, second))
     if old not in side.fgraph.variables or any(var not in side.fgraph.variables for var in used):
@@ -175,7 +175,7 @@ def check_order(fgraph):
 @settings(max_examples=examples(300))
 @given(graph_steps, st.lists(st.tuples(index, index), max_size=8), st.integers(0, 3))
 def test_its_forecast_comes_true(steps, tries, protect):
-    """`may_destroy` agrees with validation of the graph with the destroyer in place."""
+    """`may_destroy` agrees with the validation of the graph that contains the destroyer."""
     side = Side(DestroyHandler, protect)
     side.build(steps)
     if not side.close():
@@ -197,7 +197,7 @@ def test_its_forecast_comes_true(steps, tries, protect):
             assert forecast
 
 
-# -- errors, as Theano words them
+# -- errors, in Theano's words
 
 
 def refused(outputs, inputs, protected=()):
@@ -248,7 +248,7 @@ def test_what_is_tagged_indestructible(x, y):
 
 
 def test_a_view_that_is_tagged_and_comes_later(x, y):
-    """The graph was fine until then, and is so again after the replacement was taken back."""
+    """The graph was valid before, and is valid again after the replacement is reverted."""
     other = OPS["pure"](x, y)
     with optimizing():
         fgraph = FunctionGraph([x, y], [OPS["destroy"](x, y), other], clone=False)
@@ -264,7 +264,7 @@ def test_a_view_that_is_tagged_and_comes_later(x, y):
 
 
 def test_a_view_that_is_pruned_with_its_last_user(x, y):
-    """Who read the view has not to come before the destroyer any more, and may depend on it."""
+    """A node that read the view need no longer precede the destroyer, and may depend on it."""
     view = OPS["view"](x, y)
     reader, overwritten = OPS["pure"](view, y), OPS["destroy"](x, y)
     with optimizing():
@@ -322,7 +322,7 @@ def test_it_goes_when_it_is_told(x, y):
 
 
 def test_the_user_s_choice_of_detection_is_kept():
-    """Quick detection is Theano's own; the exact one is what the handler here replaces."""
+    """Quick detection is Theano's own; this handler replaces the exact detection."""
     with optimizing():
         assert type(DestroyHandler(algo="fast")) is DestroyHandler
         assert type(DestroyHandler(algo="regular")) is IncrementalDestroyHandler
@@ -331,7 +331,7 @@ def test_the_user_s_choice_of_detection_is_kept():
 
 @pytest.mark.parametrize("copy", [deepcopy, lambda f: pickle.loads(pickle.dumps(f))], ids=["deepcopy", "pickle"])
 def test_a_copied_function_has_theano_s_handler(copy):
-    """It loads where optdb is not installed."""
+    """It can be loaded where optdb is not installed."""
     a, b = tt.dvectors("ab")
     shared = theano.shared(np.zeros(3))
     with optdb.enable():

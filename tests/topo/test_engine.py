@@ -42,7 +42,7 @@ def count_down(fgraph, node):
     return None
 
 
-# -- one rewriter after another, on what has just been put in
+# -- rewriters applied to the results of others
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -57,7 +57,7 @@ def test_a_chain_of_rewrites_runs_to_its_end(direction):
 
 
 def test_a_rewriter_sees_its_replacement_inside_the_graph():
-    """Graph, clients and shapes are there on each node that the last application made."""
+    """Graph, clients and shapes are available for each node that the last application made."""
     seen = []
 
     @rewriter([Step])
@@ -128,7 +128,7 @@ def test_integer_powers_stay_integers():
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_change_far_away_is_noticed(direction):
-    """A rewriter that looks three levels down is tried again when something changes there."""
+    """A rewriter that looks three levels down is tried again when a node there changes."""
 
     @rewriter([tt.exp])
     def exp_over_step0(fgraph, node):
@@ -150,7 +150,7 @@ def test_a_change_far_away_is_noticed(direction):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_who_loses_a_client_is_looked_at_again(direction):
-    """The lone user of a variable may do more than one of many."""
+    """A rewriter may apply to the only user of a variable, but not to one of many."""
 
     @rewriter([tt.exp])
     def lone_exp(fgraph, node):
@@ -190,7 +190,7 @@ def test_an_unknown_direction_is_refused():
 
 
 def moderate_graphs():
-    """Graphs of some dozens of nodes that give most phases something to do."""
+    """Graphs of several dozen nodes, to which most phases apply."""
     x, y, w = tt.dmatrix("x"), tt.dvector("y"), tt.dmatrix("w")
     i = tt.lscalar("i")
     hidden = tt.tanh(tt.dot(x, w) + y)
@@ -208,7 +208,7 @@ PHASES = ("canonicalize", "stabilize", "specialize", "specialize_device", "uncan
 
 @pytest.mark.parametrize("inputs, outputs", [pytest.param(*graph, id=name) for name, *graph in moderate_graphs()])
 def test_converged_means_that_no_rewriter_applies(inputs, outputs):
-    """Each phase, right after its own run, is tried on each node of what it left."""
+    """After its own run, each phase is tried on each remaining node."""
     fgraph = graph_of(inputs, *outputs)
     optimizer = optdb.mode(STOCK).optimizer
     left, phases = {}, []
@@ -261,7 +261,7 @@ def constant(value, dtype):
     ],
 )
 def test_a_constant_has_the_value_that_it_has_without_rewriters(make, dtype):
-    """Rewriters such as 0 / x = 0 do not apply to what can be computed."""
+    """Rewriters such as 0 / x = 0 do not apply to expressions that can be computed."""
     out = make(constant(0, dtype), constant(1, dtype))
     with np.errstate(all="ignore"):
         plain = theano.function([], out, mode=PLAIN)()
@@ -270,7 +270,7 @@ def test_a_constant_has_the_value_that_it_has_without_rewriters(make, dtype):
 
 
 def test_constants_are_folded_before_rewriters_see_what_uses_them():
-    """Also those that become constant in between."""
+    """Expressions that become constant in between are folded first as well."""
     seen = []
 
     @rewriter([tt.exp])
@@ -293,7 +293,7 @@ def test_constants_are_folded_before_rewriters_see_what_uses_them():
 
 @rewriter([tt.exp])
 def grow(fgraph, node):
-    """exp(x) becomes exp(exp(x)), for ever."""
+    """exp(x) becomes exp(exp(x)), endlessly."""
     return [tt.exp(tt.exp(node.inputs[0]))]
 
 
@@ -308,7 +308,7 @@ def test_growth_is_stopped_and_named(direction, caplog):
     assert "max_use_ratio" in result.reason
     assert "max'ed out by 'grow'" in caplog.text
     assert "stopped" in str(result)
-    # at most half as many applications as there were nodes at once
+    # at most half as many applications as the maximum number of nodes
     assert result.rules[0].applications <= 0.5 * result.nodes_most + 1
 
 
@@ -328,7 +328,7 @@ def double(fgraph, node):
 @pytest.mark.parametrize("explode", [feed_on_itself, double])
 @pytest.mark.parametrize("depth", [1, 10])
 def test_growth_that_outruns_its_own_bound_is_stopped(explode, depth, caplog):
-    """The bound on applications does not rise with the nodes that the exploding rewriter makes."""
+    """The limit on applications does not grow with the nodes that the exploding rewriter makes."""
     x = tt.dvector("x")
     out = x
     for _ in range(depth):
@@ -345,7 +345,7 @@ def test_growth_that_outruns_its_own_bound_is_stopped(explode, depth, caplog):
 
 
 def test_an_inlined_graph_is_no_explosion():
-    """One node becomes many, and another rewriter is applied to each of them."""
+    """One node becomes many, and another rewriter applies to each of them."""
 
     @rewriter([tt.sinh])
     def inline(fgraph, node):
@@ -428,7 +428,7 @@ def test_start_from_limits_the_run():
     assert topo.result.converged
 
 
-# -- what it says
+# -- its reports
 
 
 def test_results_are_collected_in_order():
@@ -445,7 +445,7 @@ def test_results_are_collected_in_order():
 
 
 def test_collecting_nests_before_anything_was_collected():
-    """Two lists that are equal, because both are empty, are still two."""
+    """Two lists are equal because both are empty, but they are distinct."""
     x = tt.dvector("x")
     with collect() as outer:
         with collect() as inner:
@@ -474,7 +474,7 @@ def test_figures():
 
 
 def test_unknown_kinds_of_graphs_pass_unharmed():
-    """No rewriter, no node: nothing happens, and that is a fixed point."""
+    """No rewriter and no node: nothing happens, and that is a fixed point."""
     x = tt.dvector("x")
     result = run(graph_of([x], x))
     assert result.converged

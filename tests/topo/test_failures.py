@@ -1,4 +1,4 @@
-"""What a rewriter does wrong is reported, and the graph stays as it was."""
+"""Errors of rewriters are reported, and the graph stays unchanged."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_an_error_where_errors_are_raised(kind, capfd):
 
 
 def cycle_maker(kind):
-    """A rewriter that makes exp(x) depend on what depends on it."""
+    """A rewriter that makes exp(x) depend on a variable that depends on it."""
 
     @rewriter([tt.exp])
     def cyclic(fgraph, node):
@@ -178,7 +178,7 @@ def test_a_cycle_is_an_error_where_errors_are_raised():
 
 
 def test_a_dict_replaces_what_it_names():
-    """Of this node's own outputs, and of others."""
+    """The dict names outputs of this node, and of others."""
 
     @rewriter([tt.exp])
     def exp_and_its_user(fgraph, node):
@@ -194,7 +194,7 @@ def test_a_dict_replaces_what_it_names():
 
 
 class Pair(Op):
-    """Two outputs, of which one may be unused."""
+    """An op with two outputs, one of which may be unused."""
 
     __props__ = ("name",)
 
@@ -225,7 +225,7 @@ def test_none_stands_for_an_output_that_nobody_uses(unused):
 
 
 def test_all_outputs_are_replaced_or_none(capfd):
-    """The second replacement does not fit: the first one is taken back."""
+    """The second replacement does not fit, so the first one is reverted."""
 
     @rewriter([Pair])
     def half_right(fgraph, node):
@@ -242,7 +242,7 @@ def test_all_outputs_are_replaced_or_none(capfd):
 
 
 class Fails(Op):
-    """An op that cannot be computed."""
+    """An op whose computation fails."""
 
     __props__ = ()
 
@@ -286,7 +286,7 @@ def test_a_failing_fold_is_an_error_where_errors_are_raised():
 
 
 class Veto:
-    """A feature that refuses given changes."""
+    """A feature that rejects given changes."""
 
     def __init__(self, refuses):
         self.refuses = refuses
@@ -297,7 +297,7 @@ class Veto:
 
 
 def test_a_features_veto_is_silent(caplog):
-    """It is how the in-place rewriters learn that they may not: no mistake of theirs."""
+    """In-place rewriters learn from a veto that a change is not allowed; that is not an error."""
     x = tt.dvector("x")
     fgraph = graph_of([x], tt.sin(x))
     fgraph.attach_feature(Veto(lambda graph: tt.cos in ops(graph)))
@@ -309,17 +309,16 @@ def test_a_features_veto_is_silent(caplog):
     assert caplog.text == ""
 
 
-# -- anything goes
+# -- random rewriters
 
 
 @pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(data=st.data(), direction=st.sampled_from(["out_to_in", "in_to_out"]))
 def test_random_replacements_leave_a_valid_graph(data, direction):
-    """Cycles and vetos are taken back, and all else goes in.
+    """Cycles and vetoes are reverted, and everything else is accepted.
 
-    The rewriter offers anything that has the right type: variables from anywhere in the graph,
-    and new nodes over them.
+    The rewriter offers any variables of the right type: variables from anywhere in the graph, and new nodes over them.
     """
     x, y = tt.dvector("x"), tt.dvector("y")
     pool = [x, y]

@@ -1,4 +1,4 @@
-"""Fused functions of lazy tensors, compared with NumPy, by the kernels of processors and those of other devices."""
+"""Fused functions of lazy tensors, compared with NumPy, with the kernels of processors and of other devices."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def context(request):
 
 
 def computed(context, describe, *args, rtol=0.0):
-    """Return what a function computes, and its plan, after its replays have given the same, up to a tolerance."""
+    """Return a function's outputs and plan, after checking that its replays give the same within a tolerance."""
     args = [np.asarray(arg) for arg in args]
     function = TracedFunction(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))
     first = function(args)
@@ -74,7 +74,7 @@ def compare(results, expected, rtol=1e-10):
 
 
 def rows(index, width=0):
-    """Return the coordinates of rows that an index names."""
+    """Return the coordinates of rows that an index selects."""
     return [Coordinate(0, (), Lookup(index, (0,))), *[Coordinate(0, ((axis + 1, 1),)) for axis in range(width)]]
 
 
@@ -128,7 +128,7 @@ def test_rows_are_gathered_and_scattered(context):
     product = x[index].sum(1) * y
     scattered_values = np.zeros((20, 4))
     np.add.at(scattered_values, index, x[index] * product[:, None])
-    # A GPU adds rows to the same one in the order in which its groups come.
+    # A GPU adds rows with the same index in the order in which its groups arrive.
     rtol = 0.0 if context.profile.device_kind == "cpu" else 1e-12
     compare(computed(context, describe, x, y, rtol=rtol)[0], [product.sum(), scattered_values])
 
@@ -214,7 +214,7 @@ def test_powers_with_constant_exponents(context, exponent):
         return [applied("Pow", F, tx, Constant(np.full(1, exponent)))]
 
     with np.errstate(all="ignore"):
-        # An array, since NumPy takes roots for one number.
+        # An array, since NumPy computes roots in another way for single numbers.
         expected = np.power(x, np.full_like(x, exponent))
     (result,), _ = computed(context, describe, x)
     np.testing.assert_allclose(result, expected, rtol=1e-13)
@@ -336,12 +336,12 @@ def test_random_expressions(data):
         compare(function([a, b]), expected)
 
 
-#: So many that a GPU merges them, too, whose kernels do more at once.
+#: Enough launches for a GPU to merge them, although its kernels do more at once.
 CHAINED = 12
 
 
 def chained(tracer):
-    """Return sums that are small launches, one after the other."""
+    """Return sums that are computed by consecutive small launches."""
     (x,) = tracer.arguments
     sums = [folded("Add", applied("Exp", F, x), [0], F)]
     for number in range(1, CHAINED):
@@ -351,7 +351,7 @@ def chained(tracer):
 
 
 def chained_by_numpy(x):
-    """Return what `chained` computes."""
+    """Return the results of `chained` in NumPy."""
     sums = [np.exp(x).sum()]
     for number in range(1, CHAINED):
         sums.append((x * sums[-1]).max() if number % 2 else (x - sums[-1]).sum())
@@ -361,7 +361,7 @@ def chained_by_numpy(x):
 @pytest.mark.parametrize("merge", ["always", "never"])
 def test_small_launches_are_merged_as_the_options_say(merge):
     context = new_context()
-    # A GPU merges by persistent launches, and takes its time for them unless they are wanted at once.
+    # A GPU merges with persistent launches, which takes time unless they are wanted at once.
     persist = "auto" if context.profile.runs_items_serially else merge
     function = TracedFunction(context, chained, [False], PlanOptions(merge, persist))
     for seed in range(12):
@@ -450,7 +450,7 @@ def test_a_value_that_differs_makes_another_trace(context):
 
 
 def test_a_persistent_launch_that_failed_is_an_error_of_the_call():
-    """Its words are written as a kernel does whose groups did not meet."""
+    """The flag words are written as by a kernel whose groups were not all resident."""
     context = new_context()
     function = TracedFunction(context, lambda tracer: [applied("Exp", F, *tracer.arguments)], [False])
     function([np.zeros(3)])

@@ -1,4 +1,4 @@
-"""PyTensor's side of the vocabulary: the destroy handler, what rewriters read, and the guards."""
+"""PyTensor's implementation of the host interface: the destroy handler, facts about rewriters, and guards."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_the_guard_refuses_only_what_pytensor_refuses(number):
 
 
 def products():
-    """Return products whose factors are sums, where PyTensor distributes some."""
+    """Return products whose factors are sums, some of which PyTensor distributes."""
     x, y, z = (pt.vector(name, dtype="float64") for name in "xyz")
     c = pt.constant(np.asarray([2.0]))
     sums = [x / y + z, x * y + z / y, x / 2 + y / 2, x + y, x / pt.abs(x) + y, -x / y - z / y, x * 0 + y]
@@ -293,7 +293,7 @@ def test_static_shapes_are_inferred_as_pytensor_infers_them():
 
 
 def stock_feature(fgraph):
-    """Return PyTensor's own AssumptionFeature, which has been told of nothing yet."""
+    """Return PyTensor's own AssumptionFeature, which has received no events yet."""
     from pytensor.assumptions.core import AssumptionFeature
 
     feature = AssumptionFeature()
@@ -333,7 +333,7 @@ def test_assumptions_are_those_that_pytensor_infers():
 
 
 class Forwarding(Feature):
-    """Tells a feature that is not attached what happens to a graph."""
+    """Forwards the events of a graph to a feature that is not attached."""
 
     def __init__(self, other):
         self.other = other

@@ -1,4 +1,4 @@
-"""Functions in files do what the functions do, for the shapes that they were exported for and for others."""
+"""Exported functions compute the same as the originals, for the exported shapes and for others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from theano.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
 
-import optdb  # comes before theano
+import optdb  # must precede theano
 from optdb.opencl import as_opencl_variable, get_context
 from optdb.opencl.exporting import Untraceable, of_function
 from optdb.runtime.context import Context
@@ -30,7 +30,7 @@ DEVICE_KINDS = pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 
 
 def network(inputs=12, hidden=16, classes=5):
-    """Return functions that train a small network, and predict by it, and its shared variables."""
+    """Return functions that train a small network and predict with it, and its shared variables."""
     x, y, rate = tt.fmatrix("x"), tt.ivector("y"), tt.fscalar("rate")
     shapes = {"w1": (inputs, hidden), "b1": (hidden,), "w2": (hidden, classes), "b2": (classes,)}
     params = [shared(floats(*shape, seed=i) / 4, name) for i, (name, shape) in enumerate(shapes.items())]
@@ -81,7 +81,7 @@ def test_more_than_one_example(tmp_path):
     path = tmp_path / "f.optdb"
     reports = export(path, [[floats(n, 12)] for n in (32, 1, 40, 300)], predict=predict)
     assert [report.covered for report in reports if report.device_kind == "cpu"] == [False, False, True, False]
-    for report in reports:  # the weights hold one axis, and nothing but an example of length 1 the other
+    for report in reports:  # weights fix one axis, and only an example of length 1 fixes the other
         assert any(pinned.endswith(".shape[1] == 12") for pinned in report.pinned)
         assert any(pinned.endswith(".shape[0] == 1") for pinned in report.pinned) == (report.shapes == ((1, 12),))
     there = load(path)
@@ -94,7 +94,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
     results = [as_opencl_variable(tt.exp(x), "dev0"), x.shape[0], x.shape, tt.cast(x.shape[0], "float32") / 3]
     function = on_device([x], results)
     reports = export(tmp_path / "f.optdb", [[floats(n, 3)] for n in (5, 9, 3)], f=function)
-    # A processor's kernel for 9 rows may be another one; that for 3 rows is one of the others.
+    # A processor may have a different kernel for 9 rows; the one for 3 rows is among the others.
     assert all(report.covered for report in reports if report.shapes == ((3, 3),))
     there = load(tmp_path / "f.optdb")
     for n in (3, 4, 9):
@@ -105,7 +105,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
 @pytest.mark.parametrize("name", ["elements", "row", "normalized"])
 @pytest.mark.parametrize("items_at_once", [0, 256])
 def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, name, device_kind, items_at_once):
-    """Kernels for rows of fours, and for few elements, are chosen by plain numbers alone, and not where one is open."""
+    """Kernels for rows of fours, and for few elements, are chosen only by plain numbers, not by symbolic ones."""
     context = get_context(default)
     monkeypatch.setattr(context, "profile", replace(context.profile, items_at_once=items_at_once))
     inputs, outputs, values = formulas()[name]
@@ -121,7 +121,7 @@ def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, nam
 
 
 def formulas():
-    """Return functions over matrices, by what they try."""
+    """Return functions of matrices, by the feature that they test."""
     x, y = tt.fmatrix("x"), tt.fmatrix("y")
     v = tt.fvector("v")
     return {
@@ -192,7 +192,7 @@ def test_shapes_that_were_not_exported(name, device_kind):
         there = exported(Path(folder), device_kind, [values(6, 5, 4), values(40, 30, 20)], f=function)
 
         def holds(sizes):
-            """Tell whether the file says what to do with arguments of some sizes; see to it that it is right then."""
+            """Tell whether the file supports arguments of some sizes; if so, check that its results are right."""
             try:
                 want = function(*values(*sizes))
             except (ValueError, IndexError):
@@ -337,7 +337,7 @@ def test_kernels_that_take_numbers_as_arguments(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_present_values_that_are_overwritten_in_place(tmp_path, device_kind):
-    """What is read back later is what a value was when it was brought to the host."""
+    """A value that is read back later is the one at the time of its copy to the host."""
     old, new = theano.shared(np.int64(1), "old"), theano.shared(np.int64(-3), "new")
     x = tt.fvector("x")
     updates = [(old, new), (new, -new)]
@@ -477,7 +477,7 @@ def test_indices_that_the_call_computes_are_refused(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_parts_of_a_known_array_of_more_dimensions(tmp_path, device_kind):
-    """A gradient of ones is a constant: which part of it is returned follows from an argument."""
+    """A gradient of ones is a constant; an argument determines which part of it is returned."""
     s, i = shared(np.ones((3, 4, 1)), "s"), tt.iscalar("i")
     gradient = theano.grad(s.flatten().sum(), s)
     outputs = [gradient[-3:i], gradient[0, i], s.flatten()]
@@ -490,7 +490,7 @@ def test_parts_of_a_known_array_of_more_dimensions(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_examples_that_differ_by_a_number(tmp_path, device_kind):
-    """What holds for one number of the call is compared with what was traced for another one."""
+    """A trace for one number of the call is compared with the trace for another number."""
     x, i = tt.fmatrix("x"), tt.iscalar("i")
     function = on_device([x, i], [as_opencl_variable(out, "dev0") for out in (x[:i] * 2, x[i] + 1)])
     there = exported(tmp_path, device_kind, [(floats(8, 4), 1), (floats(8, 4), 2), (floats(9, 4), 3)], f=function)
@@ -499,7 +499,7 @@ def test_examples_that_differ_by_a_number(tmp_path, device_kind):
 
 
 def test_functions_and_calls_by_name(tmp_path):
-    """One function by its own name, several by those of a mapping; without examples, calls like the latest ones."""
+    """One function has its own name, several have those of a mapping; without examples, the latest calls are used."""
     x = tt.fmatrix("x")
     double, half = (on_device([x], as_opencl_variable(x * factor, "dev0"), name="net") for factor in (2, 0.5))
     double(floats(2, 3))

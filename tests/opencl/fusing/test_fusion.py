@@ -1,4 +1,4 @@
-"""Elementwise ops of the device become few kernels, and compute the same numbers."""
+"""Elementwise ops of the device become few kernels, which compute the same numbers."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def nodes_of(function, kind=OpenCLElemwise):
 
 
 def there(*arrays):
-    """Return variables of the device for values, so that lifting never costs more than it gains."""
+    """Return device variables for values, so that lifting never costs more than it gains."""
     return [theano.shared(np.asarray(a), target="dev0") for a in arrays]
 
 
 def kernels(outputs, want, count, updates=None, rtol=1e-6):
-    """Check values, and how many elementwise kernels compute them; return these."""
+    """Check values, and the number of elementwise kernels that compute them; return the kernels."""
     f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode(), updates=updates)
     for got, value in zip(f(), want, strict=True):
         np.testing.assert_allclose(np.asarray(got), value, rtol=rtol)
@@ -112,7 +112,7 @@ def test_dimshuffles_are_seen_through(each_device_kind):
         [(y * np.float32(3)).T + x * (c + np.float32(1)).dimshuffle(0, "x")], [3 * B + A * (COLUMN + 1)[:, None]], 1
     )
     assert all(isinstance(x.owner.op, OpenCLDimShuffle) for x in node.inputs if x.owner is not None)
-    symmetric = tt.exp(x[:3, :3]) + tt.exp(x[:3, :3]).T  # both ways at once: computed once
+    symmetric = tt.exp(x[:3, :3]) + tt.exp(x[:3, :3]).T  # used in both orientations: computed once
     square = np.exp(A[:3, :3])
     kernels([symmetric], [square + square.T], 2)
 
@@ -190,7 +190,7 @@ def test_programs_compare_to_the_last_bit():
 
 
 def test_ranges_with_open_and_with_closed_ends_have_kernels_of_their_own():
-    """Theano compares them as equal."""
+    """Theano treats their ops as equal."""
     (x,) = there(np.float32([0, 0.5, 1]))
     for opened, want in ((True, [0, 1, 0]), (False, [1, 1, 1])):
         in_range = tt.Elemwise(theano.scalar.InRange(opened, opened))(x, np.float32(0), np.float32(1))
@@ -218,7 +218,7 @@ FOLDS = [
 
 @st.composite
 def graphs(draw):
-    """Return variables of a random graph over square matrices, each made of those before."""
+    """Return variables of a random graph over square matrices, each computed from earlier ones."""
     made = there(RNG.uniform(-1, 1, (5, 5)).astype("float32"), RNG.uniform(-1, 1, (5, 5)).astype("float32"))
     pick = st.sampled_from
     for _ in range(draw(st.integers(3, 14))):
@@ -273,7 +273,7 @@ def test_transfers_are_left_alone():
 
 
 def reductions(outputs, want, count=1, rtol=1e-5):
-    """Check values, and that reductions compute all that they fold; return these."""
+    """Check values, and that reductions compute everything that they fold; return the reductions."""
     f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode())
     for got, value in zip(f(), want, strict=True):
         assert got.dtype == out_dtype(value)
@@ -340,7 +340,7 @@ def test_shapes_of_reductions_are_inferred():
 
 
 def programs_of(function):
-    """Return the kernels' code of a function, each once."""
+    """Return the distinct kernel codes of a function."""
     return {
         node.op.gpu_kernels(node, "")[0].code for node in nodes_of(function) if isinstance(node.op.scalar_op, Program)
     }

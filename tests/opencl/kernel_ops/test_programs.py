@@ -1,4 +1,4 @@
-"""Programs of a whole function: how many are built, when, and what is said where one does not build."""
+"""Programs of a whole function: how many are built, when, and the errors if one does not build."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def built(monkeypatch):
 
 
 def adding(n, name="k", before="", params=(BUFFER,)):
-    """Return a kernel that adds a number, of a name that others have, too."""
+    """Return a kernel that adds a number, with a name that other kernels also have."""
     return Kernel(f"{before}KERNEL void k(GLOBAL_MEM int *a) {{ a[0] += {n}; }}", name, params)
 
 
@@ -91,7 +91,7 @@ class Adding(OpenCLKernelBase):
 
 
 def chain(*ops):
-    """Return a function of one op after the other."""
+    """Return a function that applies some ops in turn."""
     x = tt.fvector("x")
     y = x
     for op in ops:
@@ -193,7 +193,7 @@ assert len(built) == 1, len(built)
 
 @pytest.mark.slow
 def test_a_loop_belongs_to_the_function_around_it():
-    # In a process of its own, where no function has had such kernels before.
+    # In a separate process, where no function has had such kernels before.
     done = run_code(LOOP)
     assert done.returncode == 0, done.stderr
 
@@ -295,7 +295,7 @@ def test_inner_functions_do_not_build():
     assert kernel._is_attached
 
 
-# What is said
+# Errors
 
 
 @pytest.mark.slow
@@ -338,7 +338,7 @@ def test_kernels_that_are_not_what_was_said_of_them(kernel, error, says):
     assert a.get()[0] == 2202
 
 
-# Who shares them
+# Sharing
 
 
 def test_kernels_that_are_the_same_are_launched_by_one():
@@ -444,7 +444,7 @@ def nodes_of(run):
 def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, default, device_kind):
     context = get_context(default)
     profile = context.profile.as_kind(device_kind)
-    # A driver that compiles several programs at a time gets several.
+    # A driver that compiles several programs concurrently gets several.
     profile = replace(profile, quirks=replace(profile.quirks, builds_side_by_side=False))
     monkeypatch.setattr(context, "profile", profile)
     monkeypatch.setattr(context, "kept", {})
@@ -458,12 +458,12 @@ def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, def
     units = context.kept[programs.__name__]
     assert len(units) > 100
     assert [unit.title for unit in units.values() if not unit.built] == []
-    if device_kind == "cpu":  # where none of them has items that meet
+    if device_kind == "cpu":  # where no kernel has items that synchronize
         assert [title for unit in units.values() for title in left_together(unit)] == []
 
 
 def left_together(unit):
-    """Yield the chunk kernels of a unit whose bodies stay in them."""
+    """Yield the chunk kernels of a unit whose bodies are not moved out of them."""
     names = {piece.name for piece in outlined(unit.code) if isinstance(piece, OutlinedKernel)}
     for name in re.findall(r"OUTLINED_KERNEL void (\w+)", unit.code):
         if name not in names:

@@ -1,4 +1,4 @@
-"""Plans run chains of small commands as persistent launches, and compute the same."""
+"""Plans run chains of small commands as persistent launches, with the same results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.effort import examples
 from tests.opencl.simulator.made import chain, plan_of, simulated, training_step
 
 WISHES = "never", "always", "split"
-#: It is recorded, planned and merged, and repeated twice.
+#: Number of calls: the function is recorded, planned and merged, and then repeated twice.
 CALLS = 4
 
 
@@ -39,13 +39,13 @@ CALLS = 4
 def pocl(monkeypatch):
     if get_context("dev0").profile.short_name != "pocl":
         pytest.skip("one group does everything on processors; Oclgrind would take too long")
-    # Otherwise each later download of this process reads the words, which other tests would count.
+    # Otherwise each later download of this process reads the flag words, and other tests would count that.
     monkeypatch.setattr(grid_failures, "_words", {})
 
 
 @pytest.fixture
 def persist(monkeypatch):
-    """Return what sets the flag."""
+    """Return a function that sets the flag."""
 
     def say(wish):
         monkeypatch.setattr(theano.config.optdb, "persistent_launches", wish)
@@ -55,7 +55,7 @@ def persist(monkeypatch):
 
 @pytest.fixture
 def refusing(monkeypatch):
-    """Let the driver refuse what merges launches."""
+    """Make the driver reject the program that merges launches."""
 
     def refuse(*args, **kwargs):
         raise BuildError("refused", "the driver's own words")
@@ -64,7 +64,7 @@ def refusing(monkeypatch):
 
 
 def meet_by(monkeypatch, barrier):
-    """Let the one group of launches use a barrier."""
+    """Make the only group of launches use a barrier."""
     choose = persistent.residency
 
     def chosen(context, wish):
@@ -156,7 +156,7 @@ def test_copies_to_parts_of_an_array_are_independent(persist):
     data = np.random.RandomState(0).randn(3, 4).astype("float32")
     for _ in range(CALLS):
         np.testing.assert_allclose(sim(data)[0], f(data)[0], rtol=1e-5)
-    # Parts, copies to their places, the product: each is a phase, and in a split launch one launch.
+    # Partial products, copies to their targets, the product: each is a phase, and in a split launch a launch.
     assert plan_of(sim).commands > 12 and plan_of(sim).enqueued <= 4
 
 
@@ -183,7 +183,7 @@ STEPS = [
     st.sampled_from([0, 1, 1 << 12]),
 )
 def test_random_functions(seed, choices, rows, max_tiles):
-    """Larger commands have launches of their own, which commands change places with."""
+    """Larger commands keep launches of their own, around which other commands are reordered."""
     x, w = tt.fmatrix("x"), theano.shared(np.linspace(-1, 1, 4 * rows).reshape(rows, 4).astype("float32"), "w")
     values = [w, x]
     rng = np.random.RandomState(seed)
@@ -205,7 +205,7 @@ def test_random_functions(seed, choices, rows, max_tiles):
 
 @pytest.mark.slow
 def test_a_missing_dependency_shows(persist, monkeypatch):
-    """Where phases are split, commands that depend on each other run in the wrong order if nothing says so."""
+    """If phases are split, dependent commands run in the wrong order unless their dependency is recorded."""
     persist("split")
     x, _, value = chain(6)
     f, sim = simulated([x], value)
@@ -216,7 +216,7 @@ def test_a_missing_dependency_shows(persist, monkeypatch):
 
 @pytest.mark.slow
 def test_a_launch_that_never_gets_its_groups_is_an_error(persist, monkeypatch):
-    """A group waits for one more than there are."""
+    """A group waits for one more group than there are."""
     persist("always")
     atomics = GRID_BARRIERS["atomics"]
     meet_by(monkeypatch, replace(atomics, wait=atomics.wait.replace("* groups", "* (groups + 1)")))
@@ -272,7 +272,7 @@ def test_no_processor_has_persistent_launches_by_default(persist):
 
 @pytest.fixture
 def pays(persist, monkeypatch):
-    """Return what makes persistent launches pay on this device after some calls, and takes the medians of a trial.
+    """Return a function that makes persistent launches pay after some calls, and sets the medians of a trial.
 
     Programs are built in this process, which takes less time.
     """
@@ -281,7 +281,7 @@ def pays(persist, monkeypatch):
     def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
         context = get_context("dev0")
-        # A chain of three has some ten commands, and fewer kernels.
+        # A chain of three has about ten commands, and fewer kernels.
         quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
         monkeypatch.setattr(persistent, "_WAYS", ways)
@@ -291,7 +291,7 @@ def pays(persist, monkeypatch):
 
 
 def called_until(sim, is_reached, of=lambda sim: sim(np.ones((2, 3), "float32"))):
-    """Call a function until something is true; return how many calls that took."""
+    """Call a function until a condition holds; return the number of calls."""
     until = time.monotonic() + 60
     for calls in itertools.count(1):
         of(sim)
@@ -353,7 +353,7 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
 
 @pytest.mark.parametrize("quickest", [1, 2])
 def test_long_runs_alone_are_tried_too(pays, monkeypatch, quickest):
-    """A product that has a launch of its own stands between a run of some commands and a longer one."""
+    """A product with its own launch lies between a short run of commands and a longer one."""
     pays(medians=[float(way != quickest) for way in range(3)], ways=((4, 2), (4, 6)))
     monkeypatch.setattr(
         persistent.Residency,
@@ -442,7 +442,7 @@ def test_a_refusal_in_the_background_is_told_and_nothing_is_lost(pays, refusing,
 
 
 def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
-    """Work in the background stops until the function has been called some more times."""
+    """Background work waits until the function has been called a few more times."""
     pays()
     reached, goes_on = [], threading.Event()
 

@@ -1,4 +1,4 @@
-"""Functions on a device repeat what they did, and notice what has changed."""
+"""Functions on a device repeat recorded commands, and notice changes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_values_of_the_host_that_others_see_are_computed_each_time():
     for number in range(4):
         first, part, _ = f(np.ones(2, "float32"))
         assert first.tolist() == [3] and part.tolist() == [2, 4]
-        part[:] = number  # it is the caller's
+        part[:] = number  # the array belongs to the caller
     t.set_value(np.array([5, 6, 7], "int32"))
     assert f(np.ones(2, "float32"))[1].tolist() == [5, 6]
 
@@ -130,7 +130,7 @@ def test_shapes_that_never_come_again_are_not_recorded_for_ever():
 
 
 def train(mode):
-    """A net trained by momentum on minibatches of a shared array, at a rate that changes."""
+    """A net trained with momentum on minibatches of a shared array, at a changing rate."""
     rng = np.random.RandomState(3)
     data = theano.shared(rng.standard_normal((40, 6)).astype("float32"))
     classes = theano.shared(rng.randint(0, 3, 40))
@@ -217,7 +217,7 @@ def test_loops():
 
 def test_what_the_host_computes_between():
     x = tt.fmatrix()
-    order = tt.argsort(x.sum(axis=1).transfer("cpu"))  # values of the device steer what comes after
+    order = tt.argsort(x.sum(axis=1).transfer("cpu"))  # device values determine later computations
     f = on_device([x], tt.exp(x[order]))
     for seed in range(4):
         value = floats(6, 2, seed=seed)
@@ -308,7 +308,7 @@ def test_memory_is_shared_by_values_that_do_not_meet():
     x = tt.fvector()
     y = x
     for n in range(12):
-        y = tt.sort(y) + n  # no two of these become one kernel
+        y = tt.sort(y) + n  # no two of these are fused into one kernel
     f = on_device([x], y)
     for _ in range(2):
         f(floats(10_000))
@@ -318,7 +318,7 @@ def test_memory_is_shared_by_values_that_do_not_meet():
 
 def test_what_is_done_behind_our_back_is_not_repeated_blindly():
     class Counting(OpenCLKernelBase):
-        """An identity that uses OpenCL in its own way."""
+        """An identity that uses OpenCL by itself."""
 
         __props__ = ()
         repeatable = False
@@ -413,7 +413,7 @@ def test_only_what_sees_another_value_computes(monkeypatch):
         numbers.append(len(computed))
     nodes = len(f.fn.linked.nodes)
     assert numbers[0] == nodes
-    # The transfer computes each time; the row and what comes of it only while it is another one.
+    # The transfer computes in each call; the row and its dependents only when the row changes.
     assert numbers[3] == numbers[7] == 1
     assert 1 < numbers[4] < nodes
 
@@ -438,13 +438,13 @@ def test_a_step_count_of_the_hosts_leaves_the_rest_together():
 
 
 def brought_once(function):
-    """Return how many commands of a recording a function's plan need not repeat."""
+    """Return the number of recorded commands that a function's plan need not repeat."""
     plan = function.fn.plans[-1]
     return sum(len(segment.commands) for segment in plan._recording.segments) - plan.commands
 
 
 def rows_of(x):
-    """Return the number of rows, computed on the host, and brought to the device."""
+    """Return the number of rows, computed on the host and copied to the device."""
     return as_opencl_variable(tt.cast(x.shape[0], "float32"), "dev0")
 
 
@@ -455,7 +455,7 @@ def test_what_the_host_computes_of_shapes_is_brought_once():
     for rows in (3, 3, 5, 5, 3, 5, 3):
         data = floats(rows, 4, seed=rows)
         np.testing.assert_allclose(np.asarray(f(data)), np.tanh(data).sum(axis=0) * rows, rtol=1e-5, atol=1e-6)
-    # The number of rows, and the same number as a row that is broadcast.
+    # The number of rows, and the same number as a broadcast row.
     assert brought_once(f) == 2
 
 
@@ -495,7 +495,7 @@ def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shape
 
 
 def test_a_number_that_a_result_would_overwrite_outlives_the_call():
-    """Theano computes a result in place of the length that it is made of, and empties both before each call."""
+    """Theano computes a result in place of the length that it depends on, and empties both cells before each call."""
     x = tt.fvector()
     there = theano.shared(np.int32(3), target="dev0")
     state = theano.shared(np.int64(0))

@@ -1,4 +1,4 @@
-"""Simulators are called as the functions that they are made of."""
+"""Simulators are called like the functions that they are made from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def simulated(inputs, outputs, **kwargs):
 
 @pytest.fixture
 def step():
-    """A training step, and what it is about."""
+    """A training step, and its arguments and variables."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(rng.randn(20, 5).astype("float32"), name="w")
@@ -69,8 +69,8 @@ def repeat(sim, *data):
     return sim.call_n_times(1, *data)
 
 
-# Four of them defer interrupts, once for the simulator and once for its machine. A context manager would take none, but
-# an interrupt as it is entered would leave it entered.
+# Four of them defer interrupts, once for the simulator and once for its machine. A context manager would have no such
+# calls, but an interrupt on entering it would leave it entered.
 @pytest.mark.parametrize("call, most", [(compute, 10), (begin, 11), (repeat, 14)])
 def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch, call, most):
     # A batch would enqueue the commands without Python.
@@ -88,7 +88,7 @@ def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch, c
         while frame.f_code is not call.__code__:
             names[-1].append(frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name)
             frame = frame.f_back
-        names[-1].pop()  # the method itself, or that of the simulator which calls it
+        names[-1].pop()  # the method itself, or the simulator's method that calls it
 
     monkeypatch.setattr(EnqueueKernel, "enqueue", enqueue)
     call(sim, *data)

@@ -1,4 +1,4 @@
-"""The leaner FunctionGraph does what Theano's does: the same graph, events and errors."""
+"""The leaner FunctionGraph behaves like Theano's: the same graph, events and errors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.processes import run_code
 
 
 class Log:
-    """A feature that writes down what it hears."""
+    """A feature that records the events it receives."""
 
     def __init__(self):
         self.events = []
 
     def on_import(self, fgraph, node, reason):
         self.events.append(("import", str(node.op), str(reason)))
-        # all that the node needs is there before it is announced
+        # everything that the node needs is set before it is announced
         assert all(var in fgraph.variables and (node, i) in var.clients for i, var in enumerate(node.inputs))
 
     def on_prune(self, fgraph, node, reason):
@@ -44,7 +44,7 @@ class Log:
 
 
 def clients_of(fgraph):
-    """Return what uses each variable, in order, by names that do not depend on the run."""
+    """Return the users of each variable, in order, by names that do not depend on the run."""
     number = {node: k for k, node in enumerate(fgraph.toposort())}
 
     def index_of(client):
@@ -56,7 +56,7 @@ def clients_of(fgraph):
 
 
 def play(steps):
-    """Do the same replacements on a graph; return all that can be seen of it."""
+    """Apply the same replacements to a graph; return everything observable about it."""
     x, y = tt.dvector("x"), tt.dvector("y")
     fgraph = FunctionGraph([x, y], [x, y, tt.exp(x + y), tt.sin(x + y)], clone=True)
     fgraph.attach_feature(ReplaceValidate())
@@ -85,7 +85,7 @@ def test_the_same_graph_clients_and_events(steps):
 
 
 def both():
-    """Run the body under Theano's bookkeeping, then under ours."""
+    """Run the body with Theano's bookkeeping, then with optdb's."""
     yield "stock"
     with optimizing():
         yield "ours"
@@ -126,7 +126,7 @@ def test_a_node_belongs_to_one_graph():
 
 
 def test_a_deep_graph_is_imported():
-    """Deeper than Python's stack."""
+    """The graph is deeper than Python's stack."""
     x = tt.dvector("x")
     y = x
     for _ in range(3000):
@@ -164,7 +164,7 @@ def test_features_hear_in_the_order_they_came():
 
 
 def test_a_feature_without_a_base_class_takes_part():
-    """Theano asks for attributes, not for a class; a silent one is passed over."""
+    """Theano looks for attributes, not for a class; a feature without callbacks is skipped."""
 
     class Bare:
         heard = 0
@@ -270,7 +270,7 @@ assert gone() is None
 
 @pytest.mark.slow
 def test_a_graph_is_not_kept_by_what_is_remembered_of_it():
-    # In a process of its own: others may keep what they find with the collector.
+    # In a separate process: other tests may keep objects alive that the collector would find.
     done = run_code(KEPT)
     assert done.returncode == 0, done.stderr
 
@@ -295,7 +295,7 @@ def chain(length=4):
 
 
 def test_a_kept_order_is_taken_for_the_sorted_one():
-    """While it is known; the graph is sorted where it is not, and afterwards."""
+    """The kept order is used while it is known; otherwise the graph is sorted, then and afterwards."""
     fgraph = chain()
     in_order = fgraph.toposort()
     answers = [None]
@@ -314,7 +314,7 @@ def test_a_kept_order_is_taken_for_the_sorted_one():
 
 def test_a_kept_order_knows_nothing_of_a_feature_s_orderings():
     class Backwards:
-        """The first node waits for the second of two that data flow leaves free."""
+        """The first of two nodes, which data flow does not order, waits for the second."""
 
         def orderings(self, fgraph):
             return OrderedDict([(first, [second])])
@@ -338,7 +338,7 @@ def test_a_kept_order_knows_nothing_of_theano_s_destroy_handler():
 
 
 def test_what_is_remembered_is_that_of_the_graph_as_it_is():
-    """After imports, exchanges and removals, after a replacement that is put back, and under a profile."""
+    """Check after imports, exchanges and removals, after a reverted replacement, and under a profile."""
     fgraph = chain()
     fgraph.attach_feature(ReplaceValidate())
 

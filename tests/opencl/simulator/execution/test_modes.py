@@ -1,4 +1,4 @@
-"""Functions that are compiled for a device in one step, with shared variables that stay Theano's."""
+"""Functions that are compiled for a device in one step; their shared variables remain Theano's."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ def test_what_a_function_of_the_host_computes_in_place_is_seen(first, there):
     for _ in range(3):
         before = w.get_value(borrow=True)
         bump()
-        # Else this shows nothing.
+        # Otherwise this test would prove nothing.
         assert w.get_value(borrow=True) is before
         np.testing.assert_allclose(f(X), X.dot(w.get_value()), rtol=1e-6)
 
 
 @pytest.mark.slow
 def test_observed_compilation_leaves_watched_shared_variables_watched():
-    """The first function for a device may be compiled while each function is shown, as `optdb explain` does."""
+    """The first function for a device may be compiled while compilations are observed, as `optdb explain` does."""
     output("""
         import numpy as np
         import optdb, theano, theano.tensor as tt
@@ -289,9 +289,9 @@ def test_functions_travel(travel, there):
     again = travel(f)
     assert isinstance(again.fn, Executable)
     for factor in (2, 3):
-        # A copied function returns a list, even if the other one does not.
+        # A copied function returns a list, even if the original does not.
         np.testing.assert_allclose(np.reshape(again(X), (4, 2)), X.dot(np.full((3, 2), factor)), rtol=1e-6)
-    # A copy has the same shared variables, a pickle and a deep copy have others.
+    # A copy has the same shared variables; a pickle and a deep copy have their own.
     now = np.full((3, 2), 4 if travel is copy.copy else 2)
     np.testing.assert_array_equal(w.get_value(), now)
     f.free()
@@ -299,7 +299,7 @@ def test_functions_travel(travel, there):
 
 
 def loop_with_gradient(mode):
-    """Compile a step of training by a Scan, whose gradient has much arithmetic of lengths."""
+    """Compile a training step with a Scan, whose gradient has much arithmetic on lengths."""
     x, w, start = tt.fmatrix("x"), theano.shared(np.eye(3, dtype="float32")), theano.shared(np.ones(3, "float32"))
     states, _ = theano.scan(lambda row, h: tt.tanh(row + h.dot(w)), sequences=x, outputs_info=start)
     loss = tt.log(1 + states[:, 0][tt.arange(x.shape[0])] ** 2).mean()
@@ -315,7 +315,7 @@ def test_the_graph_of_a_loop_is_as_small_as_stock_s(there):
 @pytest.mark.slow
 @pytest.mark.parametrize("travel", [copy.deepcopy, lambda f: pickle.loads(pickle.dumps(f))])
 def test_a_loop_travels_where_little_recursion_is_left(travel, there):
-    """Stock's needs a limit of 750 for a pickle, and of 1000 for a deep copy."""
+    """Stock Theano needs a recursion limit of 750 for a pickle, and of 1000 for a deep copy."""
     f = loop_with_gradient(there)
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 500)
@@ -403,7 +403,7 @@ def test_other_linkers_are_still_refused():
 
 
 def test_a_copy_of_a_function_overwrites_nothing(there):
-    """Theano protects the inputs of a copy by nothing: it says nowhere that they may be overwritten."""
+    """Theano does not protect the inputs of a copy, and records nowhere that they may be overwritten."""
     x, number, w = tt.fvector("x"), theano.shared(np.int32(-3), name="number"), shared()
     f = theano.function([x], [tt.exp(x) * w.sum(), -number], updates=[(w, w * 2)], mode=there)
     value = np.ones(2, "float32")
@@ -418,7 +418,7 @@ def test_a_copy_of_a_function_overwrites_nothing(there):
 
 
 def test_a_number_of_the_host_may_be_left_out():
-    """Some ops take None for an input, as the host's linkers let them."""
+    """Some ops accept None for an input, as the host's linkers allow."""
     mode = theano.Mode("opencl", "fast_run")
     n, m, k = tt.iscalars("nmk")
     eye = theano.function([n, m, k], tt.eye(n, m, k), mode=mode)

@@ -1,4 +1,4 @@
-"""Large arguments are used where they lie, large results computed where the caller finds them; nothing else shows."""
+"""Large arguments are used in place, and large results are computed in the caller's memory; nothing else changes."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_a_call_that_is_stopped_lets_go(kind):
         with pytest.raises(kind, match="not that"):
             sim(bad)
         np.testing.assert_array_equal(sim.get(w), before)
-        sim._taker.input_storage[0].storage[0] = None  # Theano's own, after an error
+        sim._taker.input_storage[0].storage[0] = None  # as Theano does after an error
         del bad
         gc.collect()
         assert gone() is None
@@ -370,7 +370,7 @@ def test_without_plans_and_looking_inside():
     sim.profile(numbers(), n=1)
     sim.memory(numbers())
     np.testing.assert_array_equal(sim(numbers(2)), f(numbers(2)))
-    for seed in range(20):  # none of these shapes comes again, so that plans are given up
+    for seed in range(20):  # each shape occurs only once, so plans are given up
         np.testing.assert_array_equal(sim(numbers(shape=N + seed)), f(numbers(shape=N + seed)))
 
 

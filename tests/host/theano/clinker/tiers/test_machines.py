@@ -172,7 +172,7 @@ def next_number():
 
 
 def in_threads(*calls):
-    """Make calls in a thread each, which give way as often as they can; raise what they raise."""
+    """Make each call in its own thread, with frequent switches between threads; raise the errors of calls."""
     errors = []
 
     def run(call):
@@ -195,7 +195,7 @@ def in_threads(*calls):
 
 
 def without_modules(gate, *functions):
-    """Let the modules of functions fail."""
+    """Make the modules of functions fail."""
     gate.fails = True
     gate.is_open.set()
     with warnings.catch_warnings():
@@ -327,7 +327,7 @@ def test_a_function_changes_over_where_theanos_linker_is_back(gate, times, way):
         plug.uninstall()
         try:
             f = way([x], times(2)(x), mode=theano.Mode("cvm", None))
-            plug.uninstall()  # with the tests' flags, the engine leaves that out
+            plug.uninstall()  # with the tests' flags, the engine omits it
             gate.is_open.set()
             assert optdb.wait(f).in_python == 0
             np.testing.assert_array_equal(f(VECTOR), 2 * VECTOR)
@@ -435,7 +435,7 @@ def test_cells_of_a_notebook_are_not_held_up(gate, times):
 
 @pytest.mark.slow
 def test_an_interrupt_in_a_cell_stops_it(gate, times):
-    """IPython interrupts its main thread by SIGINT; the next cell calls the same function."""
+    """IPython interrupts its main thread with SIGINT; the next cell calls the same function."""
 
     class Interrupted(times):
         def perform(self, node, inputs, outputs):
@@ -488,7 +488,7 @@ def test_an_interrupt_at_any_event_leaves_all_next_values_or_none(gate, times, l
     for _ in interrupted_everywhere(f):
         np.testing.assert_array_equal(v.get_value(), w.get_value())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    in_threads(f)  # it is the turn of none
+    in_threads(f)  # no thread holds the turn
 
 
 def test_an_interrupt_while_code_is_put_in_place_leaves_the_function_pending(gate, times, monkeypatch):
