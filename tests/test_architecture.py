@@ -1,4 +1,4 @@
-"""The arrows between optdb's folders: which imports which, and that what computes knows nothing of Theano."""
+"""The arrows between optdb's folders: which folder imports which, and that computing code does not know Theano."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 OPTDB = Path(__file__).resolve().parent.parent / "optdb"
 
-#: What every folder may import of the top: the version, and modules that import nothing of optdb but each other.
+#: The modules at the top that every folder may import: the version, and modules that import only each other.
 FOR_ALL = {
     "__version__",
     "callers",
@@ -26,8 +26,8 @@ FOR_ALL = {
     "user_cache",
 }
 
-#: For each folder, what else it imports: other folders, and modules at the top. `composition`, which knows all
-#: folders, is not among them: the host calls it back.
+#: For each folder, its other imports: folders, and modules at the top. `composition`, which knows all folders, is not
+#: among them, because the host calls it back.
 ARROWS = {
     "runtime": set(),
     "codegen": {"runtime"},
@@ -43,7 +43,7 @@ ARROWS = {
 
 
 def imported(source):
-    """Return the full names of what a module imports: at its top, in functions, for type checkers, and by a string."""
+    """Return the full names that a module imports: at its top, in functions, for type checkers, and by a string."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -57,7 +57,7 @@ def imported(source):
 
 
 def parts(names):
-    """Return which folders of optdb, and which of the modules and names at its top, these names are of."""
+    """Return the folders of optdb, and the modules and names at its top, to which these names belong."""
     split = (name.split(".") for name in names)
     return {part[1] if len(part) > 1 else "__init__" for part in split if part[0] == "optdb"}
 
@@ -101,9 +101,9 @@ def test_the_host_alone_imports_theano():
 
 
 def _imports_of_modules(run=lambda source: source):
-    """Return, for each module of optdb, the modules of optdb that it imports, in the source that `run` leaves of it.
+    """Return, for each module of optdb, the modules that it imports in the part of its source that `run` keeps.
 
-    `composition` and what starts it are left out, too: it puts the folders together, and knows all of them.
+    `composition` and the modules that start it are omitted: it connects the folders, and knows all of them.
     """
     sources = {".".join(path.relative_to(OPTDB.parent).with_suffix("").parts): source for path, source in modules(".")}
     sources = {name.removesuffix(".__init__"): source for name, source in sources.items()}
@@ -112,7 +112,7 @@ def _imports_of_modules(run=lambda source: source):
 
 
 def _run(source):
-    """Return a module without what it imports for type checkers only."""
+    """Return a module without its imports for type checkers only."""
     tree = ast.parse(source)
     tree.body = [
         node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
@@ -121,13 +121,13 @@ def _run(source):
 
 
 def _module_of(full, names):
-    """Return the module of which a full name is, or is a name in; None if it is none of `names`."""
+    """Return the module with a full name, or in which the name is defined; None if it is none of `names`."""
     parents = [full, full.rpartition(".")[0]]
     return next((name for name in parents if name in names), None)
 
 
 def _circle(imports):
-    """Return the modules on circles of imports, and between two circles; an empty list if there are no circles."""
+    """Return the modules on import cycles, and between two cycles; an empty list if there are no cycles."""
     left = dict(imports)
     while True:
         wanted = set().union(*left.values())
@@ -145,7 +145,7 @@ def test_no_imports_in_functions_close_a_circle():
 
 
 def test_imports_for_type_checkers_close_circles_in_the_simulator_alone():
-    """There, a method refers to its simulator, and a scope of zero-copy to its executable."""
+    """In the simulator, a method refers to its simulator, and a scope of zero-copy to its executable."""
     left = _circle(_imports_of_modules())
     assert all(name.startswith("optdb.opencl.simulator.") for name in left), left
 
@@ -156,7 +156,7 @@ def test_circles_of_imports_are_found():
     assert imported(_run("if TYPE_CHECKING:\n    import a\ndef f():\n    import b")) == {"b"}
 
 
-#: What the entries of each of these folders are: rooms that one guesses.
+#: The entries of each of these folders, which can be guessed.
 ROOMS = {
     "host": {"__init__.py", "api", "pytensor", "theano"},
     "host/theano": {"__init__.py", "clinker", "functions", "importing", "rewriters", "speedups", "vectorized"},
@@ -189,7 +189,7 @@ def test_the_page_for_new_hosts_lists_the_vocabulary():
 
 
 def test_kernel_text_is_in_codegen_alone():
-    """The kit for ops that people write by hand has examples of it."""
+    """The kit for handwritten ops has examples of it."""
     texts = ("KERNEL void", "kernel void", "GLOBAL_MEM", "get_global_id", '.cl")')
     for folder in ("opencl", "lifters", "distributed"):
         for path, source in modules(folder):
@@ -199,8 +199,8 @@ def test_kernel_text_is_in_codegen_alone():
     assert not outside
 
 
-#: Modules that ask a function for its parameters, with the reason why no patch can change the answer. A class is not
-#: asked: its metaclass, or a wrapped constructor, hides the parameters, as the op cache's does.
+#: Modules that query a function's parameters, with the reason why no patch can change the answer. Classes are not
+#: queried: their metaclass, or a wrapped constructor such as the op cache's, hides the parameters.
 ASKS_FOR_PARAMETERS = {
     "cache/frozen.py": "the code of a function tells it from others",
     "host/theano/clinker/probing.py": "a function of Theano's, as it is when the patch that wraps it is made",
@@ -213,7 +213,7 @@ _ASKING = {"signature", "getfullargspec", "getargspec", "getcallargs", "__code__
 
 
 def _asks_for_parameters(source):
-    """Tell whether a module asks functions or classes for their parameters or their code."""
+    """Tell whether a module queries the parameters or the code of functions or classes."""
     return any(
         isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _asks(node)
         for node in ast.walk(ast.parse(source))

@@ -1,4 +1,4 @@
-"""The kernels of convolutions for graphics cards, tile by tile, against NumPy."""
+"""The kernels of convolutions for GPUs, tile by tile, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.codegen.test_convolutions import OPERATIONS, convolved
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
-#: Tiles that small images fill; items of the third do not form rectangles of 32, those of the last load two columns.
+#: Tiles that small images fill; items of the third one form no rectangles of 32, those of the last load two columns.
 SMALL = [Tile(16, 64, 8, 4, 4), Tile(32, 32, 16, 4, 8), Tile(16, 16, 8, 4, 4), Tile(32, 32, 8, 8, 8)]
-#: The same, copied in the background.
+#: The same tiles with asynchronous copies.
 COPIED = [
     replace(SMALL[0], stages=3),
     replace(SMALL[3], stages=3),
@@ -42,7 +42,7 @@ def as_a_graphics_card(monkeypatch):
 
 
 def kernels_of(dtype, tile):
-    """Return the kernels of a tile; those of a test's profile serve the others, too."""
+    """Return the kernels of a tile; those for a test's profile also serve other profiles."""
     if (dtype, tile) not in _compiled:
         kernels = tile_kernels.correlate_tile_kernels(dtype, [tile], "emulated")
         kernels += tile_kernels.weight_tile_kernels(dtype, [tile], "emulated")
@@ -53,7 +53,7 @@ def kernels_of(dtype, tile):
 
 
 def compute(arrays, parameters, dtype, tile, parts=1, steps=1, context=context, kernels_of=kernels_of):
-    """Return the result and both gradients by tiles."""
+    """Return the result and both gradients, computed by tiles."""
     x, w, t = (array.astype(dtype) for array in arrays)
     kernels, groups, flip = kernels_of(dtype, tile), parameters.get("num_groups", 1), parameters["filter_flip"]
     axes = axes_of(
@@ -87,9 +87,9 @@ def check(arrays, parameters, dtype, *others):
 
 @st.composite
 def cases(draw):
-    """Images, filters, a gradient of the result, and parameters, of any channels and groups."""
+    """Draw images, filters, a gradient of the result, and parameters, with any channels and groups."""
     image, taps, parameters = draw(convolutions())
-    if draw(st.booleans()):  # of rows that vectors divide
+    if draw(st.booleans()):  # with rows that vectors divide
         image = tuple(4 * -(-length // 4) for length in image)
     numbers = [parameters[name] for name in ("border_mode", "subsample", "filter_dilation")]
     groups, images = draw(st.sampled_from([1, 1, 2, 3])), draw(st.integers(1, 4))
@@ -173,7 +173,7 @@ def test_few_features_of_few_channels_are_no_work_for_tiles():
 
 @pytest.fixture
 def without_tensor_cores(monkeypatch, as_a_graphics_card):
-    """Let the device be a GPU of four units, without tensor cores and copies in the background."""
+    """Make the device a GPU with four units, without tensor cores and asynchronous copies."""
     profile = context().profile
     quirks = replace(profile.quirks, takes_ptx=False)
     monkeypatch.setattr(context(), "profile", replace(profile, compute_units=4, quirks=quirks))
@@ -197,7 +197,7 @@ def test_tiles_have_room_for_rows_and_parts_for_all_units(without_tensor_cores):
 
 @pytest.fixture
 def copying(monkeypatch):
-    """Let the device have copies in the background, emulated."""
+    """Give the device emulated asynchronous copies."""
     monkeypatch.setattr(DeviceProfile, "has_tensor_cores", property(lambda self: True))
     monkeypatch.setattr(context(), "options", replace(context().options, instructions="emulated"))
     kept = context().kept.pop(tiles.__name__, None)
@@ -256,9 +256,9 @@ def test_tiles_fit_local_memory(monkeypatch, without_tensor_cores):
     assert tile_shapes.weight_tiles(context(), "float32")[0].depth == 8
 
 
-# By tensor cores, whose instructions Oclgrind emulates
+# With tensor cores, whose instructions Oclgrind emulates
 
-#: Tiles of one warp, and of two beside each other.
+#: Tiles of one warp, and of two adjacent warps.
 TENSOR = [
     *(Tile(16, 16, 8, 2, 4, True), Tile(32, 32, 16, 2, 8, True), Tile(16, 64, 8, 2, 8, True)),
     *(Tile(32, 32, 16, 2, 8, True, 2), Tile(32, 64, 8, 4, 16, True, 3)),
@@ -288,7 +288,7 @@ def tensor_kernels_of(dtype, tile):
 def test_tensor_cores(tile, parts):
     for number in range(2):
         lengths, taps, step = [((6, 8), (3, 3), (1, 1)), ((5, 7), (2, 3), (2, 1))][number]
-        # Whole numbers that TF32 has, so that all sums are exact.
+        # Integers that TF32 represents, so that all sums are exact.
         arrays, parameters = case(2, 3, 18, lengths, taps, "half", step=step, filter_flip=True)
         arrays = [np.round(3 * array) for array in arrays]
         for got, want in compute(arrays, parameters, "float32", tile, parts, 1, checker, tensor_kernels_of):

@@ -1,4 +1,4 @@
-"""Kernels without a graph: how they are described, compiled, checked and launched."""
+"""Kernels without a graph: descriptions, compilation, checks and launches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def zeros(n, dtype="float32"):
     return from_host(runtime_context(), np.zeros(n, dtype))
 
 
-# What they are launched with
+# Launch arguments
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_sizes_that_do_not_fit(items, group, says):
         fill_kernel().call(items, group, zeros(3), 3, 1)
 
 
-# How they are described
+# Descriptions
 
 
 def test_flags_say_what_a_device_must_have():
@@ -273,11 +273,11 @@ def test_two_kernels_of_one_name():
         compile_kernels(kernels, runtime_context(), "MyOp")
 
 
-# How they are built
+# Builds
 
 
 def test_theanos_kernels_compile_as_they_are():
-    # Kernels written for Theano's GPU back-end include its header, and take the offset as a size of its own.
+    # Kernels written for Theano's GPU back-end include its header, and take the offset as a separate size.
     code = """#include "cluda.h"
 
     KERNEL void k(GLOBAL_MEM ga_float *a, ga_size a_off, ga_ssize first, ga_size n) {
@@ -308,7 +308,7 @@ def test_kernels_of_one_code_and_of_several_are_one_program(monkeypatch):
 
 
 def test_an_optional_kernel_is_built_within_a_block_of_one_program(caplog):
-    """Whoever asks for it takes other kernels if it does not build."""
+    """The caller uses other kernels if it does not build."""
     right = Kernel("KERNEL void fine(GLOBAL_MEM int *a) { a[0] = 5; }", "fine", [BUFFER])
     wrong = Kernel("KERNEL void not_built(GLOBAL_MEM int *a) { a[0] = never_declared; }", "not_built", [BUFFER])
     a = zeros(1, "int32")

@@ -1,4 +1,4 @@
-"""Factors of positive definite matrices and solutions of triangular systems, against bounds of their errors."""
+"""Factors of positive definite matrices and solutions of triangular systems, checked against error bounds."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from optdb.runtime.context import Context
 from tests.codegen.layouts import STEPS, device_array
 from tests.effort import examples
 
-#: A processor with registers of 16 bytes has other blocks.
+#: 'narrow' is a processor with registers of 16 bytes, which has other blocks.
 KINDS = st.sampled_from(["cpu", "gpu", "narrow"])
 DTYPES = st.sampled_from(["float32", "float64"])
-#: Around the sizes at which kernels change.
+#: Sizes around those at which kernels change.
 ROWS = st.sampled_from([0, 1, 2, 3, 4, 5, 8, 9, 12, 17, 31, 33, 63, 64, 65, 70])
 BATCHES = st.sampled_from([(), (), (1,), (3,), (2, 3), (0,), (2, 0), (19,)])
 
@@ -55,7 +55,7 @@ def context_of(kind):
 
 
 def put(value, kind, steps=None, fortran=False):
-    """Return an array of the device, with gaps and in directions, maybe with transposed matrices in memory."""
+    """Return an array on the device, with gaps and any directions, optionally with transposed matrices in memory."""
     context = functools.partial(context_of, kind)
     if not fortran:
         return device_array(value, steps, context)
@@ -159,7 +159,7 @@ def test_ill_conditioned_matrices_have_small_backward_errors(kind, n):
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("n", [1, 3, 7, 20, 64, 65, 130])
 def test_matrices_that_are_not_positive_definite(kind, lower, n):
-    """LAPACK's number says which minor failed first, and no other matrix of the batch changes."""
+    """LAPACK's number gives the first minor that failed, and other matrices of the batch are unchanged."""
     rng = np.random.default_rng(n)
     x = positive_definite(rng, (5,), n, "float64")
     first = {1: n - 1, 3: n // 2, 4: 0}
@@ -262,7 +262,7 @@ def test_systems_with_faults(kind):
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 @pytest.mark.parametrize("n", [0, 1, 5, 40, 70])
 def test_checked_factors_and_solutions(kind, n):
-    """Errors are those that SciPy has for the same arrays, in the words of 1.16 and before."""
+    """Errors equal those of SciPy for the same arrays, in the wording of 1.16 and of earlier versions."""
     x = positive_definite(np.random.default_rng(n), (), n, "float64")
 
     def factor(value):
@@ -321,7 +321,7 @@ def test_wrong_shapes_and_dtypes():
 
 
 def test_local_memory_of_a_group_is_what_any_device_has():
-    """OpenCL 1.2 promises 32 kB; a group keeps one block."""
+    """OpenCL 1.2 guarantees 32 kB of local memory; a group stores one block."""
     assert blocks.LEAF["gpu"] * (blocks.LEAF["gpu"] + 1) * 8 <= 32768 // 2
 
 

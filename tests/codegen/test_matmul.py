@@ -1,4 +1,4 @@
-"""Products of matrices by the kernels alone: all layouts, both kinds of devices, and how large ones are cut."""
+"""Matrix products with the kernels alone: all layouts, both kinds of devices, and how large products are divided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.effort import examples
 SIZES = st.sampled_from([0, 1, 2, 7, 8, 10, 16, 17, 24, 32, 33, 40])
 STEPS = st.sampled_from([1, 1, 1, 2, -1])
 
-# Tiles so small that Oclgrind, the memory checker, gets through several of them.
+# Tiles small enough for Oclgrind, the memory checker, to run several of them.
 SMALL_TILES = {
     "square": GroupBlock(16, 16, 8, 4, 4),
     "small": GroupBlock(16, 16, 8, 2, 2),
@@ -51,7 +51,7 @@ def kernels_of(device_kind, dtype):
 
 
 def put(context, value, order, steps):
-    """Return a value on the device, its axes in some order there, with gaps and in some directions."""
+    """Return a value on the device, with its axes in a given order in memory, with gaps and directions."""
     base = np.zeros([value.shape[axis] * abs(step) for axis, step in zip(order, steps)], value.dtype)
     spaced = base[tuple(slice(None, None, step) for step in steps)]
     spaced[...] = value.transpose(order)
@@ -86,7 +86,7 @@ def close(got, want, k):
 @settings(max_examples=examples(60))
 def test_any_layout(device_kind, data, batch, m, n, k, dtype):
     context = context_of(device_kind)
-    # Which of the arrays is one matrix for all products.
+    # Which of the arrays is one matrix, shared by all products.
     shared = data.draw(st.sampled_from(["", "a", "b"])) if batch > 1 else ""
     a, b = sample(dtype, 1 if shared == "a" else batch, m, k), sample(dtype, 1 if shared == "b" else batch, k, n)
     y, alpha = sample(dtype, batch, m, n), data.draw(st.sampled_from([1.0, -0.5]))
@@ -121,7 +121,7 @@ def kernels_of_tile(tile, dtype):
     return context, compile_kernels(matmul_kernels(dtype, context), context)
 
 
-#: Items four by eight; rows of a tile that its items load in two turns; few loads.
+#: Items four by eight; rows of a tile that items load in two turns; few loads.
 TILES = [
     GroupBlock(16, 32, 8, 4, 4),
     GroupBlock(16, 128, 8, 8, 16),
@@ -144,7 +144,7 @@ def test_tiles_of_products_up_to_twice_their_size(tile, dtype, data, beta):
     a, b, y = sample(dtype, m, k), sample(dtype, k, n), sample(dtype, m, n)
 
     def shifted(value):
-        """Return it on the device, maybe where vectors of it are not aligned."""
+        """Return a value on the device, optionally at an offset where its vectors are not aligned."""
         shift, order = data.draw(st.sampled_from([0, 0, 1, 4])), data.draw(st.permutations(range(2)))
         beside = np.zeros(value.size + shift, dtype)
         beside[shift:] = value.transpose(order).ravel()
@@ -164,7 +164,7 @@ def test_tiles_of_products_up_to_twice_their_size(tile, dtype, data, beta):
 
 @pytest.mark.parametrize("tile_rows", [1, 8, 11, 16])
 def test_bands_of_tiles(tile_rows):
-    """A band has eight rows of tiles, the last one maybe fewer."""
+    """A band has eight rows of tiles; the last band may have fewer."""
     context, kernels = kernels_of_tile(TILES[2], "float32")
     a, b = sample("float32", 2, 8 * tile_rows - 3, 5), sample("float32", 2, 5, 21)
     z = empty(context, (2, a.shape[1], 21), "float32")
@@ -196,7 +196,7 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     monkeypatch.setattr(cpu, "PART", 10)
     monkeypatch.setattr(gpu, "PART", 10)
     monkeypatch.setattr(gpu, "SPLIT_PART", 10)
-    # As if there were many units, of which one tile leaves most idle.
+    # As if there were many compute units, most of which one tile would leave idle.
     plans = []
 
     def on_many_units(chosen, context, dtype, problem):

@@ -1,4 +1,4 @@
-"""Batch normalization against NumPy in double precision."""
+"""Batch normalization compared with NumPy in double precision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.codegen.layouts import compute, context, device_array
 
 pytestmark = pytest.mark.optimized
 
-#: Shapes and the axes that are normalized over.
+#: Shapes and the normalized axes.
 CASES = {
     "per activation": ((5, 3), (0,)),
     "columns": ((7, 4, 21), (0,)),
@@ -41,7 +41,7 @@ EPSILON, FACTOR = np.array(1e-3), np.array(0.25)
 
 
 def sample(case, dtype, of_channels=4):
-    """Return an array that is not around zero, and some of one number for each channel."""
+    """Return an array that is not centred at zero, and arrays with one number per channel."""
     rng = np.random.default_rng(len(case))
     shape, axes = CASES[case]
     x = rng.normal(20, 3, shape).astype(dtype)
@@ -57,7 +57,7 @@ def close(got, want, dtype):
     eps = np.finfo(dtype).eps
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == dtype and mine.shape == theirs.shape
-        # What is normalized has lost digits: it was far from zero.
+        # Normalized values have lost digits: the array was far from zero.
         np.testing.assert_allclose(mine, theirs, rtol=40 * eps, atol=40 * eps)
 
 
@@ -93,7 +93,7 @@ def test_dtypes_and_layouts(case, dtype):
     steps = [-1, 2, -3, 1][: len(CASES[case][0])]
     got, want = trained(case, dtype, steps), expected(case, dtype)
     if dtype == "float16":
-        # The mean is kept in 16 bits, but not rounded before it is taken off.
+        # The mean is stored in 16 bits, but not rounded before it is subtracted.
         close(got, [value.astype(dtype) for value in want], dtype)
     else:
         close(got, want, dtype)
@@ -136,7 +136,7 @@ def test_gradient(case, each_device_kind):
         of_variance = -0.5 * (dy * scale * centered).sum(axes, keepdims=True) * invstd**3
         of_mean = of_mean - 2 * of_variance * centered.sum(axes, keepdims=True) / size
         of_x = dy * scale * invstd + of_variance * 2 * centered / size + of_mean / size
-    # What is taken off is about as large as the array, so digits are lost.
+    # The subtracted mean is about as large as the array, so digits are lost.
     for mine, theirs in zip(got, [of_x, of_scale, dy.sum(axes, keepdims=True)], strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 
@@ -146,7 +146,7 @@ def test_gradient(case, each_device_kind):
     ("case", "dtype"),
     [
         *((case, "float32") for case in CASES),
-        # The kernels of each way to share a channel among items, for the dtypes that they are written for as well.
+        # The kernels for each way to divide a channel among items, also for the dtypes that they are written for.
         *itertools.product(["columns", "spatial", "rows", "quads", "no elements"], ["float16", "float64"]),
     ],
 )
@@ -217,7 +217,7 @@ def test_sums_are_as_exact_as_in_float64(case, shape, axes, each_device_kind):
     x, dy, scale = hostile(case, shape, axes)
     exact, exact_dy = wide(x, dy)
     mean, var = exact.mean(axes, keepdims=True), exact.var(axes, keepdims=True)
-    # Beside this, variances are small, but not those of a constant.
+    # Compared with this, variances are small, but not those of a constant.
     epsilon, eps = np.array(1e-12), np.finfo("float32").eps
     training = BatchNormTraining(context(), ArraySpec.of(x), axes, running=False)
     arrays = [device_array(value) for value in (x, scale, scale)]
@@ -229,7 +229,7 @@ def test_sums_are_as_exact_as_in_float64(case, shape, axes, each_device_kind):
     moments = [device_array(value) for value in (scale, got_mean, got_invstd)]
     _, g_scale, g_bias = compute(gradient, device_array(x), device_array(dy), *moments, epsilon, outputs=3)
     centered = exact - got_mean.astype("float64")
-    # Each product of float32 numbers is rounded; the sums, and what is large and cancels in them, are not.
+    # Each product of float32 numbers is rounded; sums are not, nor are large terms that cancel in them.
     size = np.abs(exact_dy * centered).sum(axes, keepdims=True) * got_invstd
     np.testing.assert_allclose(g_bias, exact_dy.sum(axes, keepdims=True), rtol=2 * eps, atol=1e-9 * np.abs(dy).sum())
     want = (exact_dy * centered).sum(axes, keepdims=True) * got_invstd

@@ -1,4 +1,4 @@
-"""Reductions against NumPy, over axes, layouts and dtypes, with prologues and epilogues."""
+"""Reductions compared with NumPy, over axes, layouts and dtypes, with prologues and epilogues."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_much_is_folded_in_parts(each_device_kind, shape, axes):
 
 @st.composite
 def long_shapes(draw):
-    """Return a shape of which items of a team fold several elements, in rows of fours or not."""
+    """Return a shape for which the items of a team fold several elements each, in rows of fours or not."""
     lengths = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 49, 64])
     return tuple(draw(st.lists(lengths, min_size=1, max_size=5).filter(lambda shape: np.prod(shape) < 300_000)))
 
@@ -123,7 +123,7 @@ def test_several_axes_by_teams_of_items(data, shape, name, acc_dtype):
 
 @functools.cache
 def gpu_context(compute_units=3):
-    """Return a context whose kernels are a GPU's."""
+    """Return a context with GPU kernels."""
     made = Context("opencl")
     made.profile = made.profile.as_kind("gpu", compute_units)
     return made
@@ -218,7 +218,7 @@ def squares(dtype="float32"):
 
 
 def scaled(dtypes):
-    """Return an epilogue of two outputs: a result and a term, and that times a factor."""
+    """Return an epilogue with two outputs: the sum of a result and a term, and this sum times a factor."""
     builder = ProgramBuilder(dtypes)
     total = builder.apply(Scalar("Add", dtypes[0]), [0, 1])
     return builder.build([total, builder.apply(Scalar("Mul", dtypes[0]), [total, 2])])

@@ -1,4 +1,4 @@
-"""Summands and sums of a step move as one vector for each dtype; those of any dtype, rank and length."""
+"""Summands and sums of a step, of any dtype, rank and length, are transferred as one vector for each dtype."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def memory(request, devices):
 
 
 def mixed():
-    """Return a step with parameters of several dtypes, one of no elements, a counter, and outputs of all kinds."""
+    """Return a step with parameters of several dtypes, one without elements, a counter, and outputs of all kinds."""
     rng = np.random.RandomState(0)
     x, y, table = tt.dmatrix("x"), tt.ivector("y"), tt.dvector("table")
     shared = {
@@ -114,7 +114,7 @@ def test_after_an_error(devices, memory):
 
 
 def layers(count=6, biases_dtype="float32"):
-    """Return a step of a net of many small parameters of two dtypes."""
+    """Return a training step of a net with many small parameters of two dtypes."""
     rng = np.random.RandomState(0)
     x, y = tt.dmatrix("x"), tt.dvector("y")
     weights = [theano.shared(rng.standard_normal((WIDTH, WIDTH)), f"w{i}") for i in range(count)]
@@ -131,7 +131,7 @@ def layers(count=6, biases_dtype="float32"):
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [0, 1, 2])
 def test_devices_that_add_up_and_others(devices, apart):
-    """So many of the devices have memory of their own; where all have, they add up."""
+    """Some devices have their own memory; if all have, they add up vectors."""
     f, rng = layers(), np.random.RandomState(2)
     given = [(rng.standard_normal((rows, WIDTH)), rng.standard_normal(rows)) for rows in (8, 8, 1, 1, 1, 7, 8, 1)]
     with (
@@ -147,7 +147,7 @@ def test_devices_that_add_up_and_others(devices, apart):
 
 
 def replicas_of(f, devices, args):
-    """Return replicas, and a function by which all of them prepare a step and commit it; it returns their traffic."""
+    """Return replicas, and a function with which all of them prepare and commit a step; it returns their traffic."""
     original = original_of(f)
     axes = axes_of(original.arguments, None)
     plan = exact_plan(original, axes, {}, None, False)
@@ -237,7 +237,7 @@ def test_what_is_lent_is_yielded_until_each_worker_has_lent_its_last_piece():
 
 
 def test_pieces_leave_while_others_are_computed(devices):
-    """The first of two large variables leaves by commands, once it is packed, and the others at the end."""
+    """Commands send the first of two large variables once it is packed, and the others at the end."""
     rng = np.random.RandomState(0)
     shapes = [(300, 500), (7,), (200, 800)]
     shared = [theano.shared(rng.standard_normal(shape).astype("float32")) for shape in shapes]
@@ -270,7 +270,7 @@ def test_pieces_leave_while_others_are_computed(devices):
 
 @pytest.mark.slow
 def test_gradients_leave_in_pieces(devices, monkeypatch):
-    """Each of several pieces is lent, and the sums are those of one device."""
+    """Each of several pieces is lent, and the sums equal those of one device."""
     monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
     lent, lend = [], Exchange.lend
 
@@ -291,5 +291,5 @@ def test_gradients_leave_in_pieces(devices, monkeypatch):
             np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-10)
         for shared in f.get_shared():
             np.testing.assert_allclose(train.get(shared), alone.get(shared), rtol=1e-9)
-    # Those of two buckets, and the last one.
+    # The pieces of two buckets, and the last one.
     assert max(lent) == 3

@@ -1,4 +1,4 @@
-"""Arrays whose lengths are not those that the broadcast patterns of their types promise."""
+"""Arrays whose lengths differ from those that the broadcast patterns of their types promise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMISE = "promises length 1"
 
 
 class Resized(Op):
-    """An array of the lengths that a call gives, even if the type promises others."""
+    """An array with the lengths that a call passes, even if the type promises others."""
 
     __props__ = ("kind",)
 
@@ -36,7 +36,7 @@ one, lengths, vector, matrix = (
     tt.fvector("v"),
     tt.fmatrix("m"),
 )
-#: Of one broadcastable axis; of a broadcastable axis and another one.
+#: Arrays with one broadcastable axis, and with a broadcastable and another axis.
 liar, row_liar = (Resized(tt.TensorType("float32", pattern))(lengths) for pattern in ((True,), (True, False)))
 
 
@@ -171,7 +171,7 @@ def test_a_file_computes_what_has_length_0(tmp_path):
 
 
 class FirstOfAll(OpenCLKernelBase):
-    """Adds the one element of its second input to all of the first: the kernel relies on the pattern."""
+    """Adds the only element of its second input to all elements of the first: the kernel relies on the pattern."""
 
     __props__ = ()
 
@@ -201,7 +201,7 @@ def test_an_op_with_kernels_of_its_own_gets_what_types_promise():
 
 
 class Half(FirstOfAll):
-    """Gives other results than its node says."""
+    """Returns other results than its node declares."""
 
     __props__ = ("shape", "dtype")
 

@@ -1,4 +1,4 @@
-"""Moves between the host and the device, in graphs and in functions."""
+"""Transfers between the host and the device, in graphs and in functions."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_ops_are_what_their_context_is():
         OpenCLFromHost("dev9")
 
 
-# As few moves as possible
+# As few transfers as possible
 
 
 def test_what_is_there_stays():
@@ -276,7 +276,7 @@ def test_other_devices_are_asked_as_well(monkeypatch):
     assert tt.fvector().transfer("elsewhere") is moved
 
 
-# Where an op works
+# The placement of an op
 
 
 def test_inferred_contexts(default):

@@ -1,4 +1,4 @@
-"""The type of arrays on a device: what it takes, and how it compares."""
+"""The type of arrays on a device: which values it accepts, and how it compares them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_values_go_there_and_back(value):
     assert kind.is_valid_value(there)
     assert (there.shape, there.dtype) == (value.shape, value.dtype)
     np.testing.assert_array_equal(there.get(), value)
-    value = value.copy()  # what is on the device is a copy
+    value = value.copy()  # the value on the device is a copy
     np.testing.assert_array_equal(np.asarray(there), value)
 
 

@@ -1,4 +1,4 @@
-"""Files of PyTensor's functions: they compute the same without PyTensor, and what a file cannot hold is refused."""
+"""Exported PyTensor functions compute the same without PyTensor, and unsupported functions are rejected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compiled(inputs, outputs, **options):
 
 
 def context_of_kind(device_kind):
-    """Return a context on the device that there is, that takes the kernels of a kind of device."""
+    """Return a context on the available device, with the kernels of a given kind of device."""
     context = Context("opencl")
     context.profile = context.profile.as_kind(device_kind)
     return context
@@ -139,7 +139,7 @@ def test_other_shapes_than_the_examples_are_refused(path):
 
 
 def test_the_latest_plan_of_a_shape_is_written(path):
-    """Calls of other shapes and values come before and between."""
+    """Calls with other shapes and values come before it and in between."""
     x = pt.vector("x")
     f = compiled([x], pt.exp(x))
     for values in (np.zeros(5), np.zeros(7), np.ones(5)):
@@ -178,7 +178,7 @@ print(float(logp), dlogp.shape)
 
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 def test_a_file_updates_its_shared_values(path, device_kind):
-    """The next value of one is the present value of another, and both are results."""
+    """The next value of one variable is the present value of another, and both are results."""
     x = pt.vector("x")
     w, before = pytensor.shared(np.ones(5), "w"), pytensor.shared(np.zeros(5), "before")
     step = compiled([x], [w, before, (w * x).sum()], updates=[(w, w - 0.5 * x), (before, w)], name="step")

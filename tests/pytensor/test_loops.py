@@ -1,4 +1,4 @@
-"""Scan on the device: each kind of state, of sequence and of result, with gradients."""
+"""Scan on the device: each kind of state, sequence and result, with gradients."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_indices_that_depend_on_the_step():
 
 
 def test_large_steps():
-    """Steps of more points than one item of a processor computes."""
+    """The steps have more points than one item of a processor computes."""
     rows = pt.matrix("rows")
     states = scan(lambda row, h: pt.tanh(h - h.sum() / 9000.0 + row), sequences=[rows], outputs_info=[pt.zeros(9000)])
     compared([rows], [states[-1], pytensor.grad(states.sum(), rows)], [RNG.normal(size=(3, 9000))], rtol=1e-9)

@@ -1,4 +1,4 @@
-"""PyTensor's rewriting by the engine: the same values, no larger graphs, and PyTensor's own functions afterwards."""
+"""PyTensor's rewriting by the engine: equal values, no larger graphs, and PyTensor's own functions afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from profiles.pytensor import rewriting as measuring
 from profiles.pytensor import unrolled
 from tests.processes import output
 
-#: Values without a compiler.
+#: Computes values without a compiler.
 MODE = Mode(linker="py", optimizer="fast_run")
 
 
@@ -111,7 +111,7 @@ BINARY = [pt.add, pt.sub, pt.mul, pt.maximum, lambda x, y: x / (1 + pt.sqr(y)), 
 
 
 def random_graph(choices):
-    """Return a graph that choices make of two matrices: each one applies an operation to earlier results."""
+    """Return a random graph over two matrices, in which each choice applies an operation to earlier results."""
     x, y = pt.matrix("x", dtype="float64"), pt.matrix("y", dtype="float64")
     made = [x, y, pt.as_tensor_variable(2.0)]
     for which, first, second in choices:
@@ -269,7 +269,7 @@ def test_an_array_of_another_shape_or_dtype_is_not_overwritten(other):
 
 @pytest.mark.slow
 def test_distribution_from_inputs_to_outputs_where_it_explodes():
-    """As PyTensor applies it, `local_greedy_distributor` is applied hundreds of times to this graph."""
+    """PyTensor itself applies `local_greedy_distributor` hundreds of times to this graph."""
     from optdb.topo.result import collect
 
     with optdb.pytensor.enable(), collect() as results:

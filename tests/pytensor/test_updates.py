@@ -1,4 +1,4 @@
-"""Shared variables that functions in mode OPENCL update: all that reads and writes them, and repeated calls."""
+"""Shared variables that functions in mode OPENCL update: everything that reads and writes them, and repeated calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.opencl_device import context_with_memory
 
 @pytest.fixture(scope="module", params=["host's memory", "own memory"])
 def mode(request):
-    """Return a mode of a device that shares the host's memory, or does not."""
+    """Return a mode of a device that shares the host's memory, or one that does not."""
     context = context_with_memory(shares_hosts=request.param == "host's memory")
 
     class Linker(optdb.pytensor.OpenCLLinker):
@@ -191,7 +191,7 @@ def test_a_warning_names_the_line_of_the_call(mode, monkeypatch):
 
 @pytest.mark.parametrize("size", [4, 1 << 18])
 def test_what_the_host_updates_in_place_is_read(mode, size):
-    """An array that is large enough stays on the device: it must not be taken for the one that was sent."""
+    """A large array stays on the device, and must not be confused with the one that was sent."""
     state = pytensor.shared(np.zeros(size))
     read = pytensor.function([], state.sum(), mode=mode)
     step = pytensor.function([], [], updates={state: state + 1}, mode=Mode("py", "fast_run"))

@@ -1,4 +1,4 @@
-"""Programs on disk: what is kept, for how long, and that nobody computes with what was damaged."""
+"""Programs on disk: which are kept, for how long, and that damaged ones are never used."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_processes_share_a_folder_that_is_too_small_for_all(tmp_path):
     assert sum(entry.size for entry in Binaries(tmp_path / "kernels").entries()) <= 2**20
 
 
-# What a key stands for
+# The contents of a key
 
 
 def device(**changed):
@@ -222,7 +222,7 @@ def test_a_key_stands_for_all_that_a_binary_depends_on(monkeypatch):
 
 @pytest.fixture
 def compiled(kept, monkeypatch):
-    """Keep the programs of all devices in a folder of the test's; list what is compiled."""
+    """Keep the programs of all devices in a test folder; list the compiled programs."""
     sources = []
     real = build._compile
 

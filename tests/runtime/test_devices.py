@@ -1,4 +1,4 @@
-"""Devices: how they are found, and what is said where they are not."""
+"""Devices: how they are found, and the errors if they are not."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ AMD = FakeDevice("gfx90a", "AMD Accelerated Parallel Processing", cl.device_type
         ("rocm", AMD),
         ("oclgrind", SLOW),
         ("memory checker", SLOW),
-        ("simulator", SLOW),  # a part of the name of the device
+        ("simulator", SLOW),  # a part of the device's name
         ("gpu", NVIDIA),
         ("Portable Computing Language", POCL),
         ("skylake", POCL),
@@ -185,7 +185,7 @@ def test_rows(there_are):
     assert [row.kind for row in list_devices()] == ["memory checker", "CPU", "GPU", "GPU"]
 
 
-# The machine's own
+# The machine's own devices
 
 
 def test_here():

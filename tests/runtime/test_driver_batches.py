@@ -1,4 +1,4 @@
-"""Lists that are enqueued often become batches, which do what their commands do one by one."""
+"""Lists that are enqueued often become batches, which do the same as their commands one by one."""
 
 import ctypes
 import logging
@@ -43,7 +43,7 @@ def program():
 
 @pytest.fixture
 def arrays():
-    """Return the runtime's queue, and two buffers of whole numbers."""
+    """Return the runtime's queue, and two buffers of integers."""
     context, flags = runtime_context(), cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     values = [np.arange(LENGTH, dtype=np.float32), np.arange(LENGTH, dtype=np.float32) % 7]
     return context.queue, [cl.Buffer(context.cl_context, flags, hostbuf=value) for value in values]
@@ -57,7 +57,7 @@ def read(queue, buffers):
 
 
 def expected(specs, times):
-    """Compute what commands do with NumPy."""
+    """Compute the results of commands with NumPy."""
     x = np.stack([np.arange(LENGTH, dtype=np.float32), np.arange(LENGTH, dtype=np.float32) % 7])
     for kind, which, start, length, value in specs * times:
         part = x[which, start : start + length]
@@ -143,7 +143,7 @@ def never(*args, **kwargs):
 def test_one_call_enqueues_a_batch(program, arrays, monkeypatch):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
-    listed.enqueue()  # which makes the batch
+    listed.enqueue()  # makes the batch
     for kind in (EnqueueKernel, EnqueueCopy, EnqueueFill):
         monkeypatch.setattr(kind, "enqueue", never)
     listed.enqueue()
@@ -153,7 +153,7 @@ def test_one_call_enqueues_a_batch(program, arrays, monkeypatch):
 def test_what_the_library_refuses_is_enqueued_by_pyopencl_and_the_rest_follows(program, arrays, monkeypatch):
     queue, buffers = arrays
     listed = CommandList(bound(program, queue, buffers, spec) for spec in SPECS)
-    # Three items of a group do not divide four.
+    # Groups of three items do not divide four.
     for wrong in (listed[0], listed[3]):
         wrong.call = driver_calls(queue).launch(queue, wrong.kernel, wrong.global_size, (3, 1))
     for _ in range(2):
@@ -209,7 +209,7 @@ def test_a_batch_does_without_the_lock_of_python():
             done.append(event)
             event.set_status(cl.command_execution_status.COMPLETE)
 
-    # The batch waits for it: it would for ever if it kept the lock.
+    # The batch waits for it; it would wait forever if it held the GIL.
     timer = threading.Timer(0.05, end_waits)
     timer.start()
     batch.run()
@@ -237,7 +237,7 @@ def test_each_function_is_called_by_its_prototype(program, arrays):
         PreparedCall(loop.optdb_agree, missing, ctypes.c_uint64(10**6)),
         PreparedCall(loop.optdb_note_time, seconds),
     ]
-    # Several devices do the last one together.
+    # The last one uses several devices.
     assert {call.func.__name__ for call in prepared} == {*driver_batches._FUNCTIONS} - {"optdb_all_reduce"}
     begin = time.clock_gettime(time.CLOCK_MONOTONIC)
     Batch(prepared, [never] * len(prepared)).run()
@@ -271,7 +271,7 @@ def test_without_a_compiler_python_enqueues(program, arrays, monkeypatch, tmp_pa
 
 @pytest.fixture
 def loading(monkeypatch, tmp_path):
-    """Loads the loop from a path of its own, linked by the usual linker, which writes the same bytes each time."""
+    """Loads the loop from a separate path, linked by the usual linker, which writes the same bytes each time."""
     monkeypatch.delenv("COMPILER_PATH", raising=False)
     monkeypatch.setattr(driver_batches, "_path", lambda: tmp_path / "loops" / "loop.so")
     monkeypatch.setattr(driver_batches, "_loading", driver_batches._Loading())
@@ -282,7 +282,7 @@ def test_a_loop_without_its_end_is_compiled_again(loading, kept):
     path = driver_batches._path()
     assert driver_batches.build_loop()
     content = path.read_bytes()
-    path.unlink()  # the process has it mapped
+    path.unlink()  # the process has the file mapped
     path.write_bytes(content[: int(kept * len(content))])
     driver_batches._loading = driver_batches._Loading()
     assert driver_batches.build_loop()

@@ -1,4 +1,4 @@
-"""Groups are what Theano's fusion ends with, or larger; values stay."""
+"""Groups equal those that Theano's fusion ends with, or are larger; values are unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUSION_ONLY = theano.Mode("py", theano.gof.Query(include=["fusion"], exclude=["i
 
 
 class NoCode(UnaryScalarOp):
-    """Doubles; has no C code."""
+    """Doubles its input; has no C code."""
 
     def impl(self, x):
         return 2 * x
@@ -56,7 +56,7 @@ VALUES = [
 
 @st.composite
 def graphs(draw):
-    """Elementwise ops over a pool of values, so that many are used more than once; some are outputs."""
+    """Elementwise ops over a pool of values, many of which are used more than once; some are outputs."""
     pool = [X, Y, Z]
     unary = [
         tt.exp,
@@ -83,14 +83,14 @@ def test_it_fuses_as_much_as_stock(outputs):
 
 
 def test_a_value_used_twice_within_a_group():
-    """Stock gets there in its second round."""
+    """Stock Theano fuses it in its second round."""
     y = tt.exp(X)
     stock, ours = both([X], y * tt.sin(y))
     assert len(ours.maker.fgraph.apply_nodes) == len(stock.maker.fgraph.apply_nodes) == 1
 
 
 def test_nothing_expensive_is_computed_twice():
-    """A value that two groups need stays on its own."""
+    """A value that two groups need stays a separate node."""
     y = tt.exp(X)
     _, ours = both([X], [tt.sin(y) * 2, tt.cos(y).sum(axis=0)])
     exps = [n for n in ours.maker.fgraph.toposort() if n.op == tt.exp]
@@ -209,7 +209,7 @@ def test_no_path_comes_back_through_a_recomputed_node():
 
 
 def test_other_broadcast_patterns_stay_out():
-    """What is computed for a row is not computed again for each row."""
+    """A value computed for a row is not recomputed for each row."""
     _, ours = both([X, Y], tt.exp(Y) + X * 2)
     assert any(n.op == tt.exp for n in ours.maker.fgraph.toposort())
 
@@ -229,7 +229,7 @@ def test_an_op_without_c_code_stays_out():
 
 @pytest.mark.slow
 def test_the_argument_limit_is_kept():
-    """NumPy takes 31 inputs, where there is no compiler."""
+    """Without a compiler, the limit is NumPy's, 31 inputs."""
     inputs = [tt.dvector(f"x{i}") for i in range(70)]
     out = tt.exp(inputs[0])
     for var in inputs[1:]:
@@ -250,7 +250,7 @@ def test_groups_of_one_structure_share_their_op():
 
 
 def test_a_composite_in_a_group_is_spelled_out():
-    """Fused once more, nothing is nested."""
+    """When a Composite is fused again, the result contains no nested Composite."""
     _, ours = both([X], tt.exp(tt.sin(X)))
     fused = ours.maker.fgraph.outputs[0].owner.op
     _, again = both([X], fused(tt.cos(fused(X))))

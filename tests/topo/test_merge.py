@@ -61,7 +61,7 @@ VALUES = (np.float64(1), np.float64(2), np.float32(1), np.int8(1), np.array([1.0
 
 @st.composite
 def graphs(draw):
-    """A graph with much in it twice."""
+    """A graph with many duplicates."""
     x, y = tt.dvector("x"), tt.dvector("y")
     pool = [x, y]
     for _ in range(draw(st.integers(1, 14))):
@@ -95,7 +95,7 @@ def test_the_same_as_theano(graph):
 @settings(max_examples=examples(60))
 @given(graph=graphs(), choices=st.lists(st.tuples(st.integers(0), st.integers(0)), max_size=8))
 def test_the_index_follows_each_change(graph, choices):
-    """After any replacements: the same graph as one that is merged from scratch."""
+    """After any replacements, the graph equals one that is merged from scratch."""
     inputs, outputs = graph
     fgraph = merged(graph_of(inputs, *outputs), IndexedMergeOptimizer())
     for a, b in choices:
@@ -119,7 +119,7 @@ def test_the_index_follows_each_change(graph, choices):
 
 
 def test_constants_are_merged_by_signature():
-    """The same value in the same type; not the same value in another type, nor nan for a number."""
+    """Equal values of one type are merged; values of different types are not, nor is nan with a number."""
     x = tt.dvector("x")
     nan = np.array([np.nan, 1.0])
 
@@ -138,7 +138,7 @@ def test_constants_are_merged_by_signature():
 
 
 def test_a_constant_that_left_may_come_back():
-    """The last user of a constant goes, and an equal one comes: neither is forgotten for good."""
+    """The last user of a constant is removed, and an equal constant is added: the index loses neither."""
     x = tt.dvector("x")
     two = np.array([2.0, 2.0])
     fgraph = merged(graph_of([x], tt.exp(x * tt.constant(two))), IndexedMergeOptimizer())
@@ -165,7 +165,7 @@ def test_the_later_name_is_kept_as_theano_keeps_it():
 
 
 class Refuse:
-    """A feature that lets nothing be replaced, and counts how often that was tried."""
+    """A feature that rejects all replacements, and counts them."""
 
     tried = 0
 
@@ -177,7 +177,7 @@ class Refuse:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("chain", [1, 4])
 def test_a_refused_merge_is_not_tried_for_ever(chain):
-    """Reverting brings the twin back, which is a change like any other: the pair is known by then."""
+    """The revert imports the twin again, like any other change, but the pair is then blacklisted."""
     x = tt.dvector("x")
     a, b = x, x
     for _ in range(chain):
@@ -194,7 +194,7 @@ def test_a_refused_merge_is_not_tried_for_ever(chain):
 
 
 class AddOne(Op):
-    """x + 1, written over x if asked."""
+    """x + 1, in place if requested."""
 
     __props__ = ("inplace",)
 
@@ -212,7 +212,7 @@ class AddOne(Op):
 
 
 def test_no_merge_across_destroyers():
-    """Two copies, each overwritten by its own user, stay two."""
+    """Two copies that are overwritten by different users stay separate."""
     x = tt.dvector("x")
     inplace = AddOne(inplace=True)
     for optimizer in (IndexedMergeOptimizer(), MergeOptimizer()):
@@ -248,7 +248,7 @@ def test_an_unhashable_op_merges_with_itself_only():
 
 
 def test_the_engine_merges_after_each_change():
-    """A cleanup rewriter runs before the next node is looked at."""
+    """A cleanup rewriter runs before the next node is visited."""
     seen = []
 
     @rewriter([tt.sinh, tt.cosh])
@@ -268,7 +268,7 @@ def test_the_engine_merges_after_each_change():
 
 
 def test_a_graph_travels_with_its_index():
-    """Loaded, it is Theano's own feature, and knows the nodes of the loaded graph."""
+    """After loading, it is Theano's own feature, and knows the nodes of the loaded graph."""
     x = tt.dvector("x")
     fgraph = merged(graph_of([x], tt.exp(x) * 2, tt.sin(x) * 2), IndexedMergeOptimizer())
     loaded = pickle.loads(pickle.dumps(fgraph))

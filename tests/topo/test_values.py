@@ -1,4 +1,4 @@
-"""Random graphs compute the same with the engine as without, to the last nan."""
+"""Random graphs compute the same with the engine as without it, including every NaN."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.topo.graphs import PLAIN, STOCK
 DTYPES = ("float32", "float64", "int8", "int64", "bool")
 FLOATS = ("float32", "float64")
 SHAPES = ((), (0,), (1,), (3,), (1, 1), (3, 1), (1, 3), (2, 3), (0, 3), (2, 0, 1), (2, 1, 3))
-# Numbers that are exact in every dtype, so that steps (floor, comparison, cast) do not turn a rounding
-# error into another answer, and keep away from where stabilized and plain formulas differ.
+# Numbers that are exact in every dtype, so that steps (floor, comparison, cast) do not turn a rounding error into
+# another answer, and that are far from values where stabilized and plain formulas differ.
 NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
 
 UNARY = ("neg", "abs_", "sgn", "sqr", "ceil", "floor", "exp", "tanh", "sin", "cos", "sigmoid", "log1p_abs", "sqrt_abs")
@@ -37,7 +37,7 @@ def floating(x):
 
 
 def numeric(x):
-    """Booleans have no arithmetic in Theano."""
+    """Exclude booleans, which have no arithmetic in Theano."""
     return tt.cast(x, "int8") if x.dtype == "bool" else x
 
 
@@ -58,13 +58,13 @@ def binary(name, x, y):
         return getattr(tt, name)(x, y)
     if name in BITWISE:
         return getattr(tt, name)(tt.cast(x, "int64"), tt.cast(y, "int64"))
-    if name == "div":  # away from zero, where the answer hangs on how it is computed
+    if name == "div":  # far from zero, where the answer depends on how it is computed
         return floating(x) / (tt.abs_(floating(y)) + 1)
     return getattr(tt, name)(numeric(x), numeric(y))
 
 
 class Builder:
-    """Grows an expression of Theano's, with its values beside it to know shapes by."""
+    """Builds a Theano expression together with its values, which determine shapes."""
 
     def __init__(self, draw):
         self.draw = draw
@@ -74,7 +74,7 @@ class Builder:
         return self.draw(st.sampled_from(list(options)), label)
 
     def shape(self, x):
-        """The shape of a variable, by asking Theano without any optimization."""
+        """The shape of a variable, computed by Theano without any optimization."""
         return x.tag.drawn_shape
 
     def keep(self, x, value_shape):
@@ -99,7 +99,7 @@ class Builder:
         getattr(self, "grow_" + kind)(self.choose(self.pool))
 
     def partner(self, x):
-        """A variable that broadcasts with x, and the shape of both together."""
+        """A variable that broadcasts with x, and the broadcast shape."""
         fitting = [y for y in self.pool if broadcast(x, y) is not None]
         y = self.choose(fitting)
         return y, broadcast(x, y)
@@ -123,14 +123,14 @@ class Builder:
         self.keep(tt.switch(tt.gt(numeric(x), 0), numeric(x), numeric(y)), shape)
 
     def grow_cast(self, x):
-        # from floats to small integers the answer is undefined beyond their range
+        # outside their range, the conversion of floats to small integers is undefined
         self.keep(tt.cast(tt.clip(numeric(x), -3, 3), self.choose(DTYPES)), self.shape(x))
 
     def grow_power(self, x):
         self.keep(floating(tt.clip(numeric(x), -2, 2)) ** self.choose([0, 1, 2, 3, 4]), self.shape(x))
 
     def grow_identity(self, x):
-        """What canonicalize takes away again."""
+        """Add an operation that canonicalization removes again."""
         x, shape = numeric(x), self.shape(x)
         self.keep(
             self.choose(
@@ -207,7 +207,7 @@ class Builder:
 
 
 def broadcast(x, y):
-    """The shape of x and y together, or None: only lengths that Theano knows to be 1 are stretched."""
+    """The broadcast shape of x and y, or None: only lengths that Theano knows to be 1 are broadcast."""
     a, b = x.tag.drawn_shape, y.tag.drawn_shape
     n = max(len(a), len(b))
     a_flags = (True,) * (n - len(a)) + x.broadcastable
@@ -233,7 +233,7 @@ def expressions(draw):
 
 
 def tolerance(outputs):
-    """Relative: float32 anywhere in a graph decides for all of it."""
+    """The relative tolerance: float32 anywhere in a graph determines it."""
     variables = theano.gof.graph.ancestors(outputs)
     return 1e-4 if any(getattr(x, "dtype", None) == "float32" for x in variables) else 1e-9
 
@@ -255,10 +255,9 @@ def compare(mine, theirs, rtol, what):
 @settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 @given(expressions())
 def test_random_graphs(expression):
-    """Against Theano's own optimizer, whose answers are the standard, and against no optimizer.
+    """Compare with Theano's own optimizer, which is the reference, and with no optimizer.
 
-    Theano's stabilizations change answers for the better in places; where stock and plain differ,
-    only stock is asked.
+    Theano's stabilizations improve some answers. Where stock and plain answers differ, only the stock answer counts.
     """
     inputs, outputs, values = expression
     rtol = tolerance(outputs)

@@ -1,4 +1,4 @@
-"""Scalars by name against NumPy, as numbers and as vectors."""
+"""Scalars by name compared with NumPy, as numbers and as vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.codegen.scalars.device_results import device_results, of_scalar, open
 
 FLOATS = ["float32", "float64"]
 INTS = ["int8", "uint8", "int32", "uint32", "int64", "uint64"]
-STEP = 7  # the values below, paired with each other at a distance
+STEP = 7  # the values below are paired with each other at this distance
 
 
 def gamma(x):
@@ -35,12 +35,12 @@ PAIRS = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract, "Maximum": np.ma
 COMPARISONS = {"EQ": np.equal, "NEQ": np.not_equal, "LT": np.less, "LE": np.less_equal}
 COMPARISONS |= {"GT": np.greater, "GE": np.greater_equal}
 BITS = {"AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor}
-#: Near their zeros these lose digits.
+#: Functions that lose digits near their zeros.
 LOOSE = {"Cos", "Sin", "Tan", "Erfc", "Log", "Log2", "Log10", "Pow", "Mod"}
 
 
 def cases():
-    """Return the name of each case, its program, the arrays, and what NumPy has for them."""
+    """Return the name of each case, its program, the arrays, and NumPy's results."""
     for dtype in FLOATS:
         x, y = values(dtype), np.roll(values(dtype, 1), STEP)
         for name, function in FUNCTIONS.items():

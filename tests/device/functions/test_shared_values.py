@@ -1,4 +1,4 @@
-"""Shared values that functions on a device update: where they are, who finds them, and all or nothing."""
+"""Shared values that device functions update: their location, lookup, and that updates are all or nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def context(request):
 
 
 def function_of(context, describe, count=1, updates=None):
-    """Return a function of inputs whose first `count` outputs are next values of the first inputs."""
+    """Return a function whose first `count` outputs are the next values of its first inputs."""
     resident = [True] * 4
     updates = {number: number for number in range(count)} if updates is None else updates
     return TracedFunction(context, lambda tracer: describe(*tracer.arguments), resident, updates=updates)
@@ -44,7 +44,7 @@ def new_cell(length=5):
 
 
 def commands_of(function):
-    """Return the commands of a call like the last one."""
+    """Return the commands of a repetition of the last call."""
     ((_, call),) = function.traced_calls
     return call.machine.repeated_commands()
 
@@ -180,7 +180,7 @@ def test_a_value_that_is_set_takes_the_place_of_the_old_one(context):
         add.run([w, [np.ones(5)]])
         np.testing.assert_array_equal(np.asarray(w[0]), np.full(5, number + 1.0))
     ((_, call),) = add.traced_calls
-    assert len(call.machine.seen()) == 1  # one place, and one plan
+    assert len(call.machine.seen()) == 1  # one address, and one plan
 
 
 def test_an_array_that_someone_has_is_left_alone(context):
@@ -281,7 +281,7 @@ def test_a_call_need_not_be_waited_for(context):
 
 
 def test_zeros_are_told_apart_by_their_signs(context):
-    """What a buffer holds already is not sent while the device is at work: the sign of a zero would be the old one."""
+    """A value that a buffer already holds is not sent while the device is busy: a zero must then have the same sign."""
     buffer = PairedBuffer(context, 2, F)
     for value in (np.array([0.0, np.nan]), np.array([-0.0, np.nan]), np.array([[-0.0], [1.0]])):
         assert not buffer.holds(value)

@@ -1,4 +1,4 @@
-"""Each rule: what workers compute from parts of a batch, put together, is what one device computes from the whole."""
+"""Each rule: the combined results of workers on parts of a batch equal those of one device on the whole batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.distributed.hosts import check_step, compiled, spread_step
 
 RNG = np.random.RandomState(0)
 ROWS = 7
-#: The least that batch normalization admits.
+#: The minimum that batch normalization accepts.
 EPSILON = 1e-5
 
 
@@ -34,7 +34,7 @@ pictures = tt.dtensor4("pictures")
 numbers = tt.lvector("numbers")
 CLASSES = RNG.randint(0, 5, ROWS)
 
-#: By name: inputs, values, and an expression.
+#: Name to inputs, values, and an expression.
 CASES = {
     "rows": ([x], [floats(ROWS, 5)], tt.tanh(x) * 2 + 1),
     "row sums": ([x], [floats(ROWS, 5)], x.sum(axis=1)),
@@ -139,7 +139,7 @@ def test_time_and_batch_in_one_axis():
 def test_rows_of_sequences_that_are_mixed_are_refused_at_the_call():
     sequence = tt.dtensor3("sequence")
     f = compiled([sequence], [sequence.reshape((-1, 2)).max(axis=1).sum()])
-    # A row of 3 has no two rows of 2: these mix examples.
+    # A row of 3 does not consist of rows of 2: these mix examples.
     with pytest.raises(AssertionError, match="mixes rows of different examples"):
         spread_step(f, [floats(2, 4, 3)], 2, axes={"sequence": 1})
 
@@ -213,7 +213,7 @@ def test_batch_normalization_keeps_digits_beside_a_large_mean(dtype):
         wanted, size = exact.var((0, 2, 3)), value[:, 0].size
         np.testing.assert_allclose(by_shared[mean].ravel(), exact.mean((0, 2, 3)), rtol=2 * eps)
         np.testing.assert_allclose(by_shared[variance].ravel(), wanted * size / (size - 1), rtol=max(8 * eps, 1e-12))
-        off = exact - by_shared[mean]  # which is rounded, on one device, too
+        off = exact - by_shared[mean]  # the mean is rounded on one device as well
         inverse = 1 / np.sqrt(wanted.reshape(1, 3, 1, 1) + EPSILON)
         np.testing.assert_allclose(found, off * inverse, rtol=1e3 * eps, atol=1e2 * eps)
         off = exact - exact.mean((0, 2, 3), keepdims=True)
@@ -231,7 +231,7 @@ def test_independent_normalizations_are_one_round():
     original = original_of(f)
     plan = exact_plan(original, axes_of(original.arguments, None), {}, None, False)
     rounds = [node.op for node in plan.gradients.maker.fgraph.toposort() if isinstance(node.op, ReductionRound)]
-    # Forward, one for two layers, and one for the last; one for the gradient of the last. The others' go at the end.
+    # Forward, a round for two layers, and one for the last; backward, one for the last. The others are left to the end.
     assert [round_.kinds for round_ in rounds] == [(MOMENTS,), (MOMENTS,), (SUM,)]
     assert plan.rounds == 3
     check_step(compiled([pictures], [one * other]), [floats(ROWS, 2, 3, 3)])
@@ -317,7 +317,7 @@ def test_the_error_names_the_variable_the_line_and_the_cures():
 
 def test_given_gradients_are_averaged_by_length():
     w = shared(5, name="w")
-    # No rule knows that this is a mean over the batch.
+    # No rule recognizes this as a mean over the batch.
     gradient = tt.sort(x, axis=0).mean(axis=0) * w
     f = compiled([x], [], [(w, w - 0.5 * gradient)])
     value, before = floats(ROWS, 5), w.get_value()

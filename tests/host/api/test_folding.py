@@ -1,4 +1,4 @@
-"""Constants are computed in Python, where their ops allow it."""
+"""Constants are computed in Python if their ops allow it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def const(value, dtype="float64"):
 
 
 def folded(variable):
-    """Return the value of the only output of a node of constants."""
+    """Return the value of the only output of a node with constant inputs."""
     (constant,) = fold_node(variable.owner)
     assert isinstance(constant, Constant)
     assert constant.type == variable.type
@@ -97,7 +97,7 @@ def test_the_op_decides():
 
 
 def test_an_alloc_is_kept_for_who_fills_it():
-    """Theano does not fold it where its user overwrites or decomposes it."""
+    """Theano does not fold it if a user overwrites or decomposes it."""
     x = tt.dvector("x")
     into = tt.inc_subtensor(tt.alloc(const(0.0), const(3, "int64"))[:2], x)
     fgraph = FunctionGraph([x], [into], clone=True)
@@ -133,7 +133,7 @@ def test_a_constant_that_is_overwritten_keeps_its_value():
 
 @pytest.mark.parametrize("count", [31, 32, 40])
 def test_many_inputs(count):
-    """NumPy takes 31 at once; beyond that Theano has C code only, which is fine where there is a compiler."""
+    """NumPy takes at most 31 inputs; with more, Theano only has C code, which is fine if there is a compiler."""
     added = tt.add(*[const([float(i)]) for i in range(count)])
     if count > 31 and not theano.config.cxx:
         with pytest.raises(Exception):  # noqa: B017 (which one is Theano's affair)
@@ -151,7 +151,7 @@ def test_many_inputs_do_not_end_an_optimization():
 
 
 def test_an_op_without_perform_is_compiled():
-    """The compiled way is what remains; an op that has neither says so."""
+    """Only compilation remains; an op that supports neither raises an error."""
 
     class Neither(Op):
         __props__ = ()
@@ -246,7 +246,7 @@ def test_what_is_shared_is_computed_once(fgraph):
 
 
 def test_equal_nodes_are_computed_once_in_a_session(fgraph):
-    """Small ones: rewriters make the same casts of the same numbers by the thousand."""
+    """Small nodes are cached: rewriters make the same casts of the same numbers thousands of times."""
     op = CountedOp()
     with optimizing():
         values = [fold_replacements(fgraph, [op(const([1.0, 2.0]))])[0].data for _ in range(3)]
@@ -257,7 +257,7 @@ def test_equal_nodes_are_computed_once_in_a_session(fgraph):
 
 
 def test_what_cannot_be_computed_stays(fgraph):
-    """Its user stays, too; all else is folded."""
+    """Its user also stays; everything else is folded."""
 
     class Fails(Op):
         __props__ = ()

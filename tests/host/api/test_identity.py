@@ -1,4 +1,4 @@
-"""Op equality and hashes are Theano's own answers, looked up while graphs are optimized."""
+"""Op equality and hashes are Theano's own, cached while graphs are optimized."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optdb.host.api.session import optimizing, remove_all
 
 
 class WithProps(Op):
-    """Theano writes its equality."""
+    """An op whose equality Theano generates."""
 
     __props__ = ("value",)
 
@@ -30,11 +30,11 @@ class WithProps(Op):
 
 
 class InheritsProps(WithProps):
-    """Differs from its parent by its class alone."""
+    """Differs from its parent only by its class."""
 
 
 class Loose(WithProps):
-    """Has the hash that Theano wrote for its parent, and another equality."""
+    """Has the hash that Theano generated for its parent, and another equality."""
 
     __hash__ = WithProps.__hash__
 
@@ -43,7 +43,7 @@ class Loose(WithProps):
 
 
 class Counting(Op):
-    """Counts the questions."""
+    """Counts comparisons and hashes."""
 
     asked = 0
 
@@ -63,7 +63,7 @@ class Counting(Op):
 
 
 class Child(Counting):
-    """Asks its parent, and then looks at more."""
+    """Asks its parent, and then compares more."""
 
     def __init__(self, value, more):
         super().__init__(value)
@@ -81,7 +81,7 @@ class SameClassOnly(Counting):
 
 
 class Colliding(Counting):
-    """Many ops, one hash."""
+    """Many ops with one hash."""
 
     def __eq__(self, other):
         return type(self) is type(other) and self.value == other.value
@@ -91,7 +91,7 @@ class Colliding(Counting):
 
 
 class Unhashable(Op):
-    """Has an equality, but no hash."""
+    """Defines equality, but no hash."""
 
     __hash__ = None
 
@@ -104,7 +104,7 @@ class Unhashable(Op):
 
 @pytest.fixture(autouse=True)
 def patched_anew():
-    """The classes of this file are known to the patches, and forgotten afterwards."""
+    """Make the patches inspect the classes of this file anew, and restore them afterwards."""
     remove_all()
     yield
     remove_all()
@@ -120,7 +120,7 @@ PAIRS = [
     (WithProps(1), InheritsProps(1)),
     (InheritsProps(1), InheritsProps(1)),
     (Loose(1), Loose(1)),
-    (Loose(-1), Loose(-2)),  # of one hash
+    (Loose(-1), Loose(-2)),  # equal hashes
     (WithProps(-1), WithProps(-2)),
     (WithProps(1), Counting(1)),
     (Counting(1), Counting(1)),
@@ -158,7 +158,7 @@ def test_the_answers_are_theanos(one, other):
 
 
 def test_hashes_are_the_same_before_and_during():
-    """A dictionary made before an optimization is used during it, and the other way round."""
+    """A dictionary made before an optimization can be used during it, and vice versa."""
     ops = [op for pair in PAIRS for op in pair]
     before = {op: str(op) for op in ops}
     with optimizing():
@@ -186,7 +186,7 @@ def test_the_question_is_asked_once():
 
 
 def test_an_op_that_changed_is_asked_again_next_time():
-    """Numbers are not kept from one optimization to the next."""
+    """Numbers are dropped after each optimization."""
     one, other = Counting(1), Counting(2)
     with optimizing():
         assert one != other
@@ -219,7 +219,7 @@ def test_unhashable_ops_stay_unhashable():
 
 
 def test_ops_with_unhashable_props():
-    """Their generated hash raises; comparing them works."""
+    """Their generated hash raises an error; comparing them works."""
     one, other = WithProps([1]), WithProps([1])
     with optimizing():
         assert one == other
@@ -241,7 +241,7 @@ def test_no_op_is_kept_alive():
 
 
 def test_an_id_is_never_taken_for_another_op():
-    """Ops made and dropped during an optimization: memory is used again, numbers are not."""
+    """Ops are created and dropped during an optimization: their memory is reused, their numbers are not."""
     with optimizing():
         for value in range(2000):
             assert Counting(value) == Counting(value)

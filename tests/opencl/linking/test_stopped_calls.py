@@ -1,4 +1,4 @@
-"""After a call that raises, shared variables of a function on a device are as before it, with each virtual machine."""
+"""After a call that raises, shared variables of a device function are unchanged, with each virtual machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 4
 
 
 class Refuses(theano.Op):
-    """A number of the host, which must not be large."""
+    """A host number, which must not be large."""
 
     __props__ = ()
 
@@ -43,7 +43,7 @@ class Refuses(theano.Op):
         return shapes
 
 
-#: What raises for a large number `i` or a vector `e` of another length, and computes a vector else.
+#: Expressions that raise for a large number `i` or a vector `e` of another length, and else compute a vector.
 RAISING = {
     "index": lambda v, e, i: tt.set_subtensor(v[i], np.float32(7)),
     "indexes": lambda v, e, i: tt.inc_subtensor(v[tt.stack([0, i])], np.float32(7)),
@@ -54,13 +54,13 @@ RAISING = {
 
 
 def first_sums(v):
-    """Return a multiple of a vector, by a loop with a condition that is read from the device in each step."""
+    """Return a multiple of a vector, computed by a loop whose condition is read from the device in each step."""
     step = lambda total: (total + v, theano.scan_module.until((total + v).sum() > 1e6))  # noqa: E731
     totals, _ = theano.scan(step, outputs_info=[tt.zeros_like(v)], n_steps=3)
     return totals.sum(axis=0)
 
 
-#: Next values of two variables, where `raising` returns a vector that may raise.
+#: Next values of two variables; `raising` returns a vector that may raise.
 UPDATES = {
     "one": lambda v, w, e, i, raising: [(v, raising(tt.set_subtensor(v[:2], e[0]), e, i))],
     "two": lambda v, w, e, i, raising: [(v, v + e[0]), (w, raising(w, e, i))],
@@ -82,14 +82,14 @@ HOST = "host", "py"
 
 @pytest.fixture(scope="module", autouse=True)
 def without_compiler():
-    """Compile no C for what stays on the host: it takes longer than the rest."""
+    """Do not compile C for nodes that stay on the host: it takes longer than the rest."""
     with theano.configparser.change_flags(cxx=""):
         yield
 
 
 def made(way, linker, update, output, raising):
     """Return shared variables, and a function of a vector and a number that updates them."""
-    # Without a target, arrays go to the default context, as the flag optdb.device has it.
+    # Without a target, arrays are in the default context, which the flag optdb.device determines.
     targets = {"lifted": {"target": "cpu"}, "host": {"target": "cpu"}, "flag": {}}
     options = targets.get(way, {"target": "dev0"})
     v, w = (theano.shared(np.arange(LENGTH, dtype="float32") + k, f"v{k}", **options) for k in range(2))
@@ -110,7 +110,7 @@ def made(way, linker, update, output, raising):
 
 @functools.cache
 def made_on_host(update, output, raising):
-    """Return variables, the values that they begin with, and a function of the host; all ways are compared with it."""
+    """Return variables, their initial values, and a function on the host, with which all ways are compared."""
     variables, f = made(*HOST, update, output, raising)
     return variables, [var.get_value() for var in variables], f
 
@@ -125,7 +125,7 @@ def check(way, linker, update, output, raising):
     for call in (wrong, good, wrong, good, good, wrong, wrong, good):
         before = [np.array(var.get_value()) for var in variables]
         if call is good:
-            for result, value in zip(f(*call), on_host(*call)):  # which may have one more
+            for result, value in zip(f(*call), on_host(*call)):  # there may be one more result
                 np.testing.assert_allclose(result, value, rtol=1e-6)
             before = [var.get_value() for var in wanted]
         else:
@@ -183,7 +183,7 @@ def test_a_node_that_runs_last_and_alone_may_overwrite_state():
 
 
 def test_another_order_of_nodes_overwrites_nothing():
-    """Only in the order that optdb chooses, nodes that overwrite state come last."""
+    """Nodes that overwrite state come last only in the order that optdb chooses."""
     v, w = (theano.shared(np.ones(LENGTH, "float32"), target="dev0") for _ in range(2))
     linker = theano.gof.vm.VM_Linker(use_cloop=True, schedule=lambda fgraph: fgraph.toposort())
     mode = theano.Mode(linker, "fast_run").including("opencl")
@@ -211,7 +211,7 @@ def test_copies_and_pickled_functions_keep_state(plans):
 
 
 class ChoosesLazily(theano.Op):
-    """The first vector, if the second one is not asked for."""
+    """Returns the first vector, unless the second one is requested."""
 
     __props__ = ()
 
@@ -234,7 +234,7 @@ class ChoosesLazily(theano.Op):
 
 
 def test_a_function_with_lazy_ops_of_the_user_keeps_state():
-    """Theano's machine computes these; it holds nothing back."""
+    """Theano's machine computes these, and holds no commands back."""
     v, w = (theano.shared(np.ones(LENGTH, "float32"), target="dev0") for _ in range(2))
     e, i = tt.fvector("e"), tt.lscalar("i")
     updates = [(v, v * 2), (w, tt.set_subtensor(w[i], np.float32(7)))]
@@ -267,7 +267,7 @@ def test_a_next_value_that_breaks_its_type_changes_nothing(plans, linker, target
 
 
 def test_state_of_random_generators_is_kept():
-    """A generator on the host is advanced by a whole call, too, where a function has arrays on a device."""
+    """A generator on the host also advances only in complete calls of a function with arrays on a device."""
     generator = tt.shared_randomstreams.RandomStreams(1)
     v = theano.shared(np.ones(LENGTH, "float32"), target="dev0")
     i = tt.lscalar("i")
@@ -317,7 +317,7 @@ def test_an_interrupt_stores_all_next_values_or_none(linker, plans, stride, reco
     number, is_over = 0, False
     while not is_over:
         is_over, error = interrupt_at(number, f, ones)
-        # Python drops one that comes while a generator is closed.
+        # Python drops an interrupt that arrives while a generator is closed.
         assert error is None or isinstance(error, KeyboardInterrupt)
         made = int(calls.get_value())
         np.testing.assert_array_equal(np.asarray(v.get_value()), made * ones)

@@ -1,4 +1,4 @@
-"""Complex numbers on the device against NumPy and the host."""
+"""Complex numbers on the device compared with NumPy and the host."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BINARY = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "true_div": np.divide, "pow": np.power},
     **{"eq": np.equal, "neq": np.not_equal, "second": lambda x, y: y},
 }
-#: Where a number that is large or none stands for a part.
+#: Parts that are large, infinite or NaN, and others.
 ENDS = [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan]
 
 
@@ -49,7 +49,7 @@ def complexes(dtype, shape=(), size=3.0):
 
 
 def ends(dtype):
-    """Return all pairs of ends as complex numbers; an array, so that infinite parts stay what they are."""
+    """Return all pairs of `ENDS` as complex numbers; as an array, so that infinite parts stay unchanged."""
     value = np.empty((len(ENDS), len(ENDS)), dtype)
     value.real, value.imag = np.meshgrid(ENDS, ENDS)
     return value.ravel()
@@ -62,7 +62,7 @@ def applied(op, *values):
 
 
 def all_applied(names, *values):
-    """Return what scalar ops give, by name, from one kernel for all of them."""
+    """Return the results of scalar ops, by name, computed by one kernel."""
     dtypes = [value.dtype.name for value in values]
     builder = ProgramBuilder(dtypes)
     steps = [program_of(getattr(scalar, name), dtypes) for name in names]
@@ -81,7 +81,7 @@ def host_result(op, *values):
 
 
 def agree(got, want, what, close=None):
-    """Compare parts with each other: an error is as small as the number is, not as its part."""
+    """Compare parts: the tolerated error is relative to the number, not to its part."""
     assert got.dtype == want.dtype and got.shape == want.shape, what
     if want.dtype == "bool":
         np.testing.assert_array_equal(got, want, err_msg=str(what))
@@ -103,7 +103,7 @@ def test_functions_of_one(each_device_kind, dtype):
         want = host_result(getattr(scalar, name), z)
         agree(want, UNARY[name](z).astype(want.dtype), name, 1e-12 if dtype == "complex128" else 1e-5)
         loose = {"exp2": 20, "expm1": 10, "log1p": 300, "log": 3, "log2": 3, "log10": 3, "tan": 4}.get(name, 1)
-        if name in ("log1p", "expm1"):  # NumPy loses digits of small numbers as this does
+        if name in ("log1p", "expm1"):  # NumPy also loses digits of small numbers
             far = np.abs(z) > 0.1
             got, want = got[far], want[far]
         agree(got, want, name, loose * CLOSE.get(got.dtype.name, 0))
@@ -130,7 +130,7 @@ def test_ends_of_functions_of_one(each_device_kind, dtype):
             want = UNARY[name](z)
         agree(got, want.astype(host_result(getattr(scalar, name), z).dtype), name)
     got = applied(scalar.angle, z)
-    assert got.dtype == "float64"  # the host has no other
+    assert got.dtype == "float64"  # the host supports no other dtype
     np.testing.assert_allclose(got, np.angle(z.astype("complex128")), rtol=1e-14)
 
 
@@ -272,7 +272,7 @@ def test_graphs_are_lifted_whole():
         assert mine.dtype == theirs.dtype, i
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, err_msg=str(i))
     left = [op for op in ops if issubclass(op, tt.Elemwise | tt.elemwise.CAReduce) and "OpenCL" not in op.__name__]
-    assert left == [tt.Elemwise], ops  # makes a float of the length that a mean divides by
+    assert left == [tt.Elemwise], ops  # converts the length that a mean divides by to a float
     assert not {tt.Join, tt.subtensor.IncSubtensor, tt.subtensor.AdvancedIncSubtensor1} & set(ops)
 
 
@@ -283,7 +283,7 @@ def test_elementwise_work_is_one_kernel_and_repeats(default):
     new = tt.exp(z * np.complex64(0.1j)) / (z + x)
     f = theano.function([], abs(new), updates=[(z, new)], mode=optdb.mode(theano.Mode("cvm").including("opencl")))
     assert len([node for node in f.maker.fgraph.apply_nodes if isinstance(node.op, OpenCLElemwise)]) == 1
-    for _ in range(4):  # the last ones by a plan
+    for _ in range(4):  # the last calls use a plan
         before = np.exp(before * np.complex64(0.1j)) / (before + real)
         np.testing.assert_allclose(f(), np.abs(before), rtol=1e-4)
         np.testing.assert_allclose(z.get_value(), before, rtol=1e-4)

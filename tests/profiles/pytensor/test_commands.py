@@ -41,13 +41,13 @@ def shown(renderable):
 
 
 def evaluated(*numbers):
-    """Return a `values.compare`'s answers of both sides in turn."""
+    """Return a `values.compare` that returns given answers of both sides in turn."""
     answers = iter([[[[logp], list(dlogp)]] for logp, dlogp in numbers])
     return lambda *arguments, **options: next(answers)
 
 
 class FakeWorker:
-    """Evaluates in no time; the numbers depend on the side and on the turn."""
+    """Evaluates without taking time; the numbers depend on the side and on the turn."""
 
     ended = 0
 

@@ -1,4 +1,4 @@
-"""Functions whose C code is built in batches, in processes and compiledirs of their own."""
+"""Functions whose C code is built in batches, in separate processes and compiledirs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.processes import ROOT, run_code, with_extensions
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 
-#: Compilers' flags where it does not matter whether code is optimized.
+#: Compiler flags for tests that do not depend on optimized code.
 UNOPTIMIZED = "gcc.cxxflags=-O0"
 
-#: Defines ops whose code would clash in one file, if it were not separated. Each gives x times a number.
+#: Defines ops whose codes would clash in one file if they were not separated. Each multiplies x by a number.
 OPS = textwrap.dedent("""
     import optdb
     from optdb.host.theano.clinker import plug
@@ -65,7 +65,7 @@ OPS = textwrap.dedent("""
 
 
 def run(code, folder, flags="", ops=OPS, **env):
-    """Run code after `OPS` in a compiledir, compiled as for users; return what it printed as JSON."""
+    """Run code after `OPS` in a compiledir, compiled as for users; return its output, which is JSON."""
     as_for_users = "gcc.cxxflags=,optdb.clinker=auto"
     flags = f"base_compiledir={with_extensions(folder)},{as_for_users},{flags}"
     done = run_code(ops + textwrap.dedent(code), flags=flags, env=env)
@@ -75,7 +75,7 @@ def run(code, folder, flags="", ops=OPS, **env):
 
 @pytest.fixture
 def compiler_log(tmp_path, monkeypatch):
-    """Puts a g++ in front that writes down each call; gives the file."""
+    """Install a g++ that logs each call before it compiles; return the log file."""
     log = tmp_path / "log"
     script = tmp_path / "bin" / "g++"
     script.parent.mkdir()
@@ -177,7 +177,7 @@ def test_where_one_module_does_not_compile_the_error_is_theanos_and_names_its_no
     assert "The following error happened while compiling the node" in text
     assert factor == "no_such_name"
     assert values == [0.0, 2.0, 4.0]
-    assert compiled == 3  # the good ones, once
+    assert compiled == 3  # the valid ones, once
 
 
 @pytest.mark.slow
@@ -263,7 +263,7 @@ def test_references_are_counted_as_by_theanos_own_code(tmp_path):
     counts_are_equal, no_drift, errors, left = run(code, tmp_path, UNOPTIMIZED)
     assert counts_are_equal == [True, True, True]
     assert no_drift
-    # Theano's own code raises these, too, and leaves the list and the call to hold a cell.
+    # Theano's own code raises these too, and the list and the call then keep a cell alive.
     assert errors == ["NotImplementedError", "ValueError"]
     assert left <= 2
 

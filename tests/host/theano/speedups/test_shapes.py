@@ -1,4 +1,4 @@
-"""Lazy shapes are Theano's shapes, built when they are asked for."""
+"""Lazy shapes equal Theano's shapes, and are built when they are queried."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_they_are_theano_s_however_late_they_are_asked_for(build):
 @settings(max_examples=examples(200))
 @given(builds, st.lists(st.tuples(indices, kinds, indices, indices), max_size=8))
 def test_they_are_theano_s_after_any_change(build, changes):
-    """Asked for after each; what is asked for later may be simpler, because it is built from newer parts."""
+    """Shapes are queried after each change; a later query may give a simpler shape, built from newer parts."""
     with uncached_constants():
         theirs, ours = Side(build), Side(build)
         theirs.close(ShapeFeature())
@@ -110,7 +110,7 @@ def test_they_are_theano_s_after_any_change(build, changes):
 
 
 def attach(fgraph):
-    """As Theano's ShapeOptimizer does while a graph is optimized."""
+    """Attach the feature as Theano's ShapeOptimizer does while a graph is optimized."""
     with optimizing():
         ShapeOptimizer().add_requirements(fgraph)
     return fgraph.shape_feature
@@ -189,7 +189,7 @@ def test_a_shape_that_somebody_sets_is_kept():
 
 
 def test_an_op_that_infers_nonsense_is_named():
-    """When the shape is asked for."""
+    """The error comes when the shape is queried."""
 
     class Odd(theano.Op):
         __props__ = ()
@@ -222,7 +222,7 @@ def test_a_copy_is_theano_s_own(copy):
 
 @pytest.mark.parametrize("shape", [(2, 3), (0, 3), (1, 1)])
 def test_shapes_are_right(shape):
-    """The lengths that a compiled function computes, without computing the arrays."""
+    """The lengths that a compiled function computes without computing the arrays are right."""
     x = tt.dmatrix("x")
     out = tt.join(0, tt.dot(x, x.T), tt.ones((1, x.shape[0])))[:-1].reshape((-1,))
     with optdb.enable():
@@ -254,7 +254,7 @@ def test_a_reshape_to_its_own_shape_closes_no_cycle(make):
 
 
 def test_a_shape_is_taken_from_its_variable_s_replacement():
-    """The lengths of the alloc are those of what replaced it, which then has the lengths of the alloc, too."""
+    """The lengths of the alloc are those of its replacement, whose lengths in turn are those of the alloc."""
     x, y = tt.dmatrix("x"), tt.dscalar("y")
     rows = tt.exp(x)
     allocated = tt.alloc(y, *(rows.shape[i] for i in range(2)))
@@ -269,7 +269,7 @@ def test_a_shape_is_taken_from_its_variable_s_replacement():
 
 @pytest.mark.parametrize("outputs", [lambda x: [x.shape[0], x.shape[0], x], lambda x: [x.shape[0], x, x.shape[0], x]])
 def test_an_array_and_its_length_are_returned_more_than_once(outputs):
-    """Theano's own feature takes the copy of a length, which the caller is given, for the length of the array."""
+    """Theano's own feature confuses the copy of a length that the caller gets with the length of the array."""
     x = tt.dmatrix("x")
     f = theano.function([x], outputs(x), mode=optdb.mode(STOCK))
     plain = theano.function([x], outputs(x), mode=theano.Mode("py", None))
@@ -294,7 +294,7 @@ RESHAPES = [
 @settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), indices, indices), min_size=2, max_size=6))
 def test_no_shape_is_told_by_itself(steps):
-    """Whatever is reshaped to whose shape, no rewriter offers a cycle."""
+    """For any reshapes to any variables' shapes, no rewriter proposes a cycle."""
     x, y = tt.dmatrix("x"), tt.dmatrix("y")
     pool = [x, y, STRIDED]
     for kind, first, second in steps:

@@ -1,4 +1,4 @@
-"""Elementwise nodes computed by whole arrays: layouts, blocks, in-place work, shapes and errors."""
+"""Elementwise nodes computed on whole arrays: layouts, blocks, in-place work, shapes and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.host.theano.vectorized.nodes import by_perform, by_whole_arrays, numb
 
 
 def fused(dtype="float64"):
-    """Return a Composite with values that are used twice, a constant and an output that is an input of a step."""
+    """Return a Composite with values used twice, a constant, and an output that is an input of a step."""
     x, y, z = (ts.get_scalar_type(dtype)() for _ in range(3))
     product = x * y
     total = ts.tanh(product) + product * z
@@ -25,7 +25,7 @@ def fused(dtype="float64"):
 
 
 def node_of(op, arrays, broadcast=()):
-    """Return a node of an Elemwise for arrays; those in `broadcast` are broadcast where they have length 1."""
+    """Return a node of an Elemwise for arrays; those in `broadcast` are broadcast along axes of length 1."""
     types = [
         TensorType(str(array.dtype), [length == 1 and index in broadcast for length in array.shape])
         for index, array in enumerate(arrays)
@@ -69,7 +69,7 @@ def test_broadcasting(shapes):
 
 @pytest.mark.parametrize("shapes", [((2, 1, 4), (2, 3, 1), (2, 1, 4)), ((1, 1), (1, 1), (3, 2)), ((), (), ())])
 def test_bounds_that_are_broadcast(shapes):
-    """Some are the wrong way round, and the lower one wins then."""
+    """Some bounds are in the wrong order; the lower one then wins."""
     arrays = [numbers(shape, seed) for seed, shape in enumerate(shapes)]
     (result,) = by_whole_arrays(node_of(Elemwise(ts.clip), arrays, broadcast={0, 1, 2}), arrays)
     x, low, high = arrays
@@ -104,7 +104,7 @@ def test_numbers_of_no_dimensions():
 @pytest.mark.parametrize("size", [7, 3 * scratch.BLOCK_ITEMS + 1])
 @pytest.mark.parametrize("overwritten", [0, 1, 2])
 def test_in_place(overwritten, size):
-    """The first output is written over an input that the second one still needs."""
+    """The first output overwrites an input that the second one still needs."""
     arrays = [numbers(size, seed) for seed in range(3)]
     x, y, z = (array.copy() for array in arrays)
     total = np.tanh(x * y) + x * y * z
@@ -227,7 +227,7 @@ _BINARY = [ts.add, ts.mul, ts.maximum, ts.lt, ts.eq, ts.true_div, ts.second]
 
 @st.composite
 def composites(draw):
-    """Draw a Composite with values that are used several times, and of which some outputs are written in place."""
+    """Draw a Composite with values that are used several times, and some outputs that are written in place."""
     dtypes = draw(st.lists(st.sampled_from(_DTYPES), min_size=1, max_size=4))
     inputs = [ts.get_scalar_type(dtype)() for dtype in dtypes]
     values = list(inputs)
@@ -245,7 +245,7 @@ def composites(draw):
 
 
 def step_by_step(op, arrays):
-    """Compute each step of a Composite by a node of its own."""
+    """Compute each step of a Composite with a separate node."""
     values = dict(zip(op.fgraph.inputs, arrays, strict=True))
     for node in op.fgraph.toposort():
         operands = [values[var] for var in node.inputs]

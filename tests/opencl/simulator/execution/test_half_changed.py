@@ -1,4 +1,4 @@
-"""After a call that raises, all shared variables are as before it, wherever and however it is stopped."""
+"""After a call that raises, all shared variables are unchanged, wherever and however it is stopped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_loop(dtype):
 
 
 def in_loop_that_stops(dtype):
-    """A condition of a loop is read from the device in each step, after the loop's input has been overwritten."""
+    """Return a loop whose condition is read from the device in each step, after its input has been overwritten."""
     s, t = shared(dtype, 4), shared(dtype, 5)
     changed = tt.set_subtensor(s[:2], one(dtype))
 
@@ -86,7 +86,7 @@ def one(dtype):
 
 
 def made(case, dtype, way):
-    """Return shared variables, a function that updates them, and what gets a variable's value."""
+    """Return shared variables, a function that updates them, and a function that returns a variable's value."""
     e, i, b = tt.fvector("e"), tt.iscalar("i"), tt.bscalar("b")
     variables, updates = case(dtype)
     options = {"updates": updates(e, i, b), "on_unused_input": "ignore"}
@@ -105,7 +105,7 @@ def made(case, dtype, way):
 
 @pytest.fixture(autouse=True)
 def without_compiler():
-    """Compile no C for what stays on the host: it takes longer than the rest."""
+    """Do not compile C for nodes that stay on the host: it takes longer than the rest."""
     with theano.configparser.change_flags(cxx=""):
         yield
 
@@ -176,7 +176,7 @@ def test_too_little_memory_at_the_end_changes_nothing(monkeypatch, calls):
     with monkeypatch.context() as patch:
         patch.setattr(LinkedFunction, "run", run_out_of_memory)
         with pytest.raises(MemoryError, match="no room"):
-            # Twice, since nodes whose index is the last one's need not run.
+            # Twice, since nodes with the same index as in the last call need not run.
             f(FOUR, 2, 1)
             f(FOUR, 3, 1)
             overwritten.append(None)
@@ -230,7 +230,7 @@ def test_an_error_does_not_show_values_that_are_not_computed():
 
 
 class ClaimsOneRow(theano.Op):
-    """A copy whose type says that it has one row, which need not be so."""
+    """A copy whose type claims that it has one row, which may be wrong."""
 
     __props__ = ()
 

@@ -1,4 +1,4 @@
-"""Simulators in several threads and processes give the answers of one."""
+"""Simulators in several threads and processes return the same results as one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = 25
 
 
 def trained(rows=6):
-    """A training step on a function of its own, and a batch."""
+    """A training step with its own function, and a batch."""
     x, w = tt.fmatrix("x"), theano.shared(np.ones((5, 4), "float32") / 4, name="w")
     loss = tt.sqr(tt.tanh(x.dot(w)).sum(axis=1)).mean()
     f = theano.function([x], loss, updates=[(w, w - np.float32(0.01) * tt.grad(loss, w))], mode=PURE)
@@ -37,7 +37,7 @@ def trained(rows=6):
 
 
 def at_once(call, threads=THREADS):
-    """Let threads begin a call at the same time; return the results in order."""
+    """Make threads begin a call at the same time; return the results in order."""
     barrier = threading.Barrier(threads)
 
     def begin(number):
@@ -63,7 +63,7 @@ def test_threads_take_turns_at_one_simulator():
 
     seen = at_once(call)
     assert all(own == sorted(own) for own in seen)
-    # Each call has seen another number: none was lost, none was made twice.
+    # Each call has seen a different number: no call was lost or repeated.
     assert sorted(itertools.chain(*seen)) == list(range(THREADS * STEPS))
 
 
@@ -100,7 +100,7 @@ def test_functions_of_a_mode_run_side_by_side():
     assert all(at_once(call))
 
 
-#: Of these lengths, products are sums of parts, and convolutions pack their arrays, in scratch memory.
+#: With these lengths, products are sums of parts, and convolutions pack their arrays, in scratch memory.
 TERMS = 4000
 IMAGES, FILTERS = (2, 3, 12, 12), (8, 3, 5, 5)
 
@@ -116,13 +116,13 @@ def convolution():
 
 
 def update():
-    """The product overwrites a shared array, so that its launches are held back."""
+    """The product overwrites a shared array, so its launches are held back."""
     x, w = tt.dmatrix("x"), theano.shared(np.zeros((4, 4)), name="w")
     return [x], [], [(w, w + x.dot(x.T))], (4, TERMS)
 
 
 def on_device(way, make):
-    """Return a function that computes on the device, and that returns its results and shared variables."""
+    """Return a function on the device, which returns its results and shared variables."""
     inputs, outputs, updates, _ = make()
     if way == "mode":
         f = theano.function(inputs, outputs, updates=updates, mode=optdb.mode(device="dev0"))
@@ -132,7 +132,7 @@ def on_device(way, make):
 
 
 def repeated(f, x, times):
-    """Call a function; return the numbers of each call's results in a row."""
+    """Call a function repeatedly; return the numbers of each call's results."""
     return [np.concatenate([np.ravel(result) for result in f(x)]) for _ in range(times)]
 
 
@@ -141,7 +141,7 @@ def repeated(f, x, times):
 def test_launches_of_two_threads_alternate_in_the_queue(make, ways, monkeypatch):
     """The second call makes a plan, and the third one repeats it.
 
-    The first one, which is recorded, is not one of them: its launches hold the locks of kernels that both threads need.
+    The first, recorded call does not alternate: its launches hold the locks of kernels that both threads need.
     """
     *_, shape = make()
     functions = [on_device(way, make) for way in ways]
@@ -206,7 +206,7 @@ def test_processes_give_the_same_answers():
     assert [losses for _, losses in results] == [expected] * 2
 
 
-#: What children that are forked after a device was used attempt.
+#: What children attempt that are forked after a device was used.
 ATTEMPTS = [
     "sim(np.ones(3, 'float32'))",
     "optdb.SimulatorOCL(f)",
@@ -273,7 +273,7 @@ POOLS = """
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_pool_of_forked_processes_gives_the_reason():
-    """Not a BrokenProcessPool, and not a wait without end."""
+    """It raises neither a BrokenProcessPool nor waits forever."""
     done = run_code(POOLS)
     assert done.returncode == 0, done.stderr
     first, second, *_ = done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Libraries on top of Theano import what they expect of older packages; nobody else sees it."""
+"""Libraries on top of Theano can import what they expect of older packages; other code does not see it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.host.theano.importing.compat.libraries import LIBRARIES, Library
 from optdb.host.theano.importing.compat.modules.libraries._optional import Optional
 from tests.processes import output, python_path, run_code
 
-#: What the modules of these libraries import, and cannot import themselves on current versions.
+#: Imports of these libraries that fail on current versions without help.
 SOURCE = """
 import collections, inspect
 import numpy as np, numpy.testing
@@ -141,7 +141,7 @@ def test_versions_are_those_that_python_finds(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyError("Version"), FileNotFoundError("No package metadata was found.")])
 def test_a_backport_of_importlib_metadata_raises_for_a_missing_version(monkeypatch, error):
-    # What importlib_metadata raises, which replaces Python's finder of metadata when a library imports it.
+    # The error of importlib_metadata, which replaces Python's metadata finder when a library imports it.
     monkeypatch.setattr(importlib.metadata, "version", mock.Mock(side_effect=error))
     assert versions.version_text("optdb_removed") is None
 
@@ -208,7 +208,7 @@ def test_pymc3_imports_without_arviz(tmp_path):
     assert lines[6:] == ["[]"]
 
 
-#: arviz as its versions 0.12 to 0.23 are, as far as PyMC3 uses them here.
+#: The parts of arviz 0.12 to 0.23 that PyMC3 uses here.
 ARVIZ = """
 __version__ = "{0}"
 
@@ -264,7 +264,7 @@ def test_pymc3_uses_the_arviz_that_is_installed(tmp_path, version):
     ]
 
 
-#: Version 1 of arviz knows this old name, and warns of it.
+#: Version 1 of arviz still has this old name, with a warning.
 MIGRATED = """
 __version__ = "1.3.0"
 
