@@ -1,4 +1,4 @@
-"""The documentation: pages' code runs and prints what they show, links lead somewhere, and the site builds."""
+"""The documentation: code on pages runs and prints the shown output, links have targets, and the site builds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: The columns of a code block that the site shows without a scroll bar.
+#: The width in columns of a code block that the site shows without a scroll bar.
 COLUMNS = 88
 
 #: The words of README, code included, that are read in two and a half minutes.
@@ -37,10 +37,10 @@ def _id(page: Path) -> str:
     return page.relative_to(DOCS).as_posix() if page.is_relative_to(DOCS) else page.name
 
 
-#: Pages whose code every run of the tests runs; each of the others takes a process some seconds.
+#: Pages whose code every test run executes; each other page takes a process several seconds.
 QUICK = ("README.md", "index.md", "flags.md", "cli.md", "from-theano-gpu.md")
 
-#: Pages whose code needs a library that is not in the environment of the other tests: `make test-pytensor` runs these.
+#: Pages whose code needs a library that other tests lack: `make test-pytensor` runs these.
 NEEDED = {"pytensor.md": "pymc", "start/pymc.md": "pymc"}
 
 
@@ -56,7 +56,7 @@ WARNING = re.compile(r": (\w+Warning): ")
 
 
 def run_blocks(text: str, optimized: bool = False) -> list[str]:
-    """Run a page's Python in one process; return how what it prints differs from what the page shows."""
+    """Run a page's Python in one process; return the differences between its output and the output on the page."""
     code = [block for block in blocks(text) if block.is_python]
     script = "".join(f"{block.body}\nprint({MARK!r}, end='', flush=True)\n" for block in code)
     done = run_code(script, env={"MPLBACKEND": "Agg", "COLUMNS": str(COLUMNS)}, optimized=optimized)
@@ -69,7 +69,7 @@ def run_blocks(text: str, optimized: bool = False) -> list[str]:
 
 
 def run_commands(text: str) -> list[str]:
-    """Run the commands of a page that it shows the output of; return how what they print differs from it."""
+    """Run the commands of a page whose output it shows; return the differences from this output."""
     env = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -134,7 +134,7 @@ def test_an_output_that_differs_is_found():
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_outputs_stand_in_text_blocks(page):
-    """A comment after a print is compared with nothing."""
+    """A comment after a print is not compared with anything."""
     code = [block.body for block in blocks(page.read_text()) if block.is_python]
     assert re.findall(r"^ *print\(.*\) +#.*$", "\n".join(code), re.MULTILINE) == []
 
@@ -237,7 +237,7 @@ def test_the_reference_has_all_flags_and_commands(monkeypatch):
     from optdb import flags
     from optdb.cli import cli
 
-    # What docutils hands to a directive; these two ask nothing of it.
+    # The arguments that docutils passes to a directive; these two directives use none.
     machine = types.SimpleNamespace(reporter=None)
     [table] = optdb_reference.FlagsDirective("optdb-flags", [], {}, [], 1, 0, "", None, machine).run()
     for flag in flags.FLAGS:

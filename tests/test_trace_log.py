@@ -1,4 +1,4 @@
-"""The flag ``optdb.trace``: its topics, what each of them prints, and that nothing is done where it is off."""
+"""The flag ``optdb.trace``: its topics, the output of each, and that nothing is done if it is off."""
 
 from __future__ import annotations
 

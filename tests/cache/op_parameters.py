@@ -1,8 +1,7 @@
 """Parameter sets for every op class of Theano that has ``__props__``.
 
-A set is found by trying: each parameter of a constructor has some values that
-its name suggests, and is varied alone while the others keep their first one.
-What a constructor refuses is left out.
+Sets are found by trial: each constructor parameter has some values that its name suggests, and is varied alone while
+the others keep their first value. Combinations that a constructor rejects are omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import theano.tensor as tt
 
 from optdb.host.api.graph import op_classes
 
-#: Parts of the names of modules that have no ops, or want to be run instead of imported.
+#: Parts of the names of modules that have no ops, or that are meant to be run instead of imported.
 NOT_MODULES = (".tests", ".misc", ".setup", ".bin", "sandbox.cuda", "sandbox.gpuarray")
 
 _MODES = (
@@ -114,7 +113,7 @@ SUGGESTED = {
     "ws": ((1, 1), (2, 2)),
 }
 
-#: Constructors that take their parameters as a whole.
+#: Constructors for which whole parameter sets are given.
 EXPLICIT = {
     "Rebroadcast": [((0, True),), ((0, False),), ((0, True), (1, False)), ((1, True),)],
     "GpuAveragePoolGrad": [(True, "sum"), (False, "sum"), (1, "sum"), (True, "average_inc_pad", 3)],
@@ -127,7 +126,7 @@ EXPLICIT = {
     "GPUAMultinomialWOReplacementFromUniform": [("float32",), ("float64",)],
 }
 
-#: Classes whose constructor needs what is not here.
+#: Classes whose constructors need something that is missing here.
 OUT_OF_REACH = {
     "BaseCorr3dMM": "a subclass's direction",
     "BaseCorrMM": "a subclass's direction",
@@ -153,7 +152,7 @@ def import_all() -> None:
     for path in sorted(root.rglob("*.py")):
         name = ".".join(["theano", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
         if not any(part in name for part in NOT_MODULES):
-            # Modules for what is not installed raise what they like, SkipTest among it.
+            # Modules for packages that are not installed raise any errors, including SkipTest.
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
 
@@ -182,7 +181,7 @@ def _values(parameter: inspect.Parameter) -> list:
 
 
 def parameter_sets(cls: type) -> list[tuple[tuple, dict]]:
-    """Return the ``(args, kwargs)`` that a class takes, all different in what is written."""
+    """Return the ``(args, kwargs)`` that a class accepts, all of which differ as text."""
     if cls.__name__ in EXPLICIT:
         return [(args, {}) for args in EXPLICIT[cls.__name__]]
     named = [
@@ -202,7 +201,7 @@ def parameter_sets(cls: type) -> list[tuple[tuple, dict]]:
 
 
 def _first_that_works(cls: type, required: dict[str, list]) -> dict | None:
-    """Give the required parameters values that go together."""
+    """Return the first values of the required parameters that are accepted together."""
     chosen: list[dict] = [{}]
     for name, choices in required.items():
         chosen = [{**kwargs, name: value} for kwargs in chosen for value in choices]

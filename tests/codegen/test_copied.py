@@ -1,4 +1,4 @@
-"""Products by copied tiles: all indices by emulated instructions, and when a device takes them."""
+"""Products with copied tiles: all indices, with emulated instructions, and the conditions for their use."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.codegen.test_matmul import put
 from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 
-#: So small that Oclgrind, the memory checker, gets through several of them.
+#: Small enough for Oclgrind, the memory checker, to run several of them.
 SMALL = CopiedBlock(32, 32, 8, 3, 8, 4)
-#: Axes of a batch of matrices in memory, the last one side by side.
+#: Axes of a batch of matrices in memory, the contiguous one last.
 ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 ALONG = [(True, False), (False, False), (True, True)]
 _SLOW = pytest.mark.slow
@@ -43,7 +43,7 @@ def numbers(*shape):
 
 
 def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=SMALL, units=1):
-    """Return the product of batches of matrices, whose axes lie in some orders, and the plan."""
+    """Return the product of batches of matrices with given orders of axes in memory, and the plan."""
     context, batch = checker(), y.shape[0]
     x, v, z = (put(context, value, *layout) for value, layout in zip((a, b, y), layouts))
     added = steps(z, batch)
@@ -55,7 +55,7 @@ def multiply(a, b, y, alpha=1.0, beta=0.0, layouts=(ORDERS["rows"],) * 3, block=
 
 
 def layouts_of(along, by_columns=False):
-    """Return the layouts of matrices whose terms stand side by side, or not, and of a result."""
+    """Return the layouts of matrices whose terms are contiguous or not, and of a result."""
     left, right = (ORDERS["rows" if is_along == is_left else "columns"] for is_along, is_left in zip(along, (1, 0)))
     return left, right, ORDERS["columns" if by_columns else "rows"]
 
@@ -79,7 +79,7 @@ def test_whole_tiles(along, terms):
 @_SLOW
 @pytest.mark.parametrize("along", ALONG)
 def test_the_tile_that_devices_take(along):
-    # With a stage less: Oclgrind has 32 KiB of local memory.
+    # With one stage less: Oclgrind has 32 KiB of local memory.
     a, b, y = numbers(1, 68, 40), numbers(1, 40, 64), numbers(1, 68, 64)
     got, _ = multiply(a, b, y, layouts=layouts_of(along), block=replace(BLOCK, stages=3))
     np.testing.assert_array_equal(got, a @ b)
@@ -87,7 +87,7 @@ def test_the_tile_that_devices_take(along):
 
 @pytest.mark.parametrize("along", ALONG)
 def test_numbers_that_are_not_aligned(along):
-    # What is bound again may lie elsewhere than what a kernel was chosen for.
+    # A rebound array may be elsewhere than the one for which a kernel was chosen.
     a, b, y = numbers(2, 33, 19), numbers(1, 19, 35), numbers(2, 33, 35)
     orders = layouts_of(along)
     got, _ = multiply(
@@ -113,7 +113,7 @@ def test_sums_in_parts(along, monkeypatch):
         ((512, 2048, 3200), (2, 2)),
         ((512, 512, 4096), (4, 8)),
         ((64, 64, 1 << 20), (100, 264)),
-        # Each tile has a unit's whole time, or adding up takes longer than units would idle.
+        # Either each tile takes a unit's whole time, or adding partial results takes longer than units would be idle.
         ((3200, 2048, 512), (1, 1)),
         ((512, 10000, 3200), (1, 1)),
         ((1024, 1024, 1024), (1, 1)),
@@ -150,12 +150,12 @@ def test_any_product(data):
     np.testing.assert_array_equal(got, a @ b + beta * y)
 
 
-# Which products
+# Choice of products
 
 
 @pytest.fixture
 def copying(monkeypatch):
-    """Return a context of a device that seems to copy in the background, and the products that it computed so."""
+    """Return a context of a device that claims asynchronous copies, and the products that it computed with them."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
@@ -186,7 +186,7 @@ def test_each_order_of_the_matrices(copying, left, right, result):
     context, computed = copying
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b, (left, right, result)), a @ b)
-    # Of terms that stand side by side in the right matrix alone, the product is that of the transposed matrices.
+    # If terms are contiguous only in the right matrix, the product of the transposed matrices is computed.
     turned = {("t", "n"): "tn", ("n", "n"): "nn", ("t", "t"): "tt", ("n", "t"): "tn"}
     letters = "nt"[left == (0, 1)], "nt"[right == (1, 0)]
     assert [name.rpartition("_")[2] for name in kernels_of(computed)] == [turned[letters]]

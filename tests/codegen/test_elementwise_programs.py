@@ -1,4 +1,4 @@
-"""Programs of scalars on arrays, over shapes, layouts, dtypes, and written in place."""
+"""Scalar programs on arrays, over shapes, layouts and dtypes, and in place."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_rows_of_four_and_channels(each_device_kind, shape, others, dtype):
     ("shape", "items", "kernel"),
     [
         *[((5, 3, 8), 119, "row_quads"), ((5, 3, 6), 0, "narrow"), ((15, 1, 8), 119, "quads")],
-        # Each element has an item at once.
+        # Each element has its own item, all at once.
         *[((5, 3, 8), 120, "narrow"), ((15, 1, 8), 120, "narrow")],
     ],
 )

@@ -26,7 +26,7 @@ from tests.codegen.test_tensor_cores import checker
 from tests.effort import examples
 from tests.opencl_device import new_context
 
-#: The axes of a matrix in memory, after that of the batch.
+#: The axes of a matrix in memory, after the batch axis.
 ROWS, COLUMNS = (0, 1, 2), (0, 2, 1)
 TILES = (quad_tiles.TILE, quad_tiles.HALF_TILE)
 
@@ -48,7 +48,7 @@ def sample(*shape):
 
 
 def put(context, value, order=ROWS, gap=0, shift=0):
-    """Return a value on the device, its axes in an order, with gaps between lines, from the number `shift` on."""
+    """Return a value on the device, with its axes in an order, gaps between lines, and an offset of `shift` numbers."""
     lines = value.transpose(order)
     memory = np.full((*lines.shape[:-1], lines.shape[-1] + gap), np.nan, "float32")
     memory[..., : lines.shape[-1]] = lines
@@ -59,7 +59,7 @@ def put(context, value, order=ROWS, gap=0, shift=0):
 
 
 def reads_quads(context, kernels, a, b, y, z, beta, monkeypatch):
-    """Check a product against NumPy's; tell whether it was computed by quads."""
+    """Check a product against NumPy's; tell whether it reads quads."""
     computed = note_products(monkeypatch)
     matmul(kernels, context, a, b, z, -1.5, y, beta)
     x, v, added = (to_host(array).astype("float64") for array in (a, b, y))
@@ -84,7 +84,7 @@ def reads_quads(context, kernels, a, b, y, z, beta, monkeypatch):
 @settings(max_examples=examples(30))
 def test_products_up_to_twice_a_tile(context, kernels, b_order, z_order, batch, m, n, quads, beta, gap, z_gap, shift):
     k = 4 * quads
-    # Of a result column by column, the transposed matrices are multiplied, whose roles change.
+    # For a column-major result, the transposed matrices are multiplied, and their roles are exchanged.
     a_order = ROWS
     if z_order == COLUMNS and m > 1:
         a_order, b_order = COLUMNS if b_order == ROWS else ROWS, COLUMNS
@@ -127,7 +127,7 @@ def test_other_launches_are_not_halved(context):
     assert quad_tiles.halves("matmul_32x32_tf32_quads_n", ()) is None
     problem = Problem(1, 30, 36, 4096, (0, 4096, 1), (0, 36, 1), (0, 36, 1), (0, 36, 1), False)
     launch = quad_tiles.plan(problem, 64, quad_tiles.TILE).launches[0]
-    assert quad_tiles.halves(launch.kernel, launch.sizes) is None  # parts of the sums give all units work
+    assert quad_tiles.halves(launch.kernel, launch.sizes) is None  # parts of the sums keep all units busy
 
 
 @pytest.mark.parametrize("b_order", [ROWS, COLUMNS])
@@ -203,12 +203,12 @@ def test_items_stay_within_their_memory(monkeypatch, b_order, m, n, k):
     assert reads_quads(context, kernels, a, b, y, put(context, sample(m, n), (0, 1)), 0.5, monkeypatch)
 
 
-# By tensor cores
+# With tensor cores
 
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """Return a context of a device that seems to have tensor cores; its kernels emulate them, by groups of 64."""
+    """Return a context of a device that claims to have tensor cores; its kernels emulate them, with groups of 64."""
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
@@ -220,7 +220,7 @@ def emulated(monkeypatch):
 
 
 def rounded(value):
-    """Return numbers of TF32, as the kernels round them."""
+    """Return TF32 numbers, rounded as the kernels round them."""
     return (value * np.float32(1 + 2**-12 * 4 / 3)).view("uint32") & np.uint32(0xFFFFE000)
 
 

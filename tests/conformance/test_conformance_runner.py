@@ -1,4 +1,4 @@
-"""Suite files that pass, fail, crash and hang, run as Theano's are."""
+"""Suite files that pass, fail, crash and hang are run like Theano's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.processes import output, with_extensions
 
 
 def outcomes(results: dict[str, Result]) -> dict[str, str]:
-    """Return the outcome of each test, by the part of its id after the file's name."""
+    """Return the outcome of each test, by the part of its id after the file name."""
     return {name.partition("::")[2] or name: result.outcome for name, result in results.items()}
 
 

@@ -1,4 +1,4 @@
-"""Threads whose devices have memory of their own begin steps before the last one has ended, and end it by a script."""
+"""Threads whose devices have their own memory begin steps before the last one has ended, and end it with a script."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def devices():
 
 @pytest.fixture
 def endings(monkeypatch):
-    """Note for each ending that is run how many commands of the next step it has enqueued."""
+    """Record, for each ending that runs, how many commands of the next step it has enqueued."""
     noted, end = [], ExactReplica.end
 
     def noting(replica, ending, first):
@@ -53,7 +53,7 @@ def state_of(train, f):
 
 
 def normalized():
-    """Return the train step of a net with two batch normalizations."""
+    """Return the training step of a net with two batch normalizations."""
     net, features = Network(seed=4), tt.tensor4("x")
     x = features
     for channels in (3, 4):
@@ -75,7 +75,7 @@ def test_steps_in_a_row_equal_steps_one_by_one(name, statistics, devices, ending
     with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
         found = train.train(given)
         state = state_of(train, f)
-    # How many depends on how soon the next step is known.
+    # The number depends on how soon the next step is known.
     assert any(endings)
     del endings[:]
     with DataParallel(f, devices=devices, axes=axes, statistics=statistics) as train:
@@ -119,7 +119,7 @@ def test_calls_of_all_kinds_between_steps(f, devices, actions):
 
 
 AGREE = None if loop_library() is None else ctypes.cast(loop_library().optdb_agree, ctypes.c_void_p).value
-#: How many batches of a script are run from that on by which all agree, before it fails.
+#: The number of a script's batches that run, from the point at which all agree, before it fails.
 PLACES = {"before all agree": None, "before the update": 1, "after the update": 3}
 
 

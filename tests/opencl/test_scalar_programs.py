@@ -1,4 +1,4 @@
-"""The programs of the host's scalar ops, against what the host computes, in one kernel."""
+"""The programs of the host's scalar ops, in one kernel, compared with the host's results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.opencl.lifted import both, lifted_function, ops_of
 scalar = theano.scalar
 INTS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float32", "float64"]
-STEP = 7  # the values below, paired with each other at all distances
+STEP = 7  # the values below are paired with each other at all distances
 
 UNARY_FLOAT = [
     "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "ceil", "cos", "cosh", "deg2rad", "erf", "erfc",
@@ -76,7 +76,7 @@ CASES = list(dict.fromkeys(cases()))
 
 
 def applied(ops, width=1):
-    """Return the results of scalar ops on arrays, each with its op and these."""
+    """Return the results of scalar ops on arrays, each with its op and the arrays."""
     cases = [(program_of(op, [array.dtype.name for array in arrays]), arrays) for op, arrays in ops]
     return [(*case, got) for case, got in zip(ops, device_results(cases, width), strict=True)]
 
@@ -106,7 +106,7 @@ def arguments(name, dtypes):
         arrays[0] = np.random.default_rng(3).uniform(-100, 100, 64).astype(dtypes[0])
     if name.startswith("convert_to_") and "int" in name and dtypes[0].startswith("float"):
         arrays[0] = np.random.default_rng(3).uniform(0, 100, 64).astype(dtypes[0])
-    if "range" in name:  # what is in no order is in a range for the host's Python, and not for its C
+    if "range" in name:  # the host's Python accepts NaN in a range, and its C does not
         arrays = [np.nan_to_num(array, posinf=9, neginf=-9) for array in arrays]
     return arrays
 
@@ -120,7 +120,7 @@ def agree(got, want, what):
     np.testing.assert_allclose(got, want, rtol=close, atol=close if what[0] in LOOSE else 0, err_msg=str(what))
 
 
-#: Near their zeros these lose digits on the host or on the device.
+#: Ops that lose digits near their zeros on the host or on the device.
 LOOSE = {"cos", "sin", "tan", "gammaln", "pow", "erfc", "log", "log2", "log10", "mod"}
 
 
@@ -158,7 +158,7 @@ def test_a_composite_is_spelled_out_with_exact_constants():
 
 
 class Odd(scalar.UnaryScalarOp):
-    """An op that the device has not."""
+    """An op that the device lacks."""
 
     def impl(self, x):
         return x % 2
@@ -180,7 +180,7 @@ def test_what_has_no_code_says_why():
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
 def test_functions_of_floats_with_whole_numbers_as_results(dtype):
-    """As where an op is made to overwrite its input: computed in double precision, and cut off."""
+    """If an op is made to overwrite its input, it computes in double precision and truncates."""
     names = [*(name for name in UNARY_FLOAT if name not in ("arctanh", "arccos", "arcsin")), "sigmoid", "softplus"]
     makers = {**vars(scalar), "sigmoid": sigmoid.scalar_op, "softplus": softplus.scalar_op}
     x = theano.tensor.vector("x", dtype=dtype)

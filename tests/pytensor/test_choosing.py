@@ -1,4 +1,4 @@
-"""Mode OPENCL_AUTO: which side computes a call, and that each call happens once."""
+"""Mode OPENCL_AUTO: the side that computes a call, and that each call is computed once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MANY = 2 * choosing._TIMED_CALLS + 2 * choosing._WARMUP_CALLS + 5
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch, tmp_path):
-    """Let the default be PyTensor's Python, which compiles nothing, and keep choices in a folder of the test."""
+    """Make the default PyTensor's Python linker, which compiles nothing, and keep choices in a test folder."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     with pytensor.config.change_flags(linker="py"):
         yield
 
 
 class Sides:
-    """Two sides that add their calls up, take some time by a clock that only they move, and fail if told so."""
+    """Two sides that sum their calls, take time by a clock that only they advance, and fail on demand."""
 
     def __init__(self, monkeypatch, **seconds):
         self.now, self.seconds, self.calls, self.failing = 0.0, seconds, [], {}

@@ -1,4 +1,4 @@
-"""A small file of a plan, made by hand: ``f(x)`` gives twice `x`, and adds it to the shared value `total`."""
+"""A small file of a plan, written by hand: ``f(x)`` returns twice `x`, and adds it to the shared value `total`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KERNELS = {name: list(params) for name, params in read_program(SOURCE).items()}
 
 
 def number(*values: Any, dtype: str = "uint64") -> dict[str, Any]:
-    """Return a kernel's argument that is a number."""
+    """Return a kernel argument that is a number."""
     return {"kind": "number", "dtype": dtype, "values": list(values)}
 
 
@@ -184,7 +184,7 @@ _METHOD["traces"] = [
 
 
 def plan(path: Path, source: str = SOURCE, members: dict[str, bytes] | None = None, **changes: Any) -> Path:
-    """Write the file; `changes` are of the manifest: a path with '__' between its parts, and what goes there."""
+    """Write the file; `changes` map paths in the manifest, joined by '__', to new values."""
     manifest = copy.deepcopy(MANIFEST)
     with contextlib.suppress(SourceError):
         manifest["programs"][0]["kernels"] = {name: list(params) for name, params in read_program(source).items()}
@@ -199,5 +199,5 @@ def plan(path: Path, source: str = SOURCE, members: dict[str, bytes] | None = No
 
 
 def trace_with(**changes: Any) -> dict[str, Any]:
-    """Return changes, for `plan`, of the traces for both kinds of device."""
+    """Return changes for `plan` that apply to the traces for both kinds of device."""
     return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}

@@ -1,4 +1,4 @@
-"""A device made ready for use, and what happens to it in a fork."""
+"""Contexts, and their behaviour in a fork."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def test_what_a_context_has(context):
     assert context.profile.device_kind in ("cpu", "gpu")
     assert context.spec == "opencl"
     assert context.device.name.strip() in repr(context)
-    # In order: nothing else would say when an array is filled.
+    # In order: nothing else determines when an array is filled.
     assert not context.queue.properties
 
 
 @pytest.fixture
 def alone():
-    """Leave the objects of other tests out of collections, which take many seconds with them."""
+    """Exclude the objects of other tests from garbage collections, which otherwise take many seconds."""
     gc.freeze()
     yield
     gc.unfreeze()
@@ -48,7 +48,7 @@ def test_a_driver_that_refuses_another_context(monkeypatch):
 
 @pytest.mark.usefixtures("alone")
 def test_a_driver_that_has_room_once_others_are_gone(monkeypatch):
-    """Contexts that nothing uses may be in cycles with what they keep."""
+    """Contexts that are no longer used may be in reference cycles with the values they keep."""
     kept = Context("opencl")
     kept.kept["a cycle"] = kept
     gone, made = weakref.ref(kept), context_module.cl.Context

@@ -1,4 +1,4 @@
-"""Profiles of devices: what drivers report, quirks by name and version, and that no other file asks for names."""
+"""Profiles of devices: what drivers report, quirks by name and version, and that no other module reads names."""
 
 from __future__ import annotations
 
@@ -167,14 +167,14 @@ def test_the_table_is_of_quirks_that_there_are_each_with_a_reason():
     assert all(quirk.reason and (quirk.platform or quirk.vendor) for quirk in KNOWN_QUIRKS)
 
 
-# Where names may stand
+# Where names may be read
 
 ASKED = frozenset(["device_type", "driver_version", "vendor", "vendor_id"])
 NAMES = frozenset([*SHORT_NAMES, *SHORT_NAMES.values()])
 
 
 def asked_names(source):
-    """Return the lines of a module that ask a device for its driver's names or its type, or compare a driver's name."""
+    """Return the lines of a module that query a device's driver names or type, or compare a driver's name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr in ASKED:
             if not ast.unparse(node.value).endswith(("profile", "profile_of(device)")):

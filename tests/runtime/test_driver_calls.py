@@ -1,4 +1,4 @@
-"""Bound commands are calls of the driver without events; where one fails, PyOpenCL raises its own error."""
+"""Bound commands are driver calls without events; if one fails, PyOpenCL raises its own error."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def never(*args, **kwargs):
 
 @pytest.fixture
 def without_pyopencl(monkeypatch):
-    """Let PyOpenCL enqueue nothing, once the device has been tried."""
+    """Prevent PyOpenCL from enqueueing anything, once the device has been tried."""
     assert driver_calls.driver_calls(runtime_context().queue) is not None
     monkeypatch.setattr(commands, "_launch", never)
     for name in ("enqueue_copy", "enqueue_fill_buffer"):
@@ -151,7 +151,7 @@ def test_a_call_that_fails_raises_the_error_of_pyopencl(command):
 
 
 def test_a_status_lets_pyopencl_try_again():
-    """PyOpenCL frees memory and tries again where a driver has too little."""
+    """If a driver runs out of memory, PyOpenCL frees memory and tries again."""
     x = np.arange(16, dtype=np.float32)
     queue, buffer = ready(x)
     bound = launch(queue, buffer).bind(located)
@@ -161,14 +161,14 @@ def test_a_status_lets_pyopencl_try_again():
 
 
 class Refusing(driver_calls.DriverCalls):
-    """A driver that takes no command without an event."""
+    """A driver that rejects commands without an event."""
 
     def fill(self, *args):
         return lambda: -30
 
 
 class Losing(driver_calls.DriverCalls):
-    """A library that enqueues nothing, and says that it has."""
+    """A library that enqueues nothing, and reports success."""
 
     def fill(self, *args):
         return lambda: 0

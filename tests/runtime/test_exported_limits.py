@@ -1,4 +1,4 @@
-"""What a file may take: each way to ask for more is refused before there is more, and allowed to those who say so."""
+"""Limits of a file: each excess is rejected before it is allocated, and allowed for callers who raise the limit."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_what_is_ready_makes_room(tmp_path, context):
 
 
 def seconds_and_bytes(do):
-    """Return what an attempt to load takes, of time and of Python's memory."""
+    """Return the time and the Python memory that an attempt to load takes."""
     gc.collect()
     tracemalloc.start()
     start = time.process_time()
@@ -148,7 +148,7 @@ def seconds_and_bytes(do):
 
 
 def with_text(path, text):
-    """Write a file with a manifest of some text."""
+    """Write a file with a given manifest text."""
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("manifest.json", text)
         file.writestr("manifest.sha256", hashlib.sha256(text).hexdigest())
@@ -156,7 +156,7 @@ def with_text(path, text):
 
 
 def chained(count):
-    """Return a manifest with entries each of which depends on all arguments before it."""
+    """Return a manifest with entries that each depend on all arguments before it."""
     manifest = copy.deepcopy(MANIFEST)
     (method,) = manifest["methods"]
     argument = {**method["signature"]["arguments"][0], "broadcastable": []}
@@ -193,7 +193,7 @@ def test_manifests_are_read_in_linear_time(tmp_path, context, name):
         return seconds_and_bytes(lambda: load(path, context))
 
     load_one(100)
-    # Eight times as much takes much less than 64 times as long.
+    # Eight times the size takes much less than 64 times as long.
     assert load_one(160_000)[0] < 24 * load_one(20_000)[0] + 0.2
 
 
@@ -217,7 +217,7 @@ def test_chained_entries_take_linear_time_and_memory(tmp_path, context):
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_as_much_as_is_estimated_is_enough(tmp_path, context):
-    """What objects a manifest becomes takes no more than is counted for it."""
+    """The objects of a manifest take no more memory than is counted for it."""
     for name, text in TEXTS.items():
         path = with_text(tmp_path / "f.optdb", text(100_000))
         _, most = seconds_and_bytes(lambda path=path: load(path, context))
@@ -226,7 +226,7 @@ def test_as_much_as_is_estimated_is_enough(tmp_path, context):
 
 @pytest.mark.slow
 def test_a_list_of_very_many_members(tmp_path, context):
-    """Members that are empty and have short names: what is known of each takes more than it takes in the file."""
+    """Members are empty and have short names: the entry of each takes more memory than it takes in the file."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as file:
         file.writestr("a", b"")

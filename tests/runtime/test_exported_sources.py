@@ -1,4 +1,4 @@
-"""Programs of files: what exporters write, and that nothing else is taken."""
+"""Programs in files: those that exporters write are accepted, and no others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        # Ways to read another file.
+        # Ways to read another file
         ('#include "x"\n', "has '\"'"),
         ("#include <x>\n", "directive in line 1"),
         ("#inc\\  \nlude <x>\n", "has '\\\\\\\\'"),
@@ -59,7 +59,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("void g() { asm(x); }\n", "'asm'"),
         ("void g() { __asm__(x); }\n", "'__asm__'"),
         ("__constant char t[2] = {37, 0};\n__kernel void f(ulong n) { printf(t); }", "'printf'"),
-        # What the compiler does to the process.
+        # Effects on the compiler's process
         ("#pragma clang __debug crash\n", "directive in line 1"),
         ("#pragma unroll 99999\n", "directive in line 1"),
         ("int a;_Pragma(x)\n", "'_Pragma'"),
@@ -75,7 +75,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("__attribute__ void g() {}", "another form"),
         ("__attribute__((aligned(99999999))) int a;", "another form"),
         ("__attribute__((pure" + ",pure" * 30 + ")) int a;", "another form"),
-        # Arguments that a driver trusts, by their own names and by others.
+        # Arguments that a driver trusts, under their own names and others
         ("__kernel void f(sampler_t s) {}", "'sampler_t'"),
         ("__kernel void f(read_only image2d_t s) {}", "'image2d_t'"),
         ("__kernel void f(__global float *x, image2d_array_t i) {}", "'image2d_array_t'"),
@@ -103,7 +103,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("void f(ulong n) {} __kernel", "kernel of another form"),
         ("__kernel void __attribute__((aligned(8))) (f)(ulong n) {}", "kernel of another form"),
         (KERNEL + KERNEL.replace("ulong", "uint"), "kernel 'f' twice"),
-        # Texts, in which a scanner and a compiler could disagree.
+        # Texts that a scanner and a compiler could read differently
         ("// a comment\n", "has '//'"),
         ("int a = 'x';\n", 'has "\'"'),
         ("int a;\r\n", r"has '\\r'"),
@@ -139,7 +139,7 @@ def test_reading_takes_linear_time(text):
         return time.process_time() - start
 
     seconds(1000)
-    # Eight times as much takes much less than 64 times as long.
+    # Eight times the size takes much less than 64 times as long.
     assert seconds(80_000) < 24 * seconds(10_000) + 0.1
 
 
@@ -183,7 +183,7 @@ def test_any_text_is_read_or_refused_in_words(source):
 )
 def test_what_is_left_of_a_source(source, wanted):
     def tokens(text):
-        # White space counts in pragmas alone.
+        # White space matters only in pragmas.
         return [
             line.split() if line.startswith("#") else re.findall(r"\w+|--|\+\+|\S", line) for line in text.split("\n")
         ]

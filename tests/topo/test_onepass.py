@@ -1,4 +1,4 @@
-"""One-pass optimizers skip what does not concern them, and nothing else."""
+"""One-pass optimizers skip nodes that they do not track, and no others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from optdb.topo.translate import translate
 
 
 def as_theano_s(function, *tracks):
-    """Make a rewriter that passes for one of Theano's."""
+    """Make a rewriter that looks like one of Theano's."""
     function.__module__ = "theano.tensor.opt"
     return local_optimizer(list(tracks))(function)
 
@@ -78,7 +78,7 @@ def test_a_tracked_class_stands_for_its_subclasses():
 
 
 def test_new_nodes_are_offered():
-    """What a replacement brings in is looked at in the same pass."""
+    """New nodes of a replacement are visited in the same pass."""
 
     def sin_to_exp(node):
         return [tt.exp(tt.cos(node.inputs[0]))] if node.op == tt.sin else [tt.tan(node.inputs[0])]
@@ -94,7 +94,7 @@ def test_new_nodes_are_offered():
 
 @pytest.mark.parametrize("way", [in2out, out2in])
 def test_nodes_are_offered_in_theano_s_order(way):
-    """Those that a replacement brings in come next from the outputs, and last from the inputs."""
+    """New nodes of a replacement come next in a pass from the outputs, and last in a pass from the inputs."""
     replacements = {tt.sin: tt.exp, tt.cos: tt.tan}
     seen = []
 
@@ -165,7 +165,7 @@ def test_an_equilibrium_that_tracks_no_op_of_the_graph_is_idle():
 
 
 def test_a_third_party_s_rewriter_may_do_more_than_it_says():
-    """It tracks exp and rewrites sin: Theano's pass lets it."""
+    """It tracks exp and rewrites sin: Theano's pass allows that."""
 
     @local_optimizer([tt.exp])
     def sly(node):

@@ -1,4 +1,4 @@
-"""The topological order against a check that knows nothing but the edges."""
+"""The topological order, checked with edges alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Graph:
         del self.needs[node]
 
     def connect(self, first, second):
-        """Add an edge as a FunctionGraph does: it is there before the order hears of it."""
+        """Add an edge as a FunctionGraph does: it exists before the order is told of it."""
         fresh = first not in self.needs[second]
         self.needs[second].add(first)
         accepted = self.order.add_edge(first, second)
@@ -80,7 +80,7 @@ def test_every_edge_is_respected(steps):
     for count, (what, a, b) in enumerate(steps):
         nodes = sorted(graph.needs)
         if what == "insert" or len(nodes) < 2:
-            # the bits of two numbers choose what the new node needs
+            # the bits of two numbers choose the dependencies of the new node
             graph.insert(count, [node for i, node in enumerate(nodes) if (a & b) >> i & 1])
         elif what == "remove":
             graph.remove(nodes[a % len(nodes)])
@@ -111,7 +111,7 @@ def test_any_dag_may_come_edge_by_edge(ranks, random):
 
 @pytest.mark.parametrize("count", [3, 5000])
 def test_labels_are_given_anew_where_they_run_out(count):
-    """All between the same two neighbours: halving the gap each time would last 40 times."""
+    """All nodes are inserted between the same two: halving the gap each time would last 40 times."""
     graph = Graph()
     graph.insert("first")
     graph.insert("last", ["first"])
@@ -132,7 +132,7 @@ def test_a_chain_that_grows_from_its_end():
 
 
 def test_a_chain_that_grows_in_its_middle():
-    """Each new node needs the last one, and stands before the same end."""
+    """Each new node depends on the last one, and precedes the same end."""
     graph = Graph()
     graph.insert(0)
     graph.insert("end", [0])
@@ -150,7 +150,7 @@ def ten(**needs):
 
 
 def test_an_edge_moves_only_what_lies_between_its_ends():
-    """The smaller side: what 7 needs where that is less, and what needs 3 otherwise."""
+    """The smaller side moves: the dependencies of 7, or the dependents of 3."""
     graph = ten(n5=[3], n6=[5], n9=[3])
     assert graph.connect(7, 3)
     assert list(graph.order) == [0, 1, 2, 7, 3, 4, 5, 6, 8, 9]

@@ -1,4 +1,4 @@
-"""Wide sums and products are terms of wider ones again; the graph gets no larger, and the values stay."""
+"""Wide sums and products become terms of wider ones again; the graph does not grow, and values are unchanged."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def nodes(f):
 
 
 def operations(f):
-    """Return how many scalar operations are done for an element; an addition of n terms counts as n - 1."""
+    """Return the number of scalar operations per element; an addition of n terms counts as n - 1."""
 
     def cost(node):
         inner = getattr(node.op.scalar_op, "fgraph", None)
@@ -43,7 +43,7 @@ def values(count, dtype="float64", shape=(2, 3)):
 
 
 def recurrence(step, steps=STEPS):
-    """Return inputs, and the sums of all rows of each state of a recurrence: no state can be fused away."""
+    """Return inputs, and the sums of all rows of each state of a recurrence: no state can be fused into its users."""
     terms = inputs(steps)
     states, state = [], terms[0]
     for term in terms[1:]:
@@ -52,7 +52,7 @@ def recurrence(step, steps=STEPS):
     return terms, [state.sum(axis=0) for state in states]
 
 
-#: What Theano simplifies in each step: it writes the whole sum, or the whole product, anew then, without inner ones.
+#: Recurrences that Theano simplifies in each step: it writes the whole sum or product anew, without inner ones.
 RECURRENCES = {
     "sums": lambda s, a: s + a + tt.sin(a) - a,
     "differences": lambda s, a: s - (a + tt.sin(a) - a),
@@ -80,7 +80,7 @@ def test_the_graph_is_no_larger_and_the_values_are_the_same(step):
 
 @pytest.mark.slow
 def test_gates_that_are_written_out():
-    """Canonical forms have the sum of all earlier steps in each step of this GRU, forward and backward."""
+    """In canonical form, each step of this GRU contains the sum of all earlier steps, forward and backward."""
     models = [build("gru30_gates", steps=steps, width=4, batch=2) for steps in (4, 8)]
     few, many = (theano.function(m.inputs, m.outputs, updates=m.updates, mode=MODE) for m in models)
     model = models[-1]
@@ -101,7 +101,7 @@ def test_gates_that_are_written_out():
 
 
 def wide(ours):
-    """Return the widths of additions and multiplications, the largest first."""
+    """Return the widths of additions and multiplications, in descending order."""
     plain = [node for node in nodes(ours) if isinstance(node.op, Elemwise)]
     return sorted((len(node.inputs) for node in plain), reverse=True)
 
@@ -151,7 +151,7 @@ def test_terms_keep_their_sides():
 
 
 def stays(terms, outputs):
-    """Assert that the graph is the one that it is without the pass."""
+    """Assert that the pass does not change the graph."""
     ours, without = (compiled(terms, outputs, mode) for mode in (MODE, WITHOUT))
     assert [str(node) for node in nodes(ours)] == [str(node) for node in nodes(without)]
 
@@ -210,7 +210,7 @@ def test_stock_modes_do_not_have_it():
 
 @st.composite
 def graphs(draw):
-    """Return inputs and expressions of sums, differences, products and quotients of them and of each other."""
+    """Return inputs, and expressions with sums, differences, products and quotients of them and of each other."""
     leaves = inputs(draw(st.integers(4, 7)))
     pool, outputs = list(leaves), []
     for _ in range(draw(st.integers(2, 6))):
@@ -233,7 +233,7 @@ def test_random_graphs(graph):
     stock, without, ours = (
         theano.function(leaves, outputs, mode=mode, on_unused_input="ignore") for mode in (STOCK, WITHOUT, MODE)
     )
-    # Theano's own order of rewrites may end elsewhere: (x + x) / x * y with the sum of all as y + y, not as 2 * y.
+    # Theano's own order of rewrites may end differently: (x + x) / x * y with the sum of all as y + y, not as 2 * y.
     assert len(nodes(ours)) <= len(nodes(without))
     data = values(len(leaves))
     for mine, theirs in zip(ours(*data), stock(*data), strict=True):

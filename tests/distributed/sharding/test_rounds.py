@@ -1,4 +1,4 @@
-"""Rounds by C code have the bits of those by NumPy; steps with rounds on several devices are those of one device."""
+"""Rounds in C code give the same bits as in NumPy; steps with rounds on several devices equal those of one device."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_c_code_and_numpy_find_the_same_bits(count, dtype, kind):
 
 
 class Trouble:
-    """A node of the host between rounds that does what it is asked for, in the thread of one device."""
+    """A host node between rounds that acts on demand, in the thread of one device."""
 
     def __init__(self, rank):
         self.how, self._thread = None, f"optdb-worker-{rank}"
@@ -76,7 +76,7 @@ class Trouble:
 
 
 def normalized(between=None):
-    """Return a step of a net with two batch normalizations; `between` is a node for an array between their rounds."""
+    """Return a step of a net with two batch normalizations; `between` is applied to an array between their rounds."""
     x = tt.dmatrix("x")
     scales = [theano.shared(np.linspace(0.5, 1.5, 6).reshape(1, 6), f"scale{i}", broadcastable=(1, 0)) for i in "ab"]
     biases = [theano.shared(np.zeros((1, 6)), f"bias{i}", broadcastable=(1, 0)) for i in "ab"]
@@ -105,7 +105,7 @@ def given(*rows):
 
 @pytest.fixture
 def devices(count):
-    """Return so many devices, each a context of its own."""
+    """Return a number of devices, each with its own context."""
     names = [f"member{number}" for number in range(count)]
     for name in names:
         if name not in contexts:
@@ -121,7 +121,7 @@ def count():
 
 
 def check(f, train, batches):
-    """Check that steps are those of one device, from the present state on."""
+    """Check that steps equal those of one device, starting from the present state."""
     with optdb.SimulatorOCL(f) as alone:
         for shared in f.get_shared():
             alone.set(shared, train.get(shared))
@@ -132,7 +132,7 @@ def check(f, train, batches):
 
 
 def native_lists(train):
-    """Return for each device the longest list of commands with a round, of the plan of the last step."""
+    """Return, for each device, the longest list of commands with a round, in the plan of the last step."""
     for replica in train._group._replicas:
         plan = replica._gradients._function._executable.run.plans[-1]
         lists = [
@@ -145,7 +145,7 @@ def native_lists(train):
 @pytest.mark.parametrize("memory", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
 def test_rounds_of_a_step_are_one_call(devices, memory, monkeypatch):
-    """After the recorded calls, of each size of a batch, no round is exchanged by Python."""
+    """After the recorded calls, for each batch size, Python exchanges no round."""
     f = normalized()
     with (
         with_memory_of_their_own(devices) if memory == "own" else nullcontext(),

@@ -37,7 +37,7 @@ def same_afterwards():
 
 @pytest.fixture(params=[True, False], ids=["gc on", "gc off"])
 def collector(request):
-    """The collector as the user has it."""
+    """The collector with the user's settings."""
     was_enabled = gc.isenabled()
     (gc.enable if request.param else gc.disable)()
     yield request.param
@@ -65,7 +65,7 @@ def test_what_grew_is_taken_for_old():
 
 @pytest.mark.skipif(gc.get_freeze_count() > 0, reason="this Python freezes objects when it starts")
 def test_garbage_among_it_is_collected_in_time():
-    # It is worth a collection where half of all objects came this way: soon, in a process without other tests' objects.
+    # A collection pays once half of all objects are new: soon, in a process without other tests' objects.
     code = """
         import gc, weakref
         import optdb, theano
@@ -107,7 +107,7 @@ def test_what_others_have_frozen_stays_so():
         with optimizing():
             grown = [[]]
         assert id(grown[0]) in young_ids()
-        assert gc.get_freeze_count() >= frozen - 10  # those that were freed since
+        assert gc.get_freeze_count() >= frozen - 10  # except objects that were freed since
     finally:
         gc.unfreeze()
 
@@ -155,7 +155,7 @@ def test_who_turns_the_collector_on_meanwhile_is_not_contradicted_for_long():
 
 
 def test_threads_share_it(collector):
-    """The first one in sets up, the last one out cleans up; in between nothing flickers."""
+    """The first thread to enter sets up, the last one to exit cleans up; in between nothing changes."""
     before = state()
     first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
     seen = {}
@@ -195,7 +195,7 @@ def test_many_threads_at_once():
                     fgraph = FunctionGraph([x], [tt.exp(tt.sin(x) * x)], clone=False)
                     fgraph.replace(fgraph.outputs[0], tt.cos(x))
                     fgraph.check_integrity()
-        except Exception as error:  # handed to the main thread
+        except Exception as error:  # passed to the main thread
             errors.append((k, error))
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]

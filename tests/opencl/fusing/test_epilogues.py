@@ -1,4 +1,4 @@
-"""Elementwise consumers of reductions are fused as their epilogues: no kernel of their own computes them."""
+"""Elementwise consumers of reductions are fused as their epilogues: no separate kernel computes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lifted(outputs, updates=None, linker="py"):
 
 
 def computed(outputs, want, epilogues=1, elemwise=0, rtol=1e-5):
-    """Check values, how many reductions have an epilogue, and how many elementwise kernels there are."""
+    """Check values, the number of reductions with an epilogue, and the number of elementwise kernels."""
     f = lifted(outputs)
     for got, value in zip(f(), want, strict=True):
         assert got.shape == np.shape(value)
@@ -47,7 +47,7 @@ def computed(outputs, want, epilogues=1, elemwise=0, rtol=1e-5):
 
 
 def program(dtypes, *steps):
-    """Return a program that applies each of some ops to the numbers that were there last."""
+    """Return a program that applies ops in turn, each to the previous results."""
     builder = ProgramBuilder(dtypes)
     made = list(enumerate(dtypes))
     for op, slots in steps:

@@ -1,4 +1,4 @@
-"""Reductions of the same arrays become one on a GPU, and kernels recompute what others would store for them."""
+"""Reductions of the same arrays become one on a GPU, and kernels recompute values that others would have to store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def there(*arrays):
 
 
 def computed(outputs, want, reductions, elemwise=0, rtol=2e-6):
-    """Check values, and how many reductions and elementwise nodes compute them; return the reductions."""
+    """Check values, and the numbers of reductions and elementwise nodes; return the reductions."""
     f = theano.function([], [out.transfer("dev0") for out in outputs], mode=MODE)
     for got, value in zip(f(), want, strict=True):
         np.testing.assert_allclose(np.asarray(got), value, rtol=rtol)
@@ -110,7 +110,7 @@ def test_siblings_of_nothing(gpu, shape):
 
 
 def test_the_gradient_of_a_batch_normalization_stores_no_array_but_its_result(gpu):
-    """All sums of the gradient read its input and the gradient of its result: so does what computes the gradient."""
+    """All sums of the gradient read its input and the gradient of its result; so does the kernel of the gradient."""
     x, t, scale = there(A, B, C)
     wide = scale.dimshuffle("x", 0, "x")
     mean, variance = x.mean(axis=(0, 2), keepdims=True), x.var(axis=(0, 2), keepdims=True)
@@ -165,7 +165,7 @@ FOLDS = [lambda x: x.sum(axis=0), lambda x: x.mean(axis=(0, 2)).dimshuffle(0, "x
 
 @st.composite
 def graphs(draw):
-    """Return variables of a random graph of a few arrays, their sums, and what is computed of both."""
+    """Return variables of a random graph of a few arrays, their sums, and expressions of both."""
     made = there(A, B)
     pick = st.sampled_from
     for _ in range(draw(st.integers(4, 16))):

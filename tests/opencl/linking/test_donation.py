@@ -1,4 +1,4 @@
-"""Next values are computed where the present ones lie, if nothing reads these later; calls that raise change none."""
+"""Next values are computed in place of the present ones if these are not read later; calls that raise change none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def numbers(seed, *shape):
 
 
 class Case:
-    """A function on a device beside the same one on the host; `make` takes states, data and a number of the host."""
+    """A device function and the same function on the host; `make` takes states, data and a host number."""
 
     def __init__(self, make, count=2, transposed=False):
         values = [numbers(k, ROWS, COLUMNS) for k in range(count)]
@@ -83,7 +83,7 @@ COPIED = {
     "a result": lambda a, b, x, y, i: ([(a, tt.exp(x) * y)], [tt.exp(x) * y]),
     "a part of another value": lambda a, b, x, y, i: ([(a, tt.exp(tt.concatenate([x, y]))[1 : 1 + ROWS])], []),
 }
-#: What the order of the nodes decides.
+#: Cases whose outcome depends on the order of the nodes.
 EITHER = {
     "one from the other": lambda a, b, x, y, i: ([(a, tt.exp(x) - y), (b, (a[::-1] + x) / 2)], []),
     "a loop": lambda a, b, x, y, i: (
@@ -125,7 +125,7 @@ def test_the_present_value_of_one_is_the_next_of_another():
 
 
 def test_what_lies_in_the_same_buffer_is_read_as_it_was():
-    """The user's arrays may lie in parts of a buffer, which have handles of their own."""
+    """The user's arrays may be in parts of a buffer, which have their own handles."""
     n = 1024
     whole = arrays.from_host(get_context("dev0"), np.ones(4 * n, "float32"))
     part = cl_array.Array(whole.queue, (n,), "float32", data=whole.base_data.get_sub_region(4 * n, 4 * n))
@@ -156,7 +156,7 @@ def test_a_new_value_between_calls():
 
 @pytest.mark.parametrize("where", ["early", "late"])
 def test_a_call_that_raises_changes_nothing(where):
-    """The host's op waits for a value of the device, before or after the next value is computed."""
+    """The host's op waits for a device value, before or after the next value is computed."""
 
     def make(a, b, x, y, i):
         total = (x.sum() if where == "early" else (tt.exp(x) * y).sum()) * i
@@ -189,7 +189,7 @@ def test_branches_that_start_anew_find_the_present_values():
 
 
 def test_launches_stay_merged():
-    """What was one segment of commands stays one: the final part begins where that does."""
+    """One segment of commands stays one segment: the final part begins at its boundary."""
     case = Case(lambda a, b, x, y, i: ([(a, tt.exp(x)), (b, tt.dot(b, tt.dot(x.T, y)) / 9)], []))
     case.check()
     assert [len(half) for half in case.plan._halves] == [0, 1]

@@ -1,4 +1,4 @@
-"""Plans have small launches done by one, and compute the same."""
+"""Plans merge small launches, with the same results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pocl(monkeypatch):
 
 @pytest.fixture
 def merge(monkeypatch):
-    """Return what says when launches are to be merged."""
+    """Return a function that sets when launches are merged."""
 
     def say(wish):
         monkeypatch.setattr(theano.config.optdb, "merge_launches", wish)
@@ -39,12 +39,12 @@ def merge(monkeypatch):
     return say
 
 
-#: So many calls, and merged launches have been done twice: it is recorded, planned, looked at, and merged.
+#: Number of calls after which merged launches have run twice: record, plan, probe, merge, repeat.
 CALLS = 2 + sequential.PROBED_CALLS + 2
 
 
 def compiles_in(monkeypatch, seconds):
-    """Let the device's profile say how long it takes to compile a kernel."""
+    """Make the device's profile report how long it takes to compile a kernel."""
     profile = get_context("dev0").profile
     quick = replace(profile, quirks=replace(profile.quirks, kernel_compile_s=seconds))
     monkeypatch.setattr(sequential, "profile_of", lambda device: quick)

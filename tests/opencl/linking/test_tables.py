@@ -1,4 +1,4 @@
-"""Where kernels see values of the host through lookup tables alone, a call writes these, and nodes do not compute."""
+"""If kernels read host values only through lookup tables, a call writes the tables, and nodes do not compute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.opencl.simulator.made import simulated
 ROWS, COLUMNS = 6, 5
 X = np.random.RandomState(7).rand(ROWS, COLUMNS).astype("float32")
 LABELS = [np.random.RandomState(seed).randint(0, COLUMNS, ROWS).astype("int32") for seed in range(4)]
-#: The first ones are recorded; some come back, or come twice in a row.
+#: The batches of calls: the first calls are recorded; some batches return later, or occur twice in a row.
 TURNS = [0, 0, 0, 1, 1, 0, 2, 3, 0, 0, 1, 2, 2]
 
 
@@ -34,7 +34,7 @@ def classifier(prepare=lambda y: y, at_end=False):
 
 
 def embedding(prepare=lambda words: words):
-    """Return a function that trains the rows of a table that words name, a simulator of it, and the table."""
+    """Return a function that trains the rows of a table that words select, a simulator of it, and the table."""
     words = tt.imatrix("words")
     table = theano.shared(np.random.RandomState(0).rand(COLUMNS, 3).astype("float32"), "table")
     rows = table[prepare(words).flatten()]
@@ -57,7 +57,7 @@ def uploads_of(sim):
 
 
 def let_nodes_fail(sim, monkeypatch):
-    """Let nodes that a plan with tables repeats raise where they compute."""
+    """Make nodes raise an error when they compute, if a plan with tables repeats them."""
 
     def fail(self, changed):
         raise AssertionError(f"node {self._number} computes")
@@ -77,10 +77,10 @@ def test_classes_change_and_no_node_computes(how, monkeypatch):
         else:
             got = sim.run_async(*args).wait() if how == "run_async" else sim.call_n_times(3, *args)
         assert_alike(got, expected)
-        # What a device rounds otherwise adds up, over as many as 39 steps.
+        # Rounding differences of a device accumulate over as many as 39 steps.
         np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-4, atol=1e-5)
         if number == 2:
-            # The entropies and their gradient come of one node.
+            # One node computes the entropies and their gradient.
             assert len(uploads_of(sim)) == 1
             let_nodes_fail(sim, monkeypatch)
 

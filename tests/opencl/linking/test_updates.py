@@ -1,4 +1,4 @@
-"""Next values of shared arrays are written over the present ones, by commands that are repeated."""
+"""Next values of shared arrays are written over the present ones, by repeated commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODE = theano.compile.get_default_mode().including("opencl")
 
 @pytest.fixture
 def commits(monkeypatch):
-    """Gather a number for each call of `commit` itself."""
+    """Record a number for each call of `commit` itself."""
     seen, commit = [], updates.commit
     monkeypatch.setattr(updates, "commit", lambda linked: (seen.append(1), commit(linked)))
     return seen
@@ -63,7 +63,7 @@ def test_the_copies_of_many_next_values_are_one_launch(wish, monkeypatch):
         pytest.skip("copies are not gathered here")
     states = [shared(number, number + 1, 3) for number in range(9)]
     turned = np.roll(np.eye(3, dtype="float32"), 1, axis=0)
-    # Each is read by its own next value, which so cannot be computed where it lies.
+    # Each is read by its own next value, which therefore cannot be computed in place.
     following = [tt.dot(turned, state) for state in states]
     f = theano.function([], [], updates=list(zip(states, following)), mode=MODE)
     hosts = [state.get_value() for state in states]
@@ -159,7 +159,7 @@ def test_a_result_that_is_the_present_value_is_copied_only_if_that_is_overwritte
 
 @given(st.data())
 def test_nothing_is_lost(data):
-    """As if all next values were computed elsewhere and written at once."""
+    """The result is as if all next values were computed elsewhere and written at once."""
     names = "abcdef"
     memory = {name: number for number, name in enumerate(names)}
     arrays = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=4))
@@ -184,7 +184,7 @@ def test_nothing_is_lost(data):
 
 
 def test_what_is_overwritten_too_early_leaves_other_state_alone():
-    """A number of the host depends on the next average: that is not written over the average, and weights are."""
+    """A host number depends on the next average: that is not computed in place, but the weights are."""
     rng = np.random.RandomState(5)
     x = tt.fmatrix("x")
     w = theano.shared(rng.uniform(-1, 1, (4, 4)).astype("float32"), "w")
@@ -202,7 +202,7 @@ def test_what_is_overwritten_too_early_leaves_other_state_alone():
 
 
 def test_next_values_of_flipped_gradients_are_written_over_the_present_ones():
-    """The gradient of a filter is a view with steps back; neither it nor a copy of it is the next value."""
+    """The gradient of a filter is a view with negative strides; neither it nor a copy of it is the next value."""
     rng = np.random.RandomState(6)
     x = tt.ftensor4("x")
     filters, speeds = rng.uniform(-1, 1, (3, 2, 3, 3)).astype("float32"), np.zeros((3, 2, 3, 3), "float32")
@@ -223,7 +223,7 @@ def test_next_values_of_flipped_gradients_are_written_over_the_present_ones():
 
 
 def overwritten_by_ndim(sim):
-    """Return whether nodes of a simulator's graph overwrite its two shared variables, by their dimensions."""
+    """Return whether nodes of a simulator's graph overwrite its two shared variables, by their ranks."""
     fgraph = sim._executable.graph.fgraph
     found: dict[int, set[bool]] = {}
     for var in fgraph.inputs[-2:]:

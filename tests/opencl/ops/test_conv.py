@@ -1,4 +1,4 @@
-"""Theano's convolutions and their gradients, lifted, against NumPy and against the host's."""
+"""Theano's convolutions and their gradients, lifted, compared with NumPy and with the host."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_gradients_through_ops_of_the_device(name):
     taps, lengths = np.array(w.shape[-dims:]), np.array(x.shape[2:])
     forward, weights, inputs = (kind(dims, **parameters) for kind in OPS)
     graphs = [
-        (forward(a, b), c, [a, b]),  # by images and by filters
+        (forward(a, b), c, [a, b]),  # with respect to images and to filters
         (weights(a, c, taps), b, [a, c]),
         (inputs(b, c, lengths), a, [b, c]),
     ]

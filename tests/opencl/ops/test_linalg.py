@@ -1,4 +1,4 @@
-"""Cholesky factors and triangular solutions on the device, against the host, with its errors."""
+"""Cholesky factors and triangular solutions on the device, compared with the host, including its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.opencl.exported import export, exported, on_device, same
 from tests.opencl.lifted import both
 
 RNG = np.random.default_rng(0)
-#: What SciPy 1.18 says of a matrix without a factor, and what others say.
+#: SciPy 1.18's message for a matrix without a factor, and those of other versions.
 INTERNAL = re.compile(r"Internal potrf return info = \[(\d+)\] for slices \[0\]\.")
 MINOR = r"\1-th leading minor of the array is not positive definite"
 LOWER, UPPER = (slinalg.Solve(f"{side}_triangular") for side in ("lower", "upper"))
@@ -131,7 +131,7 @@ def test_a_matrix_without_a_factor_is_nan_where_the_host_has_nan():
 
 @pytest.mark.parametrize("n", [1, 5, 70])
 def test_errors_are_those_of_the_host(default, n):
-    """The error comes at the call, also one that repeats a plan, and the next call works."""
+    """The error is raised by the call, even by one that repeats a plan, and the next call works."""
     x, b = tt.dmatrix(), tt.dmatrix()
     good, right = positive_definite(n), RNG.normal(size=(n, 2))
     negative, infinite, singular = good.copy(), good.copy(), good.copy()
@@ -174,7 +174,7 @@ def test_shared_variables_keep_their_values_when_there_is_no_factor(default):
 
 
 def test_plans_repeat_the_launches(default, monkeypatch):
-    """Only the transfers of what was found run in Python, and the check where that has changed."""
+    """In Python, only the findings are transferred, and checked if they have changed."""
     runs = []
     for operation in (CheckedCholesky, CheckedSolveTriangular):
         run = operation.run

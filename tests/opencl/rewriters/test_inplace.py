@@ -104,14 +104,14 @@ def test_what_is_used_elsewhere_is_not_overwritten(mode):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_in_large_graphs_no_kernel_overwrites_one_array_twice(default, engine):
-    """Two results of a kernel fit into a matrix and its transpose, which are one array."""
+    """Two results of a kernel fit into a matrix and its transpose, which share memory."""
     x = tt.fmatrix()
     y = tt.cumsum(x, 0)
     for _ in range(3):
         product = y * y.T
         y = tt.cumsum(tt.dot(tt.cumsum(product, 0), tt.cumsum(tt.tanh(product), 1)), 0)
     mode = ENGINES[engine](theano.Mode("py", "fast_run").including("opencl"))
-    # So many changes are validated together in graphs of more than 500 nodes.
+    # This many changes are validated together in graphs of more than 500 nodes.
     with theano.change_flags({"tensor.insert_inplace_optimizer_validate_nb": 10, "on_opt_error": "raise"}):
         f = theano.function([x], y, mode=mode)
     assert any(len(node.outputs) > 1 for node in f.maker.fgraph.apply_nodes)
@@ -131,7 +131,7 @@ def loops_of(function):
 
 
 def overwritten(function):
-    """Return how many states of the loops on a device are computed where their first values are."""
+    """Return how many states of the loops on a device are computed in the memory of their initial values."""
     return [len(node.op.destroy_map) if getattr(node.op, "destroy_map", None) else 0 for node in loops_of(function)]
 
 
@@ -171,7 +171,7 @@ def test_loops_that_begin_alike_have_arrays_of_their_own(mode):
 
 
 def test_states_that_lie_in_arguments_are_copied(mode):
-    """The first values are a view of the argument, or of a shared array: a loop must not write there."""
+    """The initial values are a view of the argument, or of a shared array: a loop must not write there."""
     x = tt.fmatrix()
     shared = theano.shared(np.ones((1, 3), "float32"), target="dev0")
     for first in (x, shared):

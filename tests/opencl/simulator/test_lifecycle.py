@@ -1,4 +1,4 @@
-"""Simulators as objects: closed and reset, with a signature, a progress bar, and graphs that can be printed."""
+"""Simulators as objects: closing and resetting, signatures, progress bars, and printed graphs."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_debugprint_is_as_before_for_everything_else():
 
 
 class Steps:
-    """Counts steps, and says how long they take."""
+    """Records the numbers of steps, and pretends that they take time."""
 
     def __init__(self, monkeypatch, seconds):
         self.chunks = []

@@ -1,4 +1,4 @@
-"""Simulators are pickled and copied: functions, the device as it was asked for, and the state."""
+"""Simulators are pickled and copied: functions, the requested device, and the state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_DEVICE = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexist
 
 
 def make(device="dev0"):
-    """Return a simulator with two methods, which has been used."""
+    """Return a simulator with two methods that has been used."""
     x = tt.fmatrix("x")
     w = theano.shared(np.ones((3, 2), "float32"), name="w", target="cpu")
     count = theano.shared(np.int64(0), name="count")
@@ -75,7 +75,7 @@ def test_a_copy_has_a_state_of_its_own(travel):
     again(X)
     np.testing.assert_array_equal(sim.get("w"), np.full((3, 2), 3, "float32"))
     np.testing.assert_array_equal(again.get("w"), np.full((3, 2), 7, "float32"))
-    # What methods have in common they still have in common.
+    # Methods still share what they shared before.
     np.testing.assert_allclose(again.predict(X), np.tanh(X.dot(np.full((3, 2), 7))), rtol=1e-5)
     assert len(again.shared) == len(sim.shared) == 3
 
@@ -214,7 +214,7 @@ def test_where_theano_leaves_functions_out_the_error_says_so(folder):
 
 
 def test_a_method_travels_with_its_simulator():
-    predict = make().predict  # which keeps the simulator
+    predict = make().predict  # keeps the simulator alive
     again = pickled(predict)
     np.testing.assert_array_equal(again(X), predict(X))
     assert copy.copy(predict) is predict

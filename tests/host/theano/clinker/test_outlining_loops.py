@@ -39,7 +39,7 @@ def test_theano_s_patterns_are_found():
     assert not re.search(r"std::|PyArray_Resize|mis-match|Not enough dimensions", text)
     for name in ("set_rank_error", "set_length_error", "resized", "sort_axes"):
         assert name in text
-    # Two further inputs are compared with the first one along both axes, in one place.
+    # Two further inputs are compared with the first one along both axes, at one place.
     assert "set_length_error(4, axes, lengths)" in text
 
 
@@ -66,7 +66,7 @@ def test_a_module_of_31_inputs_shares_a_unit():
     module = added(31)
     assert module.can_share
     assert len(module.body) < len(module.own_code) / 2
-    # Most of what is left are the checks of types and the references of each input, and the loops.
+    # Most of the rest is the checks of types and the references of each input, and the loops.
     assert (module.body.count("\n") - added(2).body.count("\n")) / 29 < 80
     assert "set_length_error" in unit_text([module])
 
@@ -94,7 +94,7 @@ def test_the_first_pair_of_lengths_that_differ_is_the_error(add3, shapes, messag
 
 
 def laid_out(draw, array):
-    """Return an equal array whose axes are reversed, spread, permuted, or in Fortran's order."""
+    """Return an equal array whose axes are reversed, spread, permuted, or in Fortran order."""
     if not array.ndim:
         return array
     layout = draw(st.sampled_from(["C", "F", "reversed", "spread", "permuted"]))
@@ -112,7 +112,7 @@ def laid_out(draw, array):
 
 
 def drawn_operations(count):
-    """Return for each operation: patterns of one rank, a dtype, and whether it overwrites its first input."""
+    """Return, for each operation, patterns of one rank, a dtype, and whether it overwrites its first input."""
     rng = random.Random(0)
     operations = []
     for _ in range(count):
@@ -131,7 +131,7 @@ SUMS = [(dtype, ndim, axes) for dtype in ("float32", "int8") for ndim, axes in (
 
 
 def expected(values):
-    """Return the square of the first one, plus the others: of arrays or of scalar variables."""
+    """Return the square of the first term plus the others, for arrays or scalar variables."""
     total = values[0] * values[0]
     for value in values[1:]:
         total = total + value
@@ -140,7 +140,7 @@ def expected(values):
 
 @pytest.fixture(scope="module")
 def functions():
-    """Return a function that computes all operations, and one that computes all sums; each is compiled in one go."""
+    """Return a function that computes all operations, and one that computes all sums; each is compiled at once."""
     ways, outputs = [], []
     for patterns, dtype, overwrites in OPERATIONS:
         inputs = [tt.TensorType(dtype, pattern)() for pattern in patterns]
@@ -148,7 +148,7 @@ def functions():
         op = Elemwise(theano.scalar.Composite(scalars, [expected(scalars)]), {0: 0} if overwrites else {})
         outputs.append(op(*inputs))
         ways += [theano.In(var, borrow=overwrites, mutable=overwrites) for var in inputs]
-    # Without rewriters, an op overwrites what the caller gives.
+    # Without rewriters, an op overwrites the caller's arrays.
     mode = theano.Mode("c|py", None)
     with optdb.enable():
         elementwise = theano.function(ways, outputs, mode=mode, accept_inplace=True)
@@ -191,7 +191,7 @@ def test_sums(functions, data):
 
 @pytest.mark.slow
 def test_outputs_are_reused_as_before():
-    """An output that nobody holds is resized and written again; one that somebody holds is not."""
+    """An output without other references is resized and overwritten; one with references is not."""
     with optdb.enable():
         x, y = tt.dmatrices("xy")
         f = theano.function([x, y], x + y, mode=theano.Mode("c|py", None))

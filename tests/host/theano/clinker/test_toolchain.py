@@ -1,4 +1,4 @@
-"""What is remembered of the compiler."""
+"""The cache of answers about the compiler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compiler(tmp_path):
 
 
 class Finder:
-    """Finds an answer, and counts how often it is asked."""
+    """Finds an answer, and counts the requests."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -141,7 +141,7 @@ def test_a_library_that_is_installed_or_replaced_is_seen(compiler, tmp_path):
 
 
 def test_of_two_that_ask_at_once_one_waits_for_the_other(compiler, tmp_path):
-    """As processes do: each has an object of its own, and so a lock of its own on the file."""
+    """Each has its own object, and so its own lock on the file, like separate processes."""
     is_asked, may_answer = threading.Event(), threading.Event()
 
     def find_slowly():

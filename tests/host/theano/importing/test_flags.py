@@ -1,4 +1,4 @@
-"""The optdb.* flags, as the user meets them."""
+"""The optdb.* flags, as users set them."""
 
 from __future__ import annotations
 

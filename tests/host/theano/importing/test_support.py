@@ -1,4 +1,4 @@
-"""The error where Theano cannot work."""
+"""The error if Theano cannot work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOOD = {"Python": "3.11.4", "Theano": "1.0.5", "numpy": "1.23.5", "scipy": "1.11
 
 @pytest.fixture
 def here(monkeypatch):
-    """Versions found here, to be changed by the test."""
+    """The installed versions, which a test may change."""
     versions = dict(GOOD)
     monkeypatch.setattr(support, "found", versions.get)
     return versions
@@ -70,7 +70,7 @@ def test_what_is_not_installed(here, name):
     del here[name]
     with pytest.raises(UnsupportedHost, match=f"{name} is not installed") as caught:
         support.check()
-    # So that `try: import theano` goes on where it did.
+    # So that `try: import theano` continues as before.
     assert isinstance(caught.value, ModuleNotFoundError)
 
 

@@ -1,4 +1,4 @@
-"""Ops and nodes made inside an optimization are those that Theano makes outside of one."""
+"""Ops and nodes made inside an optimization equal those that Theano makes outside of one."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ BINARY = (tt.add, tt.mul, tt.sub, tt.true_div, tt.int_div, tt.pow, tt.lt, tt.eq,
 
 
 def description(node):
-    """What distinguishes one elementwise node from another: ops, types, ranks."""
+    """The properties that distinguish elementwise nodes: ops, types, ranks."""
     return (
         node.op,
         [var.type for var in node.inputs],
@@ -27,7 +27,7 @@ def description(node):
 
 
 def made(make):
-    """The description of what `make` gives, or the class of the error that it raises."""
+    """The description of the result of `make`, or the class of the error that it raises."""
     try:
         return description(make())
     except Exception as error:
@@ -68,7 +68,7 @@ def test_a_composite_keeps_its_outputs_apart():
 @pytest.mark.parametrize(
     ("inputs", "error"),
     [
-        ((tt.drow(), tt.dmatrix()), ValueError),  # a broadcast dimension cannot take the result
+        ((tt.drow(), tt.dmatrix()), ValueError),  # a broadcast dimension cannot hold the result
         ((tt.fvector(), tt.dvector()), TypeError),  # nor can a smaller dtype
     ],
 )
@@ -115,7 +115,7 @@ def test_values():
 
 @pytest.fixture
 def no_kept_constants():
-    """Constants are made anew, as while Theano optimizes a graph."""
+    """Make constants anew, as while Theano optimizes a graph."""
     tt.basic.constant.enable = False
     yield
     tt.basic.constant.enable = True

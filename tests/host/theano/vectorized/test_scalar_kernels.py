@@ -1,4 +1,4 @@
-"""Scalar ops computed by whole arrays, against the C code of a Composite that holds all of them for a dtype."""
+"""Scalar ops computed on whole arrays, compared with the C code of a Composite of all ops for a dtype."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ BINARY = [
     *(ts.lt, ts.gt, ts.le, ts.ge, ts.eq, ts.neq, ts.or_, ts.xor, ts.and_, ts.maximum, ts.minimum, ts.add, ts.mul),
     *(ts.sub, ts.true_div, ts.int_div, ts.mod, ts.pow, ts.second, ts.arctan2, mul_without_zeros, scalar_xlogy0),
 ]
-#: Aborted by C code for some numbers, and compared for ordinary ones.
+#: Ops whose C code aborts for some numbers; compared for ordinary numbers.
 DELICATE = [special.gammainc, special.gammaincc, special.chi2sf]
 TERNARY = [ts.add, ts.mul, ts.switch, ts.clip, ts.inopenrange]  # equal to Theano's other ranges, and merged with them
-#: What C has no code for, or too little to compare with. `test_without_c_code` compares them with NumPy and SciPy.
+#: Ops with no C code, or too little to compare with. `test_without_c_code` compares them with NumPy and SciPy.
 NOT_IN_C = {
     *(scalars.Erfcx, scalars.Erfinv, scalars.Erfcinv, scalars.GammaU, scalars.GammaL, scalars.Jv, scalars.Iv),
     *(scalars.I0, scalars.I1, scalars.Real, scalars.Imag, scalars.Angle, scalars.Complex, scalars.ComplexFromPolar),
@@ -83,17 +83,17 @@ def without_zeros(array):
 
 
 def defined(op, arrays, dtype):
-    """Return where C defines the result: not where a float beyond the range is cast to integers."""
+    """Tell where C defines the result: not where an out-of-range float is cast to an integer."""
     x, *rest = arrays
     if isinstance(op, scalars.Cast) and x.dtype.kind == "f" and op.o_type.dtype.startswith(("int", "uint")):
         return np.isfinite(x) & (np.abs(x) < 100)
     if isinstance(op, scalars.Pow) and np.dtype(dtype).kind in "iu":
-        # C computes it as a double, and its conversion is undefined beyond the range.
+        # C computes it as a double, and its conversion is undefined outside the range.
         with np.errstate(all="ignore"):
             exact = x.astype("float64") ** rest[0]
         return np.isfinite(exact) & (np.abs(exact) <= np.iinfo(dtype).max)
     if isinstance(op, scalars.Gamma | scalars.GammaLn):
-        return (x != 0) & (x != -np.inf)  # poles, whose sign differs between libraries
+        return (x != 0) & (x != -np.inf)  # except poles, whose sign differs between libraries
     if isinstance(op, scalars.Psi | scalars.TriGamma):
         return x > 0  # C returns 0 for the others
     if isinstance(op, scalars.J0 | scalars.J1):
@@ -141,7 +141,7 @@ def test_incomplete_gamma_functions_as_c_computes_them(dtype):
 
 
 def special_pairs():
-    """Return the ops without C code, or with little of it, beside functions of NumPy and SciPy."""
+    """Return the ops with little or no C code, each with a function of NumPy or SciPy."""
     x, y = np.random.RandomState(1).uniform(0.1, 0.9, (2, 50))
     wide = np.concatenate([-3 * x, 3 * x, [0.0, np.inf, np.nan]])
     return [
@@ -215,7 +215,7 @@ UNSIGNED, SIGNED = np.array([4294967294, 3], "uint32"), np.array([-1, 2], "int32
 LARGE, NEAR = np.array([16777217], "int32"), np.array([16777216], "float32")
 
 
-#: Ops on operands of several dtypes, and what C computes.
+#: Ops on operands of several dtypes, and the expected results.
 SEVERAL_DTYPES = [
     (ts.add, [UNSIGNED, UNSIGNED, np.zeros(2)], [4294967292, 6]),
     (ts.sub, [SIGNED, np.ones(2, "uint32")], [4294967294, 1]),

@@ -1,4 +1,4 @@
-"""A check of a simulator says which step computes something else than the host, and only then."""
+"""A check of a simulator reports the step whose result differs from the host's, and no other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def simulated(inputs, outputs, **kwargs):
 
 
 def other_code(monkeypatch, op, right, wrong):
-    """Let kernels of an op have something else in their code."""
+    """Replace some text in the kernels of an op."""
     kernels_of = op.gpu_kernels
 
     def gpu_kernels(self, node, name):
@@ -46,7 +46,7 @@ def other_code(monkeypatch, op, right, wrong):
 
 @pytest.fixture
 def step():
-    """A training step of a small net, and what it is given."""
+    """A training step of a small net, and its arguments."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(rng.randn(20, 12).astype("float32"), name="w")
@@ -80,7 +80,7 @@ def test_a_check_changes_nothing(step):
 
 
 def line_of(text):
-    """Return the number of the line of this file that has a text."""
+    """Return the number of the line of this file that contains a text."""
     lines = Path(__file__).read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
@@ -191,7 +191,7 @@ def test_wrong_arguments_are_those_of_a_call(step):
 
 @pytest.mark.slow
 def test_what_cancels_out_may_be_anything_small():
-    # As the gradient of what is added before a mean is taken away: rounding is all that there is.
+    # Like the gradient of a term added before a mean is subtracted: only rounding errors remain.
     x = tt.fmatrix("x")
     data = np.random.RandomState(0).randn(300, 40).astype("float32")
     report = simulated([x], ((x - x.mean(axis=0)) * 1000).sum(axis=0)).check(data)

@@ -1,4 +1,4 @@
-"""In-place ops that a user wrote overwrite the caller's arrays, also where the function computes on a device."""
+"""In-place ops that a user wrote overwrite the caller's arrays, even if the function computes on a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import optdb
 from optdb.opencl.exporting import Untraceable
 
 HOST = theano.Mode("py", "fast_run")
-#: Without rewriters that let more ops overwrite the argument.
+#: A mode without rewriters that make more ops overwrite the argument.
 PLAIN_HOST = theano.Mode("py", "fast_compile")
 
 
@@ -25,7 +25,7 @@ def device_modes():
 
 
 def host_mode(way):
-    """Return the mode of the host that leaves in a mutable argument what the user wrote there, and nothing else."""
+    """Return a host mode in which a mutable argument ends with the values that the user's ops wrote, and no others."""
     return HOST if way == "fast_run" else PLAIN_HOST
 
 
@@ -38,7 +38,7 @@ def add(x, y):
 
 
 def chain(x, y):
-    """The last of two writes is what the caller sees."""
+    """The caller sees the last of two writes."""
     return inplace.mul_inplace(add(x, y), y)
 
 
@@ -57,12 +57,12 @@ def element(x, y):
 
 
 def read_before(x, y):
-    """Another node, which may be on the device, reads what is overwritten."""
+    """Another node, possibly on the device, reads a value that is overwritten."""
     return tt.exp(x * 0.125).sum() + add(x, y).sum()
 
 
 def read_after(x, y):
-    """Much work on the device with what was written."""
+    """Much work on the device reads the written values."""
     return tt.dot(tt.exp(add(x, y) * 0.0625), y.T) if x.ndim == 2 else tt.exp(add(x, y) * 0.0625) * y
 
 
@@ -92,7 +92,7 @@ def compiled(graph, kind, mode):
 
 
 def agree(function, stock, kind, calls=6):
-    """Call both, with changed values and with the same again; compare results and what became of the arguments."""
+    """Call both functions, with changed values and the same again; compare results, and the arguments afterwards."""
     for call in range(calls):
         given, expected = operands(kind, call), operands(kind, call)
         (held,), (result,) = function(*given), stock(*expected)
@@ -124,7 +124,7 @@ def test_copies(way):
 
 
 def test_one_array_in_all_calls():
-    """The same array comes again with what the last call left there."""
+    """The same array is passed again, with the values that the last call left."""
     for way in ("fast_compile", "OPENCL"):
         f, (x, y) = compiled(read_after, "fmatrix", device_modes()[way]), operands("fmatrix", 0)
         expected = x.copy()
@@ -162,7 +162,7 @@ def test_check_and_profile_change_nothing():
 
 @theano.change_flags(cxx="")
 def test_a_read_only_argument_raises():
-    """Theano's C code does not look whether it may write."""
+    """Theano's C code does not check whether it may write."""
     for mode in (HOST, *device_modes().values()):
         x, y = operands("fmatrix", 0)
         x.flags.writeable = False
@@ -178,7 +178,7 @@ def test_files_refuse_it(tmp_path):
 
 
 def test_shared_variables_of_the_host():
-    """A function that overwrites a shared variable, and another one that has a copy of it on the device."""
+    """A function overwrites a shared variable, and another function has a copy of it on the device."""
     for way in ("fast_run", "fast_compile"):
         w = theano.shared(np.ones((3, 3), "float32"), name="w")
         y = tt.fmatrix("y")
@@ -193,7 +193,7 @@ def test_shared_variables_of_the_host():
 
 
 def test_functions_without_such_ops_compute_on_the_device():
-    """What an optimizer lets overwrite a mutable argument runs on the device: the content is undefined."""
+    """If an optimizer makes an op overwrite a mutable argument, it runs on the device: the contents are undefined."""
     x, y = tt.fmatrices("x", "y")
     f = theano.function([theano.In(x, mutable=True), y], tt.exp(x) + y, mode=device_modes()["fast_run"])
     assert all("Elemwise" not in str(node) or "OpenCL" in str(node) for node in f.fn.graph.fgraph.apply_nodes)

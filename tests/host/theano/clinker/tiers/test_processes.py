@@ -25,7 +25,7 @@ pytestmark = [
 
 #: Longer than a process takes on a busy machine, and shorter than the compiler sleeps.
 SECONDS_FOR_PROCESS = 200
-#: How long killed processes may take to be gone.
+#: Maximum seconds until killed processes have disappeared.
 SECONDS_FOR_END = 60
 
 BEGIN = textwrap.dedent("""
@@ -48,7 +48,7 @@ BEGUN = textwrap.dedent("""
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """Starts Python in a compiledir of its own, with a g++ that sleeps in translation units."""
+    """Starts Python in its own compiledir, with a g++ that sleeps in translation units."""
     script = tmp_path / "bin" / "g++"
     script.parent.mkdir()
     begun = tmp_path / "begun"
@@ -71,7 +71,7 @@ def start(tmp_path, monkeypatch):
 
     def start(code, **more):
         command = [sys.executable, "-c", BEGIN + textwrap.dedent(code)]
-        # Its input ends when the test says so; the test's own may be empty, and end a program that waits for it.
+        # The test closes the process's input; its own may be empty, and would end a program that waits for input.
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, env={**env, **more}, text=True, **pipes))
         return processes[-1]
@@ -83,7 +83,7 @@ def start(tmp_path, monkeypatch):
 
 
 def survivors(folder):
-    """Return the command lines of the processes that a test has started and that are alive."""
+    """Return the command lines of the processes that a test has started and that are still alive."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -116,7 +116,7 @@ def test_a_killed_process_leaves_no_compiler_and_no_lock(start, tmp_path, kind):
     process.communicate(timeout=SECONDS_FOR_PROCESS)
     assert_nothing_is_left(tmp_path)
     assert modules(tmp_path) == []
-    # The next process needs no lock of the dead one, and removes what it has left.
+    # The next process needs no lock of the dead one, and removes its remains.
     done = start("status = optdb.wait(f, 120); f(np.ones(3)); assert status.in_python == 0, status")
     assert done.communicate(timeout=SECONDS_FOR_PROCESS)[1] == ""
     assert done.returncode == 0
