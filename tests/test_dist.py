@@ -1,4 +1,4 @@
-"""The package as others install it: wheel and sdist, built, checked and imported outside of the checkout."""
+"""The package as others install it: wheel and sdist are built, checked and imported outside of the checkout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dist(tmp_path_factory):
     """Build both files as ``make dist`` does: the wheel from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
-    # Files are put together in the checkout: another process that tests waits, since they are in its way.
+    # Files are assembled in the checkout, so other test processes wait.
     (ROOT / "build").mkdir(exist_ok=True)
     with filelock.FileLock(ROOT / "build" / "dist.lock"):
         done = subprocess.run(command, capture_output=True, text=True)
@@ -42,7 +42,7 @@ def wheel(dist):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """A folder with what the wheel installs, and nothing of the checkout."""
+    """A folder with the files that the wheel installs, and nothing from the checkout."""
     folder = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -71,7 +71,7 @@ def test_metadata(wheel):
     assert metadata["Name"] == "optdb"
     assert metadata["Version"] == optdb.__version__
     assert metadata["Author"] == "The optdb developers"
-    # Which of the two it is depends on the version of setuptools.
+    # The version of setuptools determines which of the two it is.
     assert "BSD-3-Clause" in (metadata["License"], metadata["License-Expression"])
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     extras = set(metadata.get_all("Provides-Extra"))
@@ -80,7 +80,7 @@ def test_metadata(wheel):
     addresses = dict(value.split(", ") for value in metadata.get_all("Project-URL"))
     home = metadata["Home-page"] or addresses.pop("Homepage")
     assert {"Source", "Issues", "Changelog"} <= set(addresses)
-    # There is one place to fill in.
+    # There is one value to fill in.
     assert all(address.startswith(home) for address in addresses.values())
 
 

@@ -1,4 +1,4 @@
-"""Files are written in one step, or not at all; and nothing but a regular file of some size is read."""
+"""Files are written in one step or not at all; only regular files of limited size are read."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_what_is_no_regular_file_is_not_read(tmp_path, monkeypatch, kind):
 
     path = irregular(tmp_path, kind)
     monkeypatch.setattr(files, "_read", refuse)
-    # No process can open a socket, nor a link that leads to itself.
+    # No process can open a socket, nor a link to itself.
     with pytest.raises(OSError if kind in ("socket", "loop", "terminal") else NotAFileError, match="path"):
         read_file(path, 1 << 20)
 
 
 def irregular(folder, kind):
-    """Make something that is not a regular file."""
+    """Create something that is not a regular file."""
     path = folder / "path"
     if kind == "fifo":
         os.mkfifo(path)
@@ -91,7 +91,7 @@ def irregular(folder, kind):
     else:
         with socket.socket(socket.AF_UNIX) as server:
             here = Path.cwd()
-            os.chdir(folder)  # the address of a socket has 107 bytes at most
+            os.chdir(folder)  # a socket's address has at most 107 bytes
             server.bind("path")
             os.chdir(here)
     return path

@@ -51,7 +51,7 @@ ALLOWED = {"table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
 
 
 def assert_shows(shown):
-    """Assert that the HTML of something has the cells that `rich` prints, in the same order; return the cells."""
+    """Assert that an object's HTML has the cells that `rich` prints, in the same order; return the cells."""
     parsed = Cells(shown._repr_html_())
     assert set(parsed.tags) <= ALLOWED
     cells = [text for text in parsed.texts if text]

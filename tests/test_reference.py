@@ -1,4 +1,4 @@
-"""The reference: docstrings of public names say what goes in, what comes out, and what is raised."""
+"""The reference: docstrings of public names describe parameters, results and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from optdb.runtime.exported import Exported, LoadedMethod
 
 numpydoc = pytest.importorskip("numpydoc.validate", reason="numpydoc is missing: pip install 'optdb[test]'")
 
-#: What public functions and methods return; users do not construct them.
+#: Classes that public functions and methods return; users do not construct them.
 RETURNED = (
     *(CheckReport, DeviceFunction, DeviceInfo, DeviceList, Explanation, Exported, Future, LoadedMethod),
     *(MemoryReport, ProfileReport, StepFuture),
@@ -37,7 +37,7 @@ RULES = {
     "RT03": "the returned value has a description",
     "YD01": "what is yielded is documented",
 }
-#: Those whose errors a caller has to expect: the docstring has a section Raises.
+#: Names whose errors a caller has to expect: their docstrings have a section Raises.
 RAISING = {
     "optdb.distributed.data_parallel.DataParallel.__call__",
     "optdb.distributed.data_parallel.DataParallel.get",
@@ -80,7 +80,7 @@ RAISING = {
 
 
 def public_objects():
-    """Return all public functions and classes, and the classes of what they return."""
+    """Return all public functions and classes, and the classes of their results."""
     values = []
     for name in optdb.__all__:
         value = getattr(optdb, name)
@@ -101,7 +101,7 @@ def members(cls):
 
 
 def names():
-    """Return the full names of all that the reference has."""
+    """Return the full names of all entries of the reference."""
     found = {}
     for value in public_objects():
         found[f"{value.__module__}.{value.__qualname__}"] = value
@@ -114,9 +114,9 @@ NAMES = names()
 
 
 def faults(name):
-    """Return what is missing in a docstring, in words."""
+    """Return the missing parts of a docstring, in words."""
     errors = numpydoc.validate(name)["errors"]
-    # Users do not construct what is returned, and the reference shows no constructor.
+    # Users do not construct returned objects, so the reference shows no constructor.
     exempt = {"PR01"} if NAMES.get(name) in RETURNED else set()
     return [message for code, message in errors if code in RULES and code not in exempt]
 

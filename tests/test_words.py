@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: The former name of something, and what it is called now.
+#: The former name of something, and its current name.
 RENAMED = {
     "Room": "BufferAssignment",
     "_furnish": "_allocate",
@@ -143,13 +143,13 @@ def test_unwanted_words_are_found():
 
 
 def classes(source):
-    """Yield the name and the line of each class, those inside of others and of functions among them."""
+    """Yield the name and the line of each class, including nested ones."""
     return ((node.name, node.lineno) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
 
 
 @pytest.fixture(scope="module")
 def places_of_classes():
-    """Where each class of the package stands, by name."""
+    """The locations of each class of the package, by name."""
     found = defaultdict(list)
     for path in sorted((ROOT / "optdb").rglob("*.py")):
         for name, line in classes(path.read_text()):

@@ -32,7 +32,7 @@ def _unforeseen():
 
 @pytest.fixture
 def table(capsys):
-    """Run these checks; return the exit status and what is printed."""
+    """Run these checks; return the exit status and the output."""
 
     def run(**functions):
         status = checks.report(functions)

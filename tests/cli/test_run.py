@@ -1,4 +1,4 @@
-"""``python -m optdb run``: every script ends as under plain python."""
+"""``python -m optdb run``: every script ends as with plain python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if len(sys.argv) > 1:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a script, a package, a folder to run, and broken ones."""
+    """A folder with a script, a package, a folder to run, and invalid ones."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "script.py").write_text(SCRIPT)
     (folder / "link.py").symlink_to("script.py")
@@ -171,7 +171,7 @@ def test_the_command_line_reads_without_theano():
 
 
 def test_a_module_of_theano_is_run():
-    """Where Theano is translated, this one is, and calls functions that the translation adds."""
+    """If Theano is translated, so is this module, and it calls functions that the translation adds."""
     done = python("-m", "optdb", "run", "-m", "theano.misc.ordered_set")
     assert done.returncode == 0, done.stderr
     assert "False" in done.stdout

@@ -1,7 +1,7 @@
-"""Convolutions in NumPy, written down as they are defined, for tests.
+"""Convolutions in NumPy, written directly from their definition, for tests.
 
-All sums are over the pairs of an output and a tap, in float64. Nothing here is shared with what is tested: paddings and
-lengths are worked out once more.
+All sums are over pairs of an output and a tap, in float64. Nothing is shared with the tested code: paddings and lengths
+are computed independently.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 
 def pads_of(border_mode, taps, dilations):
-    """Return the zeros in front and behind, for each axis."""
+    """Return the zero padding at the start and at the end of each axis."""
     spans = [(count - 1) * dilation + 1 for count, dilation in zip(taps, dilations)]
     named = {"valid": [0 for _ in spans], "full": [span - 1 for span in spans], "half": [span // 2 for span in spans]}
     if isinstance(border_mode, str):
@@ -40,7 +40,7 @@ class Reference:
     x, w, t : numpy.ndarray
         Images, filters, and a gradient of the result.
     parameters : dict
-        Those of the host's abstract convolutions.
+        The parameters of the host's abstract convolutions.
     """
 
     def __init__(self, x, w, t, parameters):
@@ -84,7 +84,7 @@ class Reference:
         return padded[(slice(None), slice(None), *inside)].astype(self.dtype)
 
     def _subscripts(self, inputs, output):
-        """Return the subscripts of a sum; what stands for an image or a result has pixels."""
+        """Return the subscripts of a sum; arrays like images and results have pixel axes."""
         pixels = "xyz"[: self.dims]
 
         def whole(letters):
@@ -98,7 +98,7 @@ class Reference:
             yield [slice(group * count, (group + 1) * count) for count in (features, channels)]
 
     def _parts(self):
-        """Go over taps, each with the part of a padded image that it meets."""
+        """Iterate over taps, each with the part of a padded image that it multiplies."""
         for tap in itertools.product(*map(range, self.taps)):
             yield (
                 tap,
@@ -125,7 +125,7 @@ BORDERS = st.sampled_from(["valid", "full", "half"]) | st.lists(
 
 @st.composite
 def convolutions(draw):
-    """Images' lengths, taps, and the host's parameters, of what leaves something."""
+    """Draw image lengths, tap counts, and the host's parameters, such that the result is not empty."""
     two = st.integers(1, 3), st.integers(1, 3)
     image, taps = draw(st.tuples(*[st.integers(1, 12)] * 2)), draw(st.tuples(*[st.integers(1, 4)] * 2))
     parameters = {

@@ -1,4 +1,4 @@
-"""Sizes of convolutions, and the tables by which they become products, without a device."""
+"""Sizes of convolutions, and the tables that turn them into products, without a device."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_vectors_cover_each_element_once(data, width):
 
 
 def laid_out(layout, channels):
-    """Return channels by pieces and their elements, with what lies between them at zero."""
+    """Return channels by pieces and their elements, with zeros in the gaps."""
     out = np.zeros((len(channels), *layout.pieces, *layout.extents))
     for place in np.ndindex(out.shape[1:]):
         pieces, at = place[:3], place[3:]
@@ -85,7 +85,7 @@ def laid_out(layout, channels):
 
 
 def by_tables(plan, source, matrix, rows, out):
-    """Compute a result from tables; `matrix` gives filters by rows, channels and taps."""
+    """Compute a result from tables; `matrix` has the filters as rows, channels and taps."""
     channels = source.shape[0]
     packed = laid_out(plan.layout, source.reshape(channels, *plan.layout.lengths))
     result = np.zeros((rows, int(np.prod(out))))
@@ -122,7 +122,7 @@ def test_tables_give_results_and_gradients(convolution, width):
 
 
 def by_readings(readings, source, channel, matrix, rows, out):
-    """Compute a result from readings of channels of `channel` elements; what no output reads must not be there."""
+    """Compute a result from readings of channels of `channel` elements; elements that no output reads are absent."""
     result = np.zeros((rows, int(np.prod(out))))
     for reading in readings:
         met = (reading.inside[:, None] & reading.bits) != 0
@@ -147,7 +147,7 @@ def test_readings_give_results_and_gradients(convolution):
     plan = forward(axes, flip, 1)
     got = by_readings(plan.readings, x, np.prod(image), matrix, 3, lengths)
     np.testing.assert_allclose(got.reshape(t.shape), reference.forward(), atol=1e-12)
-    # Gradients for filters take terms in the order of the taps.
+    # Gradients with respect to filters take terms in the order of the taps.
     assert (plan.readings[0].taps == np.arange(np.prod(taps))).all() and plan.readings[0].in_order
     got = by_readings(backward(axes, flip, 1).readings, t, np.prod(lengths), matrix.transpose(1, 0, 2), 2, image)
     np.testing.assert_allclose(got.reshape(x.shape), reference.inputs(), atol=1e-12)
@@ -159,7 +159,7 @@ def test_filters_of_more_taps_than_bits_have_no_readings():
     axes = axes_of((9, 9), (4, 8), "half", (1, 1), (1, 1))
     (reading,) = forward(axes, True, 1).readings
     assert len(set(reading.bits)) == 32
-    # Each phase of a gradient with steps has some of the taps.
+    # Each phase of a strided gradient has some of the taps.
     axes = axes_of((9, 9), (7, 7), "half", (2, 2), (1, 1))
     assert forward(axes, True, 1).readings is None and len(backward(axes, True, 1).readings) == 4
 

@@ -1,4 +1,4 @@
-"""Convolutions and their gradients on the device, against NumPy."""
+"""Convolutions and their gradients on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.codegen.convolved import CASES, Reference, case, close
 from tests.codegen.layouts import compute, context, device_array
 
 OPERATIONS = (Convolve, FilterGradient, ImageGradient)
-#: The names that Theano has for settings.
+#: Theano's names of settings.
 NAMES = {
     "border_mode": "border_mode",
     "subsample": "steps",
@@ -27,7 +27,7 @@ PLAIN = {"border_mode": "valid", "subsample": (1, 1), "filter_dilation": (1, 1)}
 
 
 def convolved(kind, x, w, t, parameters, steps=(1, 1, 1), lengths=None):
-    """Return what an operation computes of arrays of NumPy; these get the strides that `steps` says."""
+    """Return the results of an operation for NumPy arrays, which get the strides in `steps`."""
     settings = ConvolutionSettings(x.ndim - 2, **{NAMES[name]: value for name, value in parameters.items()})
     x, w, t = ((value, step) for value, step in zip((x, w, t), steps))
     chosen, like = {Convolve: ([x, w], None), FilterGradient: ([x, t], w), ImageGradient: ([w, t], x)}[kind]
@@ -71,7 +71,7 @@ def test_inputs_of_any_strides(steps):
 
 @pytest.mark.parametrize("name", CASES)
 def test_filters_that_lie_backwards_are_not_copied(name, each_device_kind, monkeypatch):
-    """Theano reverses filters by a view, and has the op not reverse them."""
+    """Theano reverses filters with a view, and tells the op not to reverse them."""
     (x, w, t), parameters = CASES[name]
     x, w, t = (a.astype("float32") for a in (x, w, t))
     reference = Reference(x, w, t, parameters)

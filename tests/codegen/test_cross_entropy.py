@@ -1,4 +1,4 @@
-"""Softmax and cross entropies, with their gradients, against NumPy."""
+"""Softmax and cross entropies, with their gradients, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_cross_entropy_of_a_softmax(each_device_kind, dtype, index_dtype):
 
 
 def within(value, before=0, after=0):
-    """Return an array on the device, its rows between other numbers: they begin where fours do, or do not."""
+    """Return an array on the device with gaps between its rows, which are aligned to fours or not."""
     columns = value.shape[-1]
     base = np.pad(value, [(0, 0)] * (value.ndim - 1) + [(before, after)], constant_values=77)
     return subtensor(from_host(context(), base), [slice(None)] * (value.ndim - 1) + [slice(before, before + columns)])
 
 
 def check_entropies(arrays, a, bias):
-    """Compare entropies, likeliest classes, and weights or gradients of rows with those that float64 gives."""
+    """Compare entropies, most likely classes, and weights or gradients of rows with those in float64."""
     dtype, rows, y = a.dtype, np.arange(len(a)), np.arange(len(a)) * 5 % a.shape[1]
     dy = sample(dtype, len(a))
     with np.errstate(invalid="ignore"):
@@ -106,7 +106,7 @@ def check_entropies(arrays, a, bias):
         np.testing.assert_array_equal(likeliest, wide.argmax(1))
         close(got_loss, loss, dtype)
         close(got, want, dtype)
-        # Weights of long rows are smaller than what `close` lets pass; the gradient of a class is a difference.
+        # The weights of long rows are below the tolerance of `close`; the gradient of a class is a difference.
         rtol = max(128 * np.finfo(work_dtype(dtype)).eps, 2 * np.finfo(dtype).eps)
         least = np.finfo(dtype).smallest_subnormal
         np.testing.assert_allclose(got[~is_class], want[~is_class], rtol=rtol, atol=least)
@@ -133,7 +133,7 @@ def test_cross_entropy_of_what_is_not_finite(each_device_kind, dtype, columns):
     a[0, :part] = a[1, part:] = a[2, 1:] = a[3, :-1] = a[4] = -np.inf
     a[5, part] = a[6, -1] = a[7, part::2] = np.inf
     a[8, part] = a[9, -1] = a[10, ::2] = np.nan
-    # The first NaN comes after what is larger than all but NaN, and the last one before.
+    # The first NaN comes after the largest number, and the last one before it.
     a[11, [0, part, -2, -1]] = -np.inf, np.inf, np.nan, np.inf
     order = rng.permutation(12)
     for before in (0, 1):
@@ -142,7 +142,7 @@ def test_cross_entropy_of_what_is_not_finite(each_device_kind, dtype, columns):
 
 @pytest.mark.parametrize("columns", [7, 33, 1500])
 def test_the_likeliest_class_is_the_first_of_equal_ones(each_device_kind, columns):
-    # One NaN is enough for a row of them, and it is the largest.
+    # A single NaN makes the whole row NaN, and is the largest element.
     a = np.random.default_rng(0).integers(0, 3, (40, columns)).astype("float32")
     a[::4, columns // 2 :: 2] = np.nan
     bias, y = np.zeros(columns, "float32"), np.arange(40) % columns

@@ -1,4 +1,4 @@
-"""Codes that stand in one source: which names they define, and that they do not meet."""
+"""Codes in one source: the names that they define, and that these do not clash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From suite files to the report: the baseline on disk, the comparison, the table."""
+"""From suite files to the report: the stored baseline, the comparison, the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.judge import Judge
 from conformance.report import show
 from conformance.suites import SUITES, Suite, choose, suites_root
 
-# Stands for tests that the engine breaks and cures, without one.
+# A fake for tests that the engine breaks and fixes, without an engine.
 SOURCE = """
     import pathlib, pytest
 
@@ -119,12 +119,12 @@ def test_another_interpreter_is_the_reference(settings):
 
 
 def test_suspects_of_stock_are_run_again_as_they_were(settings, tmp_path, write):
-    """Not as the reference was run, which is stock, too."""
+    """They are not run like the reference, which is also stock Theano."""
     path = write(
         "test_flags.py", "def test_flags():\n    import theano\n    assert theano.config.floatX == 'float64'\n"
     )
     baseline = Baseline(settings, tmp_path / "baseline")
-    # The test imports Theano, which takes longer than what tests may take here.
+    # The test imports Theano, which takes longer than the tests' usual limit.
     judge = Judge(replace(settings, flags=f"{settings.flags},floatX=float32", timeout=60), baseline, "stock", {})
     assert names(judge.one(path), Verdict.REGRESSION) == ["test_flags"]
 

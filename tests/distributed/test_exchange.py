@@ -1,4 +1,4 @@
-"""Sums over workers: the values, the order, what is dropped, and what ends a wait."""
+"""Sums over workers: values, order, discarded messages, and what ends a wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = [1, 5, max(SMALL_BYTES, PACKED_BYTES) // 8 + 3]
 
 
 class OwnMemory(ThreadLink):
-    """Gives each receiver memory of its own, as a message does."""
+    """Gives each receiver its own memory, as a message does."""
 
     received_is_writable = True
     shares_memory = False
@@ -26,7 +26,7 @@ class OwnMemory(ThreadLink):
 
 
 class ReadOnly(OwnMemory):
-    """As some messages do."""
+    """Received arrays are read-only, as in some messages."""
 
     def receive(self, rank, tag):
         arrays = super().receive(rank, tag)

@@ -1,4 +1,4 @@
-"""Ctrl-C at every place of a call, and an error at every node of a step: the state is whole, and training goes on."""
+"""Ctrl-C at each place of a call, and an error at each node of a step: state is consistent, training continues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fi
 
 pytestmark = [pytest.mark.usefixtures("ctrl_c_interrupts"), pytest.mark.timeout(900)]
 
-#: A place of so many is tried, and all of them in slow tests.
+#: One place in this many is tried; in slow tests, all of them.
 STRIDES = [pytest.param(23, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 
 
@@ -39,7 +39,7 @@ def devices():
 
 @pytest.fixture(scope="module", params=["shared memory", pytest.param("own memory", marks=pytest.mark.slow)])
 def training(request, devices):
-    """Return a training of two threads, which has made some steps."""
+    """Return a training on two threads that has made some steps."""
     if request.param == "shared memory":
         with DataParallel(counting_step(), devices=devices) as train:
             train.train([(BATCH,)] * 4)
@@ -101,7 +101,7 @@ def test_an_error_at_each_node_of_a_step(rank, stride, devices, monkeypatch):
 
 
 class Trouble:
-    """A node of the host that fails on demand in one thread."""
+    """A host node that fails on demand in one thread."""
 
     def __init__(self, thread) -> None:
         self.how, self._thread = None, thread
@@ -119,7 +119,7 @@ def raise_error():
 @pytest.mark.parametrize("memory", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", ["of_state", "of_next", "of_result"])
 def test_a_node_of_the_host_that_fails_in_one_thread(part, memory, devices):
-    # The first thread alone computes results.
+    # Only the first thread computes results.
     rank = int(part != "of_result")
     trouble = Trouble(f"optdb-worker-{rank}")
     kind = tt.fvector if part == "of_next" else tt.fscalar

@@ -1,4 +1,4 @@
-"""What runs on a worker, without a cluster: tasks that compute steps as they come, and commits that are announced."""
+"""The worker side without a cluster: tasks that compute steps as they arrive, and announced commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optdb.runtime.commands import CommandList
 
 
 class Recorded(Replica):
-    """A replica that notes what it does."""
+    """A replica that records its method calls."""
 
     def __init__(self):
         super().__init__(None, None)
@@ -42,7 +42,7 @@ class Recorded(Replica):
 
 @pytest.fixture
 def session(monkeypatch):
-    """Return a session whose tasks wait for a step as long as a test takes."""
+    """Return a session whose tasks wait for a step for as long as a test takes."""
     monkeypatch.setattr(workers, "IDLE_S", 60.0)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -104,7 +104,7 @@ def test_a_task_ends_with_the_step_it_is_at_once_its_time_is_over(session, monke
     given = job(session, 1, 0)
     session.put(given, 1)
     session.run(1)
-    # The client sees it in the answer, and has another task scheduled.
+    # The answer tells the client, which schedules another task.
     assert isinstance(answer(session, given), Prepared) and session.ended_task == 1
 
 
@@ -141,7 +141,7 @@ def test_an_error_of_an_announced_commit_is_the_answer_to_the_next_step(session,
     session.replica.error = MemoryError("no memory on the device")
     session._commit(1)
     assert isinstance(step(session, 2, 1), MemoryError)
-    # The step stays prepared: the next attempt commits it.
+    # The step stays prepared, and the next attempt commits it.
     session.replica.error = None
     assert isinstance(step(session, 3, 1), Prepared)
     assert session.replica.done == ["prepare", "commit", "prepare"]

@@ -26,7 +26,7 @@ STEPS = 30
 
 @pytest.fixture(autouse=True)
 def without_compiler():
-    """Compile no C: functions are many and small."""
+    """Do not compile C: functions are many and small."""
     with theano.configparser.change_flags(cxx=""):
         yield
 
@@ -78,7 +78,7 @@ def test_a_half_changed_variable_is_seen(monkeypatch):
 def test_a_borrowed_result_that_is_overwritten_as_an_argument_is_seen(monkeypatch):
     monkeypatch.setattr(PlannedVM, "_spare_arguments", lambda self: None)
     monkeypatch.setattr(ZeroCopyScope, "reusable", lambda self, last: last)
-    # Which arrays share memory depends on what the process has allocated before.
+    # Which arrays share memory depends on earlier allocations of the process.
     with pytest.raises(Differs):
         for seed in (1, 0, 5, 4):
             run(seed, 200, STEPS, shorten=False)
@@ -125,7 +125,7 @@ def test_the_lengths_0_and_1_together_have_no_defined_sum(lengths, error):
 
 
 def test_calls_of_which_a_later_one_raises_are_not_made():
-    """The first of two calls would exchange the shapes, so that the second one does not fit its argument."""
+    """The first of two calls would exchange the shapes, so the second one would not fit its argument."""
     state = SharedVariables()
     kind = Kind("float32", 2)
     spec = Spec((), ((2, Expression(0)), (0, Expression(2, ("with_argument",)))), argument=1)

@@ -1,4 +1,4 @@
-"""A device without hardware: arrays are NumPy's, wrapped so that no host op takes them by mistake."""
+"""A device without hardware: arrays are NumPy's, wrapped so that no host op accepts them by mistake."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def as_paper(x, context_name):
 
 
 class OnPaper(Op):
-    """Any op of the host, on paper; `host_inputs` are left where they are."""
+    """Any host op, on paper; `host_inputs` stay where they are."""
 
     __props__ = ("op", "context_name", "host_inputs")
 

@@ -114,7 +114,7 @@ def test_names_with_a_meaning_are_refused(contexts, name):
 
 
 def test_names_are_found_by_what_is_in_the_context(contexts):
-    assert contexts.name_of(lambda context: True) is None  # none was made yet
+    assert contexts.name_of(lambda context: True) is None  # no context has been created yet
     contexts.get("dev0")
     contexts.get("dev1")
     assert contexts.name_of(lambda context: context.spec == "second") == "dev1"

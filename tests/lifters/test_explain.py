@@ -1,4 +1,4 @@
-"""Where the ops of a function run, and why, as text and as a picture."""
+"""The placement of a function's ops, and the reasons, as text and as a picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.processes import output, python, python_path
 
 
 class OnPaperMode(theano.Mode):
-    """Lifts, and does nothing else."""
+    """Lifts graphs, and does nothing else."""
 
     def __init__(self):
         super().__init__("py", None)

@@ -1,4 +1,4 @@
-"""Ways of a model compared in one process, with a model that needs no library."""
+"""The ways to run a model, compared in one process, with a model that needs no library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "a_model_of_the_tests"
 
 
 def build(name: str) -> Model:
-    """A step with a random stream, a branch on the learning phase and two updates that read each other."""
+    """A step with a random stream, a branch on the learning phase, and two updates that read each other."""
     rng = tt.shared_randomstreams.RandomStreams(3)
     x, phase = tt.dmatrix("x"), tt.bscalar(worker.PHASE)
     a, b = theano.shared(np.eye(3), "a"), theano.shared(np.ones(3), "b")
@@ -78,7 +78,7 @@ def test_the_learning_phase_is_off_in_the_middle():
 
 
 def altered(change):
-    """Return a way that is stock, but for its outputs."""
+    """Return stock's way with other outputs."""
     stock = ways.WAYS["stock"]
 
     def compile_altered(model, c_code):
@@ -108,7 +108,7 @@ def test_a_model_whose_values_are_not_finite_is_a_fault(monkeypatch):
 
 
 def test_values_that_are_not_finite_in_the_first_call_alone_are_compared(monkeypatch):
-    """As Keras's metrics are: they are of the calls before."""
+    """Keras's metrics need this, since they are those of earlier calls."""
     calls = itertools.count()
     monkeypatch.setitem(
         ways.WAYS, "stock", altered(lambda outputs: [outputs[0] if next(calls) else outputs[0] * np.inf, outputs[1]])
@@ -161,7 +161,7 @@ def test_reasons_name_what_takes_the_time():
     first, second = report.reasons("opencl")
     assert first == "2 nodes on the host (Sort 5.0 ms), 3 transfers"
     assert second == "40 launches are enqueued"
-    assert report.reasons("engine") == []  # it failed, or was not asked for
+    assert report.reasons("engine") == []  # it failed, or was not requested
     report.times.seconds["opencl"] = 5e-4
     assert report.reasons("opencl") == []
 

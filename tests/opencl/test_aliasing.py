@@ -21,7 +21,7 @@ from optdb.opencl.aliasing import (
 
 
 class Toy(theano.Op):
-    """Two outputs, of which each is new, a view of an input, or written over one."""
+    """An op with two outputs, each of which is new, a view of an input, or computed in place of one."""
 
     __props__ = ("views", "overwrites")
 

@@ -1,4 +1,4 @@
-"""optdb.opencl.blas, optdb.opencl.empty and zeros: what ops that are written by hand compute with."""
+"""optdb.opencl.blas, optdb.opencl.empty and zeros: the functions that handwritten ops compute with."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_mistakes_with_new_arrays(default):
 
 
 class Product(theano.Op):
-    """The op of Theano's GPU tutorial that computes by ``empty`` and ``gemm``."""
+    """The op of Theano's GPU tutorial that uses ``empty`` and ``gemm``."""
 
     __props__ = ()
 

@@ -1,4 +1,4 @@
-"""The flags optdb.device and optdb.contexts, in programs that say nothing of OpenCL themselves."""
+"""The flags optdb.device and optdb.contexts, in programs that do not mention OpenCL."""
 
 from __future__ import annotations
 

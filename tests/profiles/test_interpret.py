@@ -1,4 +1,4 @@
-"""The interpreter gives the values that Theano's own linkers give."""
+"""The interpreter gives the same values as Theano's own linkers."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ RNG = np.random.RandomState(0)
 
 @pytest.fixture(autouse=True)
 def without_compiler():
-    """Compile no C: what the interpreter is compared with runs Python, too."""
+    """Do not compile C: the reference of the interpreter also runs Python."""
     with theano.configparser.change_flags(cxx=""):
         yield
 

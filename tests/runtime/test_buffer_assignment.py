@@ -1,4 +1,4 @@
-"""Liveness says when each memory of a command list is needed, and assigned buffers keep what is live apart."""
+"""Liveness finds when each memory of a command list is needed, and assigned buffers separate live memories."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_kernel_that_is_told_no_offset_takes_a_buffer_of_its_own():
     launch = EnqueueKernel(None, None, (1,), None, (a, b, np.uint64(0)), array_slots=(1,))
     live = liveness([CommandGroup(CommandList([launch]))], [])
     assert live.own_buffer == {a}
-    assert live.nbytes(IOBinding()) == 64 + 128  # what shares a buffer is aligned
+    assert live.nbytes(IOBinding()) == 64 + 128  # memories that share a buffer are aligned
     assert live.nbytes(IOBinding(outputs={"y": b})) == 64 + 64
 
 
@@ -75,7 +75,7 @@ def test_a_table_of_bindings_does_not_change():
 @settings(deadline=None, max_examples=examples(50))
 @given(st.data())
 def test_values_of_lists_are_those_with_a_buffer_for_each(data):
-    """Random lists of fills, uploads and copies, bound, give what they give with NumPy arrays."""
+    """Random lists of bound fills, uploads and copies give the same results as NumPy arrays."""
     context = runtime_context()
     queue, count = context.queue, data.draw(st.integers(1, 6))
     sizes = [data.draw(st.integers(1, 40)) * 4 for _ in range(count)]

@@ -1,4 +1,4 @@
-"""OpenCL programs: built once, and what is said where they do not build."""
+"""OpenCL programs: built once, and the errors if they do not build."""
 
 from __future__ import annotations
 

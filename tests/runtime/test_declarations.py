@@ -1,4 +1,4 @@
-"""Programs that declare the built-in functions that they use compute what they do with the driver's header."""
+"""Programs that declare the built-in functions that they use give the same results as with the driver's header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.runtime.declarations import declared
 from optdb.runtime.library import cl
 from tests.opencl_device import runtime_context
 
-#: Numbers within the domains of most functions, and beyond.
+#: Numbers inside and outside the domains of most functions.
 NUMBERS = np.array([0.25, -0.75, 1.5, -0.0, 3.7, np.inf, -np.inf, np.nan] * 2)
 
 
@@ -26,7 +26,7 @@ def with_header():
 
 
 def with_quirk(value: bool) -> Context:
-    """Return a context of the tests' device that declares what programs use, or has the driver parse its header."""
+    """Return a context of the tests' device whose programs declare functions, or whose driver parses its header."""
     context = Context(runtime_context().spec)
     quirks = replace(context.profile.quirks, parses_large_header=value)
     context.profile = replace(context.profile, quirks=quirks)
@@ -34,7 +34,7 @@ def with_quirk(value: bool) -> Context:
 
 
 def arguments(signature, scalar, width):
-    """Return what a function of a signature is called with, in terms of vectors a, b and c and numbers s."""
+    """Return the arguments of a function with a signature, as vectors a, b and c and numbers s."""
     taken = re.search(r"\((.*)\)", signature)[1].split(", ")
     vectors = iter("abc")
     given = {"S": lambda: "s", "int": lambda: "2", "N": lambda: f"(int{width})2"}
@@ -43,7 +43,7 @@ def arguments(signature, scalar, width):
 
 
 def results(source, context, values, words):
-    """Return what kernel `k` writes, of so many words of 8 bytes."""
+    """Return the results of kernel `k`, a number of words of 8 bytes."""
     program = build.make(context, source)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     given = cl.Buffer(context.cl_context, flags, hostbuf=values)
@@ -55,7 +55,7 @@ def results(source, context, values, words):
 
 
 def statements(table, scalar, width):
-    """Return a statement for each function of a table, which writes its result into 16 words of its own."""
+    """Return a statement for each function of a table, which writes its result into its own 16 words."""
     lines = []
     for signature, names in table.items():
         for name in names.split():

@@ -1,4 +1,4 @@
-"""First calls in a process of their own: what a compiler or a kernel does to a process, it does to that one."""
+"""First calls in a child process: damage that a compiler or a kernel does to a process is confined to the child."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = np.array([1, 2, 3], np.float32)
 
 @pytest.fixture
 def context(tmp_path, monkeypatch):
-    """Return a context that knows of no kernels, and keeps what it builds in a folder of its own."""
+    """Return a context without known kernels, which stores programs in a separate folder."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path / "binaries"))
     return Context("opencl")
 
@@ -46,7 +46,7 @@ def test_a_first_call_is_done_in_a_child_once(tmp_path, context, started):
     there = load(path, context, build_in_child=True)
     for _ in range(3):
         np.testing.assert_array_equal(there(X), 2 * X)
-    # What the child has added to its shared values stays there.
+    # The child's additions to its shared values stay there.
     np.testing.assert_array_equal(there.get("total"), 3 * X)
     np.testing.assert_array_equal(load(path, context, build_in_child=True)(X), 2 * X)
     assert len(started) == 1
@@ -83,7 +83,7 @@ def test_a_kernel_that_has_no_end(tmp_path, context, started):
 
 @pytest.mark.slow
 def test_a_kernel_that_ends_the_process(tmp_path, context):
-    """On a processor, a kernel that writes through any address ends the process."""
+    """On a processor, a kernel that writes to arbitrary addresses ends the process."""
     if "PoCL" not in context.device.version or not context.profile.is_processor:
         pytest.skip("a driver that sees to it")
     wild = SOURCE.replace("z[i] = 2 * x[i];", "z[i + 0x7000000000000000] = 2 * x[i];")

@@ -1,4 +1,4 @@
-"""Arrays go to a device through pinned memory where that is quicker, and may be changed at once."""
+"""Arrays are copied to a device through pinned memory if that is faster, and may be changed at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RNG = np.random.RandomState(7)
 
 @pytest.fixture
 def context():
-    """Return a context of its own, with pinned memory."""
+    """Return a separate context with pinned memory."""
     context = Context(runtime_context().spec)
     context.kept[pinned_memory.__name__] = PinnedMemory(context.queue)
     return context
@@ -34,7 +34,7 @@ def blocks(context):
 
 
 def keep_busy(context):
-    """Hold the queue until the event that is returned is complete."""
+    """Block the queue until the returned event is complete."""
     gate = cl.UserEvent(context.cl_context)
     cl.enqueue_barrier(context.queue, wait_for=[gate])
     return gate
@@ -79,7 +79,7 @@ def test_memory_is_bounded(context, monkeypatch):
     )
     gate.set_status(cl.command_execution_status.COMPLETE)
     context.queue.finish()
-    for size in (1 << 14, 1 << 15, 1 << 14, 1 << 16):  # the last one is too large at any time
+    for size in (1 << 14, 1 << 15, 1 << 14, 1 << 16):  # the last one is always too large
         value = RNG.rand(size).astype("float32")
         np.testing.assert_array_equal(to_host(from_host(context, value)), value)
     assert sum(block.memory.nbytes for block in blocks(context)) <= 1 << 17
@@ -104,7 +104,7 @@ def test_commands_that_are_held_back_keep_their_values(context):
 
 @pytest.mark.parametrize(("slower", "expected"), [("driver", True), ("pinned", False)])
 def test_a_trial_decides(context, slower, expected, monkeypatch):
-    """The first time that is measured is that of pinned memory."""
+    """The first measured time is that of pinned memory."""
     times = iter([1.0, 2.0] if slower == "driver" else [2.0, 1.0])
     monkeypatch.setattr(pinned_memory, "_seconds", lambda copy: (copy(), next(times))[1])
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))

@@ -1,4 +1,4 @@
-"""Scripts do what Python would do between the end of a device's commands and its next ones."""
+"""Scripts make the calls that Python would make between the end of a device's commands and its next ones."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +49,7 @@ def test_what_is_given_comes_in_its_order(queue, kind):
     side = cl.CommandQueue(queue.context, queue.device)
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     ready = cl.UserEvent(queue.context)
-    # While the calls wait for it without Python's lock: otherwise this thread would never set it.
+    # While the calls wait for it without the GIL: otherwise this thread could never set it.
     timer = threading.Timer(0.1, ready.set_status, [cl.command_execution_status.COMPLETE])
     timer.start()
     calls = kind()
@@ -102,7 +102,7 @@ def test_pyopencl_makes_what_the_library_refuses(queue, monkeypatch):
     commands[1].call = commands[1].call.func, *commands[1].call.args  # no call
     assert commands.needs_python
     commands = fills(queue, target, 5, 6)
-    # A call that the library refuses: the fill's pattern has three bytes.
+    # A call that the library rejects: the fill's pattern has three bytes.
     commands.batch.records[0].words[3] = 3
     script = Script()
     script.enqueue(commands)
@@ -121,7 +121,7 @@ def test_pyopencl_delays_a_queue_by_a_copy_of_the_library(queue, monkeypatch):
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     script = Script()
     copy = script.upload(side, target, 0, values, [])
-    script.flush(side)  # or no other queue may wait for it
+    script.flush(side)  # otherwise another queue may never see it complete
     monkeypatch.setattr(scripts, "_handle", lambda value: scripts.ctypes.c_void_p())
     script.delay(queue, [copy])
     script.run()

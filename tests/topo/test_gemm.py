@@ -1,4 +1,4 @@
-"""Sums of products become the Gemms that Theano makes of them, in one replacement."""
+"""Sums of products become the same Gemms as in Theano, with one replacement."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def operands():
 @settings(max_examples=examples(60))
 @given(st.lists(operands(), min_size=1, max_size=2))
 def test_values_stay_and_no_product_is_lost(outputs):
-    """As many Gemms as under stock, and as few nodes; where a length is taken from may differ."""
+    """There are as many Gemms as in stock Theano, and as few nodes; lengths may be taken from other arrays."""
     stock, ours = both(outputs)
     assert count(ours, Gemm) >= count(stock, Gemm)
     nodes = [len(f.maker.fgraph.apply_nodes) - count(f, Shape_i) for f in (stock, ours)]
@@ -75,7 +75,7 @@ def test_values_stay_and_no_product_is_lost(outputs):
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 9, 40])
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_sum_of_many_products(steps, nested):
-    """The gradient of a weight that is used in each time step, as one sum and as sums of sums."""
+    """The gradient of a weight that each time step uses, as one sum and as nested sums."""
     products = [tt.dot(A * (i + 1), B) for i in range(steps)]
     total = sum(products[1:], products[0]) if nested else tt.add(*products)
     stock, ours = both([C + total])
@@ -85,7 +85,7 @@ def test_a_sum_of_many_products(steps, nested):
 
 
 def test_it_is_replaced_once():
-    """However many terms there are."""
+    """One replacement is enough for any number of terms."""
     fgraph = FunctionGraph([A, B, C], [tt.add(C, *[tt.dot(A * i, B) for i in range(2, 12)])], clone=True)
     tt.opt.in2out(tt.blas.local_dot_to_dot22).optimize(fgraph)
     profile = WholeSumGemm().optimize(fgraph)
@@ -103,7 +103,7 @@ def test_a_product_that_others_need_stays():
 
 
 def test_a_shared_product_ends_the_pairing():
-    """As under stock; the pairs before it are made."""
+    """As in stock Theano, pairs before it are combined."""
     shared = tt.dot(B, C)
     outputs = [A + tt.dot(A, B) + C + shared, tt.exp(shared)]
     stock, ours = both(outputs)

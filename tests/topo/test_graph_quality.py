@@ -1,4 +1,4 @@
-"""The optimized graph has no more nodes than Theano's own optimizer leaves."""
+"""The optimized graph has no more nodes than that of Theano's own optimizer."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def dirichlet_density():
 
 
 def product_of_a_constant_zero():
-    """A zero that is only known once it is computed, times a switch with a condition of another shape."""
+    """A zero that is known only after folding, times a switch with a condition of another shape."""
     x, c = tt.dvector("x"), tt.dscalar("c")
     zero = tt.as_tensor_variable(np.ones(3)) - 1
     return [x, c], [(zero * tt.switch(c > 0, x, tt.exp(x))).sum() + (zero / tt.switch(c > 0, 2.0, x)).sum() + c]
 
 
 def products_of_joins():
-    """A cumulated product of joined parts, and its gradient."""
+    """A cumulative product of joined parts, and its gradient."""
     x, y = tt.dvector("x"), tt.dvector("y")
     parts = tt.concatenate([x, y, x * 2])
     left = tt.extra_ops.cumprod(1 - parts)
@@ -48,7 +48,7 @@ def products_of_joins():
 
 
 def residuals_of_ratings():
-    """A difference that stock derives twice, and fuses into each of its users."""
+    """A difference that stock Theano derives twice, and fuses into each of its users."""
     x, y = tt.dvector("x"), tt.dvector("y")
     precision = tt.exp(x)
     residual = np.array([0.5, -1.0, 2.0]) - (x * y.sum())
@@ -57,14 +57,14 @@ def residuals_of_ratings():
 
 
 def batches_of_joined_windows():
-    """Windows of a signal, joined and multiplied by a matrix each, as Keras's locally connected layers do it."""
+    """Windows of a signal, each joined and multiplied by a matrix, as in Keras's locally connected layers."""
     x, w = tt.dtensor3("signal"), theano.shared(np.arange(72.0).reshape(3, 12, 2))
     windows = tt.concatenate([x[:, i : i + 3].reshape((1, -1, 12)) for i in range(3)])
     return [x], [tt.basic.batched_tensordot(windows, w, [[2], [1]])]
 
 
 def mean_of_batches():
-    """Quotients by the size of a batch, which stock leaves inside the loops over the batch."""
+    """Quotients by the batch size, which stock Theano leaves inside the loops over the batch."""
     x, y = tt.dmatrix("m"), tt.dvector("y")
     out = (tt.nnet.sigmoid(x.dot(tt.outer(y[:2], y[:2]))) / 16.0).mean(axis=-1)
     loss = (-0.5 * tt.sum(1 + x - tt.sqr(x) - tt.exp(x), axis=-1) + out).mean()
@@ -82,14 +82,14 @@ def student_density():
 
 
 def squeezed(x, axis):
-    """Remove an axis of length 1 by a reshape, as Keras does it."""
+    """Remove an axis of length 1 by a reshape, as Keras does."""
     lengths = list(x.shape)
     del lengths[axis]
     return x.reshape(tuple(lengths))
 
 
 def pooled_frames():
-    """A signal of known length, pooled, and transposed for a loop over its frames: Keras's layers, and the gradient."""
+    """A signal of known length, pooled, and transposed for a loop over its frames, as in Keras, and the gradient."""
     x, weights = tt.dtensor3("signal"), theano.shared(np.arange(4.0))
     frames = x.reshape((x.shape[0], 6, 4))
     pooled = pool_2d(frames.dimshuffle(0, 2, 1, "x"), (2, 1), ignore_border=True).dimshuffle(0, 2, 3, 1)
@@ -146,7 +146,7 @@ def test_a_product_of_zero_does_not_sink_into_a_switch():
 
 @st.composite
 def densities(draw):
-    """A sum over arithmetic that shares its parts, as log densities do, and its gradients."""
+    """A sum over arithmetic with shared parts, as in log densities, and its gradients."""
     x, y, c = tt.dvector("x"), tt.dvector("y"), tt.dscalar("c")
     pool = [x, y.sum(), c, tt.constant(np.array([0.5, -1.0, 2.0]))]
     steps = [

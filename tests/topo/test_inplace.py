@@ -1,4 +1,4 @@
-"""Elementwise ops overwrite what they may, at least as often as under stock, and the values stay."""
+"""Elementwise ops overwrite what they may, at least as often as with stock Theano, and values are unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def both(inputs, outputs, mode=STOCK, **options):
 
 
 def test_a_chain_works_in_place():
-    """Without fusion, which would leave one op."""
+    """Fusion is off, as it would leave one op."""
     x = tt.dvector("x")
     out = tt.exp(tt.sin(tt.cos(x)))
     stock, ours = both([x], out, STOCK.excluding("fusion"))
@@ -40,7 +40,7 @@ def test_a_chain_works_in_place():
 
 
 def test_an_update_overwrites_what_it_updates():
-    """The shared variable's own memory comes first, in any order of the operands."""
+    """The shared variable's own memory is preferred, in any order of the operands."""
     x = tt.dvector("x")
     shared = theano.shared(np.zeros(3))
     with optdb.enable():
@@ -67,7 +67,7 @@ def test_what_somebody_still_reads_is_left_alone():
 
 @pytest.mark.slow
 def test_many_nodes_lose_nothing():
-    """Stock checks ten at a time in a big graph, and gives all ten up for one that may not."""
+    """In a large graph, stock Theano validates ten changes at once, and drops all ten if one is invalid."""
     x = tt.dmatrix("x")
     outputs = []
     for i in range(200):
@@ -103,7 +103,7 @@ def expressions():
 @pytest.mark.slow
 @given(expressions(), st.booleans(), st.booleans())
 def test_values_stay(expression, fused, mutable):
-    """Views, dots and subtensors that overwrite, and an update, with and without the caller's memory."""
+    """Graphs have views, dots and subtensors that overwrite, and an update, with and without the caller's memory."""
     mode = STOCK if fused else STOCK.excluding("fusion")
     shared = theano.shared(np.full((2, 2), 0.25))
     inputs = [theano.In(X, mutable=mutable), theano.In(Y, mutable=mutable)]
@@ -127,7 +127,7 @@ def test_theano_s_flag_decides_about_scalars(limit):
 
 
 def test_a_graph_with_theano_s_handler_is_left_to_theano():
-    """A handler that was there before, or that detects cycles quickly."""
+    """Theano's own handler may have been attached before, or may be chosen by quick detection."""
     x = tt.dvector("x")
     with theano.change_flags(cycle_detection="fast"):
         stock, ours = both([x], tt.exp(tt.sin(x)), STOCK.excluding("fusion"))
@@ -148,7 +148,7 @@ def test_the_profile_is_theano_s():
 @pytest.mark.slow
 @pytest.mark.parametrize("passes", [False, True])
 def test_no_output_overwrites_what_another_one_reads_after_it(passes):
-    """C code stores the outputs of a fused op one after the other; stock computes the second from the first here."""
+    """C code stores the outputs of a fused op in order; here stock Theano computes the second from the first."""
     a, b = scalar.float64(), scalar.float64()
     total = scalar.add(a, b)
     outputs = [total, scalar.identity(a) if passes else scalar.mul(a, total)]

@@ -1,4 +1,4 @@
-"""What arrays of indexes and masks name, taken, set and incremented on the device, against NumPy."""
+"""Elements selected by index arrays and masks, taken, set and incremented on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMPTY = np.zeros(0, "int64")
 RNG = np.random.default_rng(0)
 MASK = np.array([[True, False, True, True], [False] * 4, [True, True, False, False]])
 
-#: Of an array of shape (3, 4, 2).
+#: Indexes of an array of shape (3, 4, 2).
 INDEXES = {
     "alone": (ROWS,),
     "behind a slice": (FULL, ROWS),
@@ -49,7 +49,7 @@ def taken(array, index):
 
 
 def change(array, y, index, setting, inplace=False):
-    """Set or increment elements of an array of the device, by another."""
+    """Set or increment elements of a device array."""
     sum_dtype = None if setting else np.result_type(array.dtype, y.dtype).name
     specs = ArraySpec.of(array), ArraySpec.of(y)
     operation = ChangeElements(context(), *specs, kinds_of(index), sum_dtype, inplace)
@@ -92,7 +92,7 @@ def test_changed_as_in_numpy(name, setting):
 
 
 DTYPES = [("float16", "float16"), ("float32", "float64"), ("int8", "int16"), ("bool", "bool"), ("float64", "int64")]
-#: Complex numbers are set, bit by bit; the device does not add them.
+#: Complex numbers are set bitwise; the device does not add them.
 CHANGES = [*[(*pair, setting) for pair in DTYPES for setting in (False, True)], ("complex64", "complex64", True)]
 
 
@@ -109,7 +109,7 @@ def test_dtypes(x_dtype, y_dtype, setting):
 
 
 def test_what_is_named_again_is_added_in_order_and_set_to_the_last():
-    """The sum of these depends on the order in which they are added."""
+    """The sum of these depends on the order of the additions."""
     x, y = np.zeros((2, 2), "float32"), np.array([1e8, 3, -1e8, 0.25, 7, 11], "float32")
     index = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 1, 1, 1, 0, 0])
     for setting, want in [(False, [[0, np.float32(1e8) + np.float32(3) - np.float32(1e8) + 0.25], [18, 0]]),

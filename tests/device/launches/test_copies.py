@@ -1,4 +1,4 @@
-"""Copies that one launch does are the copies themselves."""
+"""Copies by one launch equal separate copies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled_buffers(count):
 
 
 def check(context, values, ranges):
-    """Copy ranges, each of a target, its offset, a source, its offset and a size, one by one and gathered."""
+    """Copy ranges, each given by a target, its offset, a source, its offset and a size, one by one and merged."""
     expected, results = [value.copy() for value in values], []
     for target, start, source, begin, nbytes in ranges:
         expected[target][start : start + nbytes] = expected[source][begin : begin + nbytes].copy()
@@ -95,7 +95,7 @@ def test_large_copies_stay(context):
 
 
 def test_parts_of_a_buffer_are_the_buffer(context):
-    """A part has a handle of its own."""
+    """A part of a buffer has its own handle."""
     (whole,) = ready(context, filled_buffers(1))
     align = max(context.profile.base_alignment_bytes, 128)
     (part,) = [whole.get_sub_region(align, align)]

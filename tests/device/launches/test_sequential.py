@@ -1,4 +1,4 @@
-"""Launches that one kernel does from a list are the launches themselves."""
+"""Launches that one kernel executes from a list equal separate launches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTLINED_KERNEL void places(ga_size n, GLOBAL_MEM long *o, ga_size o_off)
 }
 """
 
-# Types that are macros and structures of the code's own, and its names are those of a list's function.
+# Its types are macros and structs of its own code, and its names are those of a list's function.
 NAMES = """
 #define T int
 typedef struct { float a, b; } pair;
@@ -59,7 +59,7 @@ def kernel_of(context, code, name, params):
 
 
 def in_one_launch(context, launches, commands=()):
-    """Do launches, each a launcher, numbers of items and arguments, and other commands by one kernel."""
+    """Run launches, each a launcher with a number of items and arguments, and other commands, with one kernel."""
     made = [
         EnqueueKernel(context.queue, launcher._kernel, items, None, tuple(launcher.bind(args)))
         for launcher, items, args in launches

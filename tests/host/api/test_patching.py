@@ -1,4 +1,4 @@
-"""Attributes that are replaced, several of them at a time, and put back in any order."""
+"""Replaced attributes, several at a time, restored in any order."""
 
 from __future__ import annotations
 

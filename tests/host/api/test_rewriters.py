@@ -1,4 +1,4 @@
-"""Rewriters of both shapes, and what they may return."""
+"""Rewriters with either signature, and the values that they may return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optdb.host.api.rewriters import FunctionNodeRewriter, report_failure, trans
 
 
 def exp_to_log(fgraph, node):
-    """Say log for exp."""
+    """Replace exp by log."""
     return [tt.log(node.inputs[0])]
 
 
@@ -42,14 +42,14 @@ def test_a_plain_function_becomes_a_rewriter(fgraph, node):
 
 
 def test_theano_can_run_it(fgraph):
-    """As a member of Theano's own navigators and groups."""
+    """Theano's own navigators and groups can run it."""
     rewriter = FunctionNodeRewriter(exp_to_log, [tt.exp])
     theano.gof.opt.in2out(rewriter).optimize(fgraph)
     assert [node.op for node in fgraph.toposort()] == [tt.log, tt.sin]
 
 
 def test_theano_asks_for_every_node_and_is_told_no(fgraph):
-    """Its one-pass optimizers do not look at tracks."""
+    """Its one-pass optimizers do not use tracks, so the rewriter itself checks the op."""
     rewriter = FunctionNodeRewriter(exp_to_log, [tt.exp])
     assert rewriter.transform(fgraph.outputs[0].owner) is False
     by_class = FunctionNodeRewriter(exp_to_log, [Elemwise])
@@ -91,7 +91,7 @@ def test_tracks_must_be_ops(tracks):
 
 
 def test_empty_tracks_are_refused():
-    """It would never be called, which nobody wants."""
+    """Such a rewriter would never be called, which cannot be intended."""
     with pytest.raises(ValueError, match="tracks no op"):
         FunctionNodeRewriter(exp_to_log, [])
 
@@ -168,7 +168,7 @@ def test_the_number_must_be_right(fgraph, node, count):
 
 
 def test_both_builtin_kinds_of_error_are_meant():
-    """Theano raises ValueError for one and TypeError for another: who catches either is served."""
+    """Theano raises ValueError for one and TypeError for the other: the error is both."""
     assert issubclass(BadReplacement, ValueError)
     assert issubclass(BadReplacement, TypeError)
 

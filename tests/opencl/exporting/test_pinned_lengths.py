@@ -1,6 +1,6 @@
-"""Which lengths ops pin when they are exported: those of these tables, with the reason, and no others.
+"""The lengths that ops pin when they are exported: those in these tables, with the reason, and no others.
 
-Each op with kernels is written as memcheck's table of cases has it, which has a case for each.
+Each op with kernels is exported with its case in memcheck's table, which has a case for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.opencl.exporting import Untraceable, export
 
 pytestmark = pytest.mark.usefixtures("default")
 
-#: Ops whose indexes may be arguments of an exported function; arrays of the host that others take are constants.
+#: Ops whose indexes may be arguments of an exported function; other host arrays are constants.
 INDEXED_BY_ARGUMENTS = {
     "OpenCLAdvancedSubtensor1",
     "OpenCLAdvancedIncSubtensor1",
@@ -32,7 +32,7 @@ INDEXED_BY_ARGUMENTS = {
 }
 
 _PLACES = "the host turns indexes into places, for which it asks how the array lies"
-#: Ops that hold for the example's shapes alone, and why.
+#: Ops that are valid only for the example's shapes, and the reason.
 FIXED = {
     "OpenCLAdvancedSubtensor": _PLACES,
     "OpenCLAdvancedBooleanSubtensor": _PLACES,
@@ -45,7 +45,7 @@ FIXED = {
 _IMAGES = "kernels are made for images and filters of one size"
 _HALVES = "a large matrix is split, again and again"
 _GIVEN = "the case says how many, by a constant"
-#: Ops that pin lengths: the inputs and their axes, and why.
+#: Ops that pin lengths: the inputs and their axes, and the reason.
 PINNED = {
     "OpenCLConv": ({0: {1, 2, 3, 4}, 1: {0, 1, 2, 3, 4, 5}}, _IMAGES),
     "OpenCLConvGradWeights": ({0: {1, 2, 3, 4}, 1: {1, 2, 3, 4}}, _IMAGES),
@@ -86,13 +86,13 @@ def may_pin(case: Case) -> dict[int, set[int]]:
     """Return the axes of inputs that a case's op may pin."""
     if op_name(case) not in _POOLING:
         return PINNED.get(op_name(case), ({}, ""))[0]
-    # Images of one size, again; what stands in front of their axes does not matter.
+    # Images of one size again; the leading axes do not matter.
     shapes = [x.shape for x in case.arrays]
     return {place: set(range(len(shape) - case.op.ndim, len(shape))) for place, shape in enumerate(shapes)}
 
 
 def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
-    """Return a function that computes a case's op as it is, with inputs x0, x1, ..., and arguments for it."""
+    """Return a function that computes a case's op unchanged, with inputs x0, x1, ..., and arguments for it."""
     dtype = next((x.dtype(0) for x in case.arrays), "float32")
     inputs, arguments, given = [], [], []
     for x in case.inputs:
@@ -123,7 +123,7 @@ CASES_BY_KIND = [
 def test_lengths_that_an_op_pins(tmp_path, case, device_kind):
     function, arguments = function_of(case)
     if getattr(function.maker.fgraph.outputs[0].owner.op, "destroy_map", None):
-        # As a user's op in place: it writes into the caller's array.
+        # Like a user's in-place op, it writes into the caller's array.
         with pytest.raises(Untraceable, match="overwrites an argument"):
             export(function, tmp_path / "f.optdb", [arguments], [device_kind])
         return

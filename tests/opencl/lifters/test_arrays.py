@@ -1,4 +1,4 @@
-"""Lifters of ops that view, repeat, check or print arrays, or that become several ops, against the host."""
+"""Lifters of ops that view, repeat, check or print arrays, or that become several ops, compared with the host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def numbers(*shape, dtype="float32"):
 
 
 def compare(inputs, outputs, values, at_home=(), rtol=0.0):
-    """Compare with the host; return the classes of the device's ops."""
+    """Compare with the host; return the classes of the device ops."""
     got, want, ops = both(inputs, outputs, values, at_home)
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == theirs.dtype
@@ -33,7 +33,7 @@ def compare(inputs, outputs, values, at_home=(), rtol=0.0):
 
 
 def leftovers(ops):
-    """Return the names of ops that are not the device's, but for those that work on sizes and indexes."""
+    """Return the names of host ops, except those that compute sizes and indexes."""
     sizes = {
         "DeepCopyOp",
         "Shape_i",

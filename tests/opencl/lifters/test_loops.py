@@ -1,4 +1,4 @@
-"""Scan and IfElse on the device, with what is inside of them."""
+"""Scan and IfElse on the device, and their inner graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def both(inputs, outputs, *arguments):
     """Compute on the host and on the device; return the lifted graph's ops."""
     expected = theano.function(inputs, outputs, mode=HOST, on_unused_input="ignore")(*arguments)
     f = theano.function(inputs, outputs, mode=LIFTED, on_unused_input="ignore")
-    for _ in range(2):  # again, with what the first call left in the storage
+    for _ in range(2):  # again, with the storage that the first call left
         for one, other in zip(f(*arguments), expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     return list(f.maker.fgraph.toposort())
@@ -60,7 +60,7 @@ def test_its_gradient():
 @pytest.mark.slow
 def test_elementwise_work_in_a_loop_is_fused():
     h, _ = theano.scan(lambda h: tt.tanh(h * 2 + 1) * tt.nnet.sigmoid(h), outputs_info=x, n_steps=3)
-    # The mode of the loop is Theano's own, whatever that of the function.
+    # The loop has Theano's own mode, whatever the function's mode.
     (scan,) = [node for node in both([x], [h], floats(4, 3)) if isinstance(node.op, Scan)]
     inner = [node for node in scan.op.fn.maker.fgraph.toposort() if isinstance(node.op, OpenCLElemwise)]
     assert len(inner) == 1
@@ -69,7 +69,7 @@ def test_elementwise_work_in_a_loop_is_fused():
 @pytest.mark.slow
 def test_products_of_matrices_in_a_loop_are_left_to_the_device():
     h, _ = theano.scan(lambda h, w: tt.tanh(tt.dot(h, w)), outputs_info=x, non_sequences=w, n_steps=3)
-    # What rewrites products of the host fails on those of the device, and that is told and passed over otherwise.
+    # Rewriters of host products fail on device products; otherwise, that is logged and ignored.
     with theano.change_flags(on_opt_error="raise"):
         assert on_device(both([x, w], [h, tt.grad(h.sum(), w)], floats(4, 3), floats(3, 3)))
 

@@ -1,4 +1,4 @@
-"""Views that begin elsewhere in each call are copied where a plan can have them in one place."""
+"""Views whose offset changes in each call are copied if a plan can then use one address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INDEXES = [0, 1, 0, 2, 3, 3, 4, 0, 4, 1]
 
 
 def trained_on_a_data_set():
-    """Return a function that trains on the batch of a data set that an index names, a simulator, and the weights."""
+    """Return a function that trains on a batch of a data set, selected by an index, a simulator, and the weights."""
     index = tt.lscalar("index")
     data = theano.shared(DATA, "data")
     w = theano.shared(np.eye(WIDTH, dtype="float32"), "w")
@@ -125,7 +125,7 @@ def test_a_buffer_that_is_written_while_parts_are_read(turns):
 
 
 def test_a_reshape_is_no_moving_view():
-    """Its lengths depend on a value of the host that changes, and its place does not."""
+    """Its lengths depend on a changing host value, but its address does not."""
     rows, w = tt.lscalar("rows"), theano.shared(DATA, "data")
     shaped = tt.exp(w).reshape((rows, -1))
     f, sim = simulated([rows], [(shaped[:, ::2] * 2).sum(), tt.dot(shaped, shaped.T).sum()])

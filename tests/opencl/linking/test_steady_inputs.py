@@ -1,4 +1,4 @@
-"""A call whose inputs are where those of the last one were finds its plan without looking at shapes and places."""
+"""A call whose inputs are the same arrays as in the last call finds its plan without checking shapes and addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS, COLUMNS = 6, 5
 
 @pytest.fixture
 def keys(monkeypatch):
-    """Let the device have memory of its own; count how often a plan is looked for."""
+    """Give the device its own memory; count the searches for a plan."""
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
     monkeypatch.setattr(context, "kept", {})
@@ -71,7 +71,7 @@ def test_what_differs_is_seen(keys):
 
     calls(batch(0), 4)
     keys.clear()
-    calls(batch(1), 3)  # another value of the host
+    calls(batch(1), 3)  # another host value
     calls(batch(2, ROWS + 2), 4)
     calls(batch(3), 4)
     assert keys
@@ -141,7 +141,7 @@ def test_trusted_calls(keys):
         call(np.ones((ROWS, COLUMNS + 1)), np.array(4, "int64"))
     check(f, sim, w, batch(0), 4)
 
-    # Large arguments, which another thread brings to the device meanwhile.
+    # Large arguments, which another thread copies to the device in the meantime.
     def large(seed):
         return batch(seed, rows=1000)
 

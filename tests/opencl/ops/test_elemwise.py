@@ -1,4 +1,4 @@
-"""OpenCLElemwise against NumPy, over shapes, layouts, dtypes, and written in place."""
+"""OpenCLElemwise compared with NumPy, over shapes, layouts and dtypes, and in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device op has the parameters of the host's op, whether the op cache is installed, was installed, or comes later."""
+"""A device op has the parameters of the host's op, with the op cache installed, uninstalled, or installed later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _parameter_sets = functools.cache(parameter_sets)
 
 
 def _is_lifted(cls) -> bool:
-    """Tell whether a class of the host has a counterpart that `like` makes; reductions are made by their lifter."""
+    """Tell whether a class of the host has a counterpart that `like` makes; the lifter of reductions makes theirs."""
     if issubclass(cls, CounterpartBase) or cls.__module__.startswith("theano.gpuarray"):
         return False
     counterpart = counterpart_of(cls)
@@ -36,7 +36,7 @@ def _is_lifted(cls) -> bool:
 
 
 LIFTED = sorted(filter(_is_lifted, op_classes()), key=lambda cls: (cls.__module__, cls.__name__))
-#: Bases of ops, whose constructors need what a child declares, and ops of the tests' own.
+#: All lifted classes except bases of ops, whose constructors need declarations of subclasses, and the tests' own ops.
 CLASSES = [cls for cls in LIFTED if cls.__module__.startswith(("theano.", "optdb.")) and _parameter_sets(cls)]
 
 PARAMETERS = {
@@ -46,7 +46,7 @@ PARAMETERS = {
 
 
 def parameters(cls) -> list[str]:
-    """Return the names of a constructor's parameters that ops of the host keep, the C code's and the view's aside."""
+    """Return the names of a constructor's parameters that host ops store, without those for C code and for views."""
     names = list(inspect.signature(cls.__init__).parameters)[1:]
     assert PARAMETERS.get(cls.__name__, set()) <= set(names)
     return [name for name in names if name not in ("args", "kwargs", "openmp", "name", "view")]
@@ -61,20 +61,20 @@ def uninstalled():
     yield
 
 
-#: With the op cache first: what a process learns of a class first stays with it.
+#: The states of the op cache; 'installed' comes first, since a process keeps what it first learns of a class.
 CACHE = {"installed": optdb.cache.install, "uninstalled": uninstalled, "off": contextlib.nullcontext}
 
 
 @pytest.fixture(scope="module", params=CACHE)
 def cache(request):
-    """Bring the op cache into a state, for all tests that ask for it."""
+    """Bring the op cache into a state, for all tests that request it."""
     with CACHE[request.param]():
         yield
 
 
 def host_ops(cls):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of classes that Theano has replaced
+        warnings.simplefilter("ignore", DeprecationWarning)  # for classes that Theano has replaced
         return [cls(*args, **kwargs) for args, kwargs in _parameter_sets(cls)]
 
 
@@ -83,7 +83,7 @@ def device_ops(cls):
 
 
 def check(cls, ops):
-    """Compare device ops with the ops of the host that they are made of, which must differ from one another."""
+    """Compare device ops with the host ops that they are made from, which must differ from each other."""
     for op in ops:
         like = counterpart_of(cls).like(op)
         for name in parameters(cls):
@@ -119,7 +119,7 @@ def test_ops_that_differ_have_device_ops_that_differ():
 
 
 class Kept(theano.Op):
-    """An op with a parameter that `__props__` leaves out."""
+    """An op with a parameter that `__props__` omits."""
 
     __props__ = ()
 
@@ -129,13 +129,13 @@ class Kept(theano.Op):
 
 def test_a_parameter_that_is_not_declared_is_an_error():
     class OpenCLKept(Counterpart, Kept):
-        """A counterpart that does not name its parameter."""
+        """A counterpart that does not declare its parameter."""
 
     with pytest.raises(TypeError, match=r"does not take over factor(.|\n)*parameters = \('factor', ...\)"):
         OpenCLKept.like(Kept(2))
 
     class OpenCLKeptToo(Counterpart, Kept):
-        """A counterpart that does."""
+        """A counterpart that declares it."""
 
         parameters = ("factor",)
 

@@ -1,6 +1,6 @@
-"""Theano's pooling, its gradients and what follows from them, lifted, against the host's C code.
+"""Theano's pooling, its gradients and their derivatives, lifted, compared with the host's C code.
 
-The host's pooling in Python does not run with the NumPy that there is; its C code does.
+The host's pooling in Python does not run with the installed NumPy; its C code does.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_as_the_host_to_the_last_bit(mode, ndim, each_device_kind):
 
 
 def check_to_the_last_bit(mine, theirs, mode, case):
-    """Compare with the host's; OpenCL allows a device to divide with an error of 2.5 units in the last place."""
+    """Compare with the host; OpenCL allows an error of 2.5 ulp in a division."""
     divides_exactly = runtime_context().device.type & cl.device_type.CPU
     if mode.startswith("average") and not divides_exactly:
         np.testing.assert_allclose(mine, theirs, rtol=3 * np.finfo("float32").eps, err_msg=case)

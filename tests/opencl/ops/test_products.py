@@ -1,4 +1,4 @@
-"""Lifted products of matrices and vectors, and softmax, against NumPy and the host."""
+"""Lifted products of matrices and vectors, and softmax, compared with NumPy and the host."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_lifted_softmax_of_two_dtypes(dtypes):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Return a list of the precisions that products are asked for."""
+    """Return a list of the precisions that products request."""
     seen = []
 
     def listening(families, context, request):
@@ -129,7 +129,7 @@ def asked(monkeypatch):
 
 
 def of_matrices(kind):
-    """Return inputs and an output of a graph that has products of a kind."""
+    """Return inputs and an output of a graph with products of a given kind."""
     x, y = tt.fmatrices("xy")
     if kind == "dot":
         return [x, y], tt.dot(x, y)

@@ -1,4 +1,4 @@
-"""Random numbers on the device are those of the host, and so are the draws that they make."""
+"""Random numbers on the device equal those of the host, and so do the drawn samples."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_negative_seed(each_device_kind):
 
 
 def functions(outputs_of, shared_on_device=True, linker="py"):
-    """Return the same function on the host and on the device, both as they are made for use."""
+    """Return the same function on the host and on the device, both compiled as for users."""
     made = []
     mode = theano.Mode(linker, "fast_run")
     for here in ("cpu", NAME):
@@ -84,7 +84,7 @@ def test_streams_go_on_alike(shared_on_device):
         np.testing.assert_allclose(got[2], want[2], rtol=1e-5)
     ops = ops_of(on_device)
     assert OpenCLMRGUniform in ops and mrg_uniform not in ops
-    # This machine holds no commands, so that it overwrites no state of the device: a call might stop halfway.
+    # This machine holds no commands, so it overwrites no state of the device: a call might stop halfway.
     nodes = [n for n in on_device.maker.fgraph.toposort() if isinstance(n.op, OpenCLMRGUniform)]
     assert {n.op.inplace for n in nodes} == {not shared_on_device}
 
@@ -108,7 +108,7 @@ def test_draws_are_those_of_the_host(each_device_kind):
     p, u, n = tt.fmatrix(), tt.fvector(), tt.iscalar()
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(7), 6).astype("float32")
-    # The host leaves what is not drawn as it happens to be: so everything is drawn.
+    # The host leaves elements that are not drawn uninitialized: so everything is drawn.
     values = rng.uniform(0, 0.4, 18).astype("float32")
     for host, ours in (
         (MultinomialFromUniform("auto"), OpenCLMultinomialFromUniform("auto")),

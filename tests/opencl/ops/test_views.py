@@ -1,4 +1,4 @@
-"""Views of arrays on the device against NumPy: axes, parts, shapes, patterns; and that they copy nothing."""
+"""Views of arrays on the device compared with NumPy: axes, parts, shapes, patterns; and that they copy nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_axis_that_is_not_of_length_1_is_not_dropped():
 
 @st.composite
 def reshaped(draw):
-    """Return an array's shape, and another one for the same elements."""
+    """Return an array's shape, and another shape for the same elements."""
     factors = draw(st.lists(st.integers(1, 3), max_size=4))
 
     def grouped():

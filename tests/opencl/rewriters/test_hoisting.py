@@ -1,4 +1,4 @@
-"""Products in loops that need no state are computed before the loop, where that is the same."""
+"""Products in loops that need no state are computed before the loop, if the result is the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTH = 5
 pytestmark = pytest.mark.usefixtures("default")
 
 
-#: What asks the device.
+#: The query of the device.
 IS_QUICKER = hoisting.is_quicker
 
 
@@ -80,7 +80,7 @@ def test_a_product_alone():
 
 def test_the_gradient_computes_no_product_again():
     loss = (looped(plain) ** 2).sum()
-    # Those of the gradients of the state and of the input are left.
+    # The products of the gradients of the state and of the input remain.
     assert compared(tt.grad(loss, [w, u, b, x])) == [1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Cross entropies give their gradients where the softmax is needed for nothing else, and where that is the same."""
+"""Cross entropies compute their gradients if the softmax has no other use, and if the result is the same."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def values_of(rows=5, columns=7, seed=0):
 
 
 def function(mode, *outputs):
-    """Return a function of a product, which is for the device, as all that follows is."""
+    """Return a function of a product, which is computed on the device, like everything that follows."""
     product = x.dot(tt.eye(x.shape[1]) * 1.5)
     return theano.function(INPUTS, theano.clone(list(outputs), {x: product}), mode=mode, on_unused_input="ignore")
 
 
 def count(*outputs, values=None):
-    """Compare with the host; return how many nodes compute both, and how many the gradient alone."""
+    """Compare with the host; return how many nodes compute both, and how many only the gradient."""
     values = values or values_of()
     want = function(HOST, *outputs)(*values)
     f = function(LIFTED, *outputs)
@@ -68,7 +68,7 @@ def test_one_gradient_for_all_rows_and_one_for_each(rows, columns):
 
 
 def test_a_net():
-    """The matrix is a view, and what is added has a gradient, too."""
+    """The matrix is a view, and the bias has a gradient too."""
     loss = nnet.categorical_crossentropy(nnet.softmax(x[::-1] + b), y)
     for cost in (loss.mean(), (c * loss).sum(), (g * loss).sum()):
         assert count(cost, *theano.grad(cost, [x, b])) == [1, 0]

@@ -1,4 +1,4 @@
-"""Loops save the products that their gradients need again, where these are the same."""
+"""Loops save products that their gradients would compute again, if these are the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ x = tt.dtensor3("x")
 w, u = tt.dmatrix("w"), tt.dmatrix("u")
 
 
-#: What asks the device.
+#: The query of the device.
 IS_QUICKER = hoisting.is_quicker
 
 
@@ -90,7 +90,7 @@ def test_loops_over_parts(options):
 
 
 def test_the_last_state_alone():
-    """The loop keeps all states, for the gradient."""
+    """For the gradient, the loop stores all states."""
     assert compared(tt.grad((looped()[-1] ** 2).sum(), [w, x])) == (1, 0)
 
 
@@ -101,7 +101,7 @@ def test_a_product_with_another_matrix_is_computed():
 
 
 def test_states_of_other_steps_are_multiplied():
-    """Each state is multiplied with the matrix of the loop, but the parts that are added are those of other steps."""
+    """Each state is multiplied with the loop's matrix, but the addends belong to other steps."""
     states = looped()
     again, _ = theano.scan(
         lambda h, part, w: tt.tanh(part + h.dot(w)), sequences=[states[:-1], x[::-1][:-1]], non_sequences=w

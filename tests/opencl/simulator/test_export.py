@@ -1,4 +1,4 @@
-"""Simulators in files go on as the simulators do."""
+"""Exported simulators continue like the originals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.opencl.exported import context_of_kind, floats
 
 
 def adam(features=5, classes=3):
-    """Return functions that train by steps that are counted, and predict."""
+    """Return functions that train with counted steps, and predict."""
     x, y = tt.fmatrix("x"), tt.lvector("y")
     w = theano.shared(floats(features, classes) / 8, "w")
     mean, square = (theano.shared(np.zeros((features, classes), "float32"), name) for name in ("mean", "square"))
@@ -119,7 +119,7 @@ def test_a_loop_whose_op_is_shared(tmp_path):
 
 
 def _check_a_loop(tmp_path, device_kind):
-    """Export a loop over a batch, and call the file with others."""
+    """Export a loop over a batch, and call the file with other batches."""
     x, w = tt.ftensor3("x"), theano.shared(floats(4, 4) / 4, "w")
     states, _ = theano.scan(lambda now, before: tt.tanh(now + before.dot(w)), [x], [tt.zeros_like(x[0])])
     loss = tt.cast((states[-1] ** 2).mean(), "float32")

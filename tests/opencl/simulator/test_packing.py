@@ -1,4 +1,4 @@
-"""Shared variables that lie next to each other: functions write and read them there, and one transfer moves all."""
+"""Contiguous shared variables: functions read and write them in place, and one transfer copies all of them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_next_values_of_scratch_variables_are_computed_where_these_lie(variables
             wanted = [value * 2, value.sum(axis=0), np.exp(value), sums]
             for variable, each in zip(variables, wanted, strict=True):
                 np.testing.assert_allclose(sim.get(variable), each, rtol=1e-4)
-        # Only the one that its own next value reads is copied.
+        # Only the variable that its own next value reads is copied.
         assert [command.nbytes for command in commit_of(sim)] == [8 * 50]
 
 

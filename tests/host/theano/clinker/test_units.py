@@ -1,4 +1,4 @@
-"""How source code is joined in translation units, and shortened."""
+"""How source code is joined into translation units, and shortened."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_module_that_holds_nothing_but_storage_shares_what_makes_its_thunks():
 
 def test_a_module_with_state_of_its_own_makes_its_thunks_itself():
     x, y = tt.dmatrices("xy")
-    intermediate = source_of(tt.exp(x) * y).body  # the array between the two nodes is kept
+    intermediate = source_of(tt.exp(x) * y).body  # the array between the two nodes is stored
     added = source_of(x * y).own_code.replace("PyObject* __ERROR;\n", "PyObject* __ERROR;\n int calls;\n", 1)
     assert "int calls" in added
     for body in (intermediate, share(outline(added))):

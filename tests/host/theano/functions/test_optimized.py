@@ -1,4 +1,4 @@
-"""Optimized graphs, copied with plain ops, compute what they computed."""
+"""Optimized graphs that are copied with plain ops compute the same."""
 
 from __future__ import annotations
 

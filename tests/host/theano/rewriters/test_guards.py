@@ -1,4 +1,4 @@
-"""A guard never holds a node back at which its rewriter would do something."""
+"""A guard never rejects a node at which its rewriter would change something."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def checked(monkeypatch):
 
 
 def compile_both(inputs, outputs):
-    """Compile with the engine, and forward and backward."""
+    """Compile with the engine, in both directions."""
     outputs = [out.sum() for out in outputs]
     total = sum(tt.cast(out, "float64") for out in outputs)
     grads = theano.grad(total, inputs, disconnected_inputs="ignore")
@@ -135,7 +135,7 @@ def test_on_random_graphs(checked):
 
 @pytest.mark.parametrize("axis", [None, 0, 1, (0, 2), (0, 1, 2)])
 def test_a_factor_stays_within_a_product_of_some_axes(axis):
-    """Theano 1.0.5 alone takes it out as its power to the number of all elements."""
+    """Theano 1.0.5 alone moves it out, raised to the total number of elements."""
     value = np.random.default_rng(1).uniform(0.5, 1.5, (3, 5, 2))
     x = tt.dtensor3("x")
     outputs = [(-x).prod(axis=axis), (2 * x).prod(axis=axis), (x * x[0, 0, 0]).prod(axis=axis)]

@@ -1,4 +1,4 @@
-"""A rewriter that the engine does not ask again would decline again."""
+"""A rewriter that the engine skips would decline again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.topo.graphs import graph_of, ops
 
 @pytest.fixture
 def left_out(monkeypatch):
-    """Ask each rule that the engine leaves out of a verifying round, whose name is noted."""
+    """Try each rule that the engine skips in a verifying round, and record its name."""
     names = []
     with_open_rules = Engine._with_open_rules
 
@@ -69,7 +69,7 @@ def test_on_random_graphs(left_out):
 
 
 def test_a_rule_of_somebody_elses_is_always_asked_again():
-    """It may look at anything, as this one looks at the number of nodes."""
+    """It may depend on anything; this one depends on the number of nodes."""
     asked = []
 
     def watch_the_graph(fgraph, node):
@@ -109,7 +109,7 @@ def test_simplifiers_of_somebody_elses_may_look_anywhere(monkeypatch):
 
 
 def test_patterns_that_begin_at_the_users_are_asked_again():
-    """The erf is looked at before its user is 1 + erf, and does not get another input by that."""
+    """The erf is visited before its user is 1 + erf, and that does not change an input of it."""
     for rewriter in (rewriter for rewriter, facts in FACTS.items() if facts.lasting == ANY):
         assert getattr(rewriter, "get_nodes", None) is None, rewriter
         assert getattr(rewriter, "allow_multiple_clients", True), rewriter

@@ -1,4 +1,4 @@
-"""The leaner canonizers say what Theano's say."""
+"""The leaner canonizers give the same results as Theano's."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def expressions():
 
 
 def stock_transform(canonizer, node):
-    """Ask the canonizer while none of its methods is replaced."""
+    """Query the canonizer with none of its methods replaced."""
     assert vars(Canonizer)["transform"] is STOCK["transform"]
     return canonizer.transform(node)
 
@@ -56,7 +56,7 @@ def stock_transform(canonizer, node):
 @pytest.mark.slow
 @given(expressions())
 def test_it_offers_what_stock_offers(expression):
-    """For sums and for products, at each node of the graph; nothing where stock offers nothing."""
+    """Compare the results for sums and products at each node of the graph, including no result."""
     fgraph = FunctionGraph([X, Y, Z], [expression], clone=False)
     try:
         for node in fgraph.toposort():
@@ -64,7 +64,7 @@ def test_it_offers_what_stock_offers(expression):
                 with uncached_constants():
                     theirs = stock_transform(canonizer, node)
                 with optimizing(), uncached_constants():
-                    for _ in range(2):  # the second answer may come from memory
+                    for _ in range(2):  # the second answer may be cached
                         ours = canonizer.transform(node)
                         assert bool(ours) == bool(theirs)
                         if ours:
@@ -103,7 +103,7 @@ def test_a_sum_is_held_back_whose_terms_would_get_longer():
 
 @pytest.mark.slow
 def test_a_long_chain_is_no_problem():
-    """Stock goes down by recursion."""
+    """Stock Theano traverses it recursively."""
     total = X
     for _ in range(20_000):
         total = tt.add(total, X)
@@ -134,7 +134,7 @@ def test_the_methods_are_theano_s_own_outside_a_session():
 
 
 def test_values_stay():
-    """A ratio of products with constants, against the unoptimized function."""
+    """Compare a ratio of products with constants with the unoptimized function."""
     out = (2.0 * X * Y / (4.0 * Y * Z)) - (Z - X) + 0.5
     plain = theano.function([X, Y, Z], out, mode=theano.Mode("py", None))
     with_engine = theano.function([X, Y, Z], out, mode=optdb.mode(theano.Mode("py", "fast_run")))

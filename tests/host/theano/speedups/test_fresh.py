@@ -1,4 +1,4 @@
-"""Variables and nodes made inside an optimization have what Theano gives them outside of one."""
+"""Variables and nodes made inside an optimization have the same attributes as outside of one."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from optdb.host.api.session import optimizing
 
 
 def untraced(make):
-    """What `make` makes while a function is compiled: without the engine, and with it."""
+    """The result of `make` while a function is compiled, without the engine and with it."""
     with as_when_compiling():
         stock = make()
         with optimizing():
@@ -20,7 +20,7 @@ def untraced(make):
 
 
 def fields(var):
-    """The attributes of a variable in order, but for its number."""
+    """The attributes of a variable in order, except its number."""
     return [(name, vars(value) if name == "tag" else value) for name, value in vars(var).items() if name != "auto_name"]
 
 

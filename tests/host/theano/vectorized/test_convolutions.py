@@ -1,4 +1,4 @@
-"""Convolutions by matrix products, against ``perform`` of the abstract ops and the C code of CorrMM."""
+"""Convolutions by matrix products, compared with ``perform`` of the abstract ops and the C code of CorrMM."""
 
 from __future__ import annotations
 

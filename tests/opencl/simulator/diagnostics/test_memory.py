@@ -1,4 +1,4 @@
-"""What a call takes is known before it is made, and too much is refused before anything is lost."""
+"""The memory of a call is known before it is made, and excess is rejected before anything is lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.opencl.simulator.made import plan_of, simulated, training_step
 
 @pytest.fixture
 def fraction(monkeypatch):
-    """Return what sets which part of the device may be taken, for a while."""
+    """Return a function that temporarily limits the fraction of the device's memory that may be used."""
     return lambda value: monkeypatch.setattr(theano.config.optdb, "device_memory_fraction", value)
 
 
 def layers(count=6, width=50):
-    """Return a function that has many values, and those of each layer only until the next one."""
+    """Return a function with many values, each of which is needed only until the next layer."""
     x = tt.fmatrix("x")
     ws = [theano.shared(np.eye(width, dtype="float32"), name=f"w{i}") for i in range(count)]
     y = x

@@ -1,4 +1,4 @@
-"""Whatever a call is stopped by, shared variables are as after a whole number of calls, and the simulator goes on."""
+"""Whatever stops a call, shared variables are as after a whole number of calls, and the simulator continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("ctrl_c_interrupts")
 
 
 class Trouble:
-    """A node of the host that fails on demand."""
+    """A host node that fails on demand."""
 
     def __init__(self) -> None:
         self.how = None
@@ -38,12 +38,12 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-#: What a node does, and what comes out.
+#: The actions of a node, and the resulting errors.
 WAYS = [(fail, ArithmeticError), (interrupt, KeyboardInterrupt), (press_ctrl_c, KeyboardInterrupt)]
 
 
 def stateful(position):
-    """Return a simulator of a function with two shared variables, and a node of the host somewhere in it."""
+    """Return a simulator of a function with two shared variables and a host node at a given place."""
     trouble = Trouble()
     on_host = as_op(itypes=[tt.fvector], otypes=[tt.fvector])(lambda value: trouble(value))
     x = tt.fvector("x")
@@ -69,7 +69,7 @@ def test_a_node_that_stops_a_call_loses_nothing(position, how, error, calls):
         np.testing.assert_allclose(sim(data), f(data))
     trouble.how = how
     with pytest.raises(error):
-        # Other values: what a node of the host has computed from the same ones is known.
+        # Other values, since the results of a host node for equal values are cached.
         sim(data + 1)
     trouble.how = None
     for var in shared:
@@ -129,7 +129,7 @@ def test_defaults_are_restored_after_an_interrupt():
 
 @pytest.mark.slow
 def test_an_interrupt_does_not_wait_for_thousands_of_steps():
-    """The host enqueues a step in some microseconds, and the device takes a millisecond or more for it."""
+    """The host enqueues a step within microseconds, and the device takes a millisecond or more for it."""
     x = tt.fmatrix("x")
     w = theano.shared(np.ones((300, 300), "float32"), "w")
     _, sim = simulated([x], tt.tanh(x.dot(w)).mean(), updates=[(w, w * np.float32(0.9))])

@@ -1,4 +1,4 @@
-"""Values that are written in place: a device uses their present values, and overwrites no other arrays."""
+"""Values that are written in place: a device uses their current values, and overwrites no other arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UPDATES = {
 
 @pytest.fixture(autouse=True)
 def without_compiler():
-    """Compile no C for what stays on the host: it takes longer than the rest."""
+    """Do not compile C for nodes that stay on the host: it takes longer than the rest."""
     with theano.configparser.change_flags(cxx=""):
         yield
 
@@ -30,7 +30,7 @@ def shared(dtype="int32"):
 
 
 def reader(s):
-    """Return a function of the device that has a copy of a variable there."""
+    """Return a device function that holds a copy of a variable."""
     x = tt.fvector("x")
     return theano.function([x], s * x, mode=optdb.mode(device="opencl"))
 

@@ -1,7 +1,7 @@
-"""Objects of Theano that are pickled under one Python and NumPy and read under another, and what they compute.
+"""Theano objects that are pickled with one Python and NumPy and read with another, and the results they compute.
 
 `test_pickles` reads the files in the folder ``pickles``, which are named after the versions that wrote them, and
-compares what the objects compute. To write the file of the versions at hand::
+compares the results of the objects. To write the file of the current versions::
 
     THEANO_FLAGS=cxx=,traceback.limit=0 python -c "
     import optdb
@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "pickles"
 #: Every version reads protocol 4; the default of Python 3.14 is 5.
 PROTOCOL = 4
 
-#: No compiler: what is pickled is the graph, and what is compiled of it is made anew.
+#: No compiler: the graph is pickled, and its compiled code is made anew.
 MODE = Mode("py", "fast_run")
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {}
@@ -78,7 +78,7 @@ def function_with_scan() -> Any:
 
 @case(lambda function: [function(), function()])
 def function_with_random_numbers() -> Any:
-    """Return a function whose random numbers go on where they were."""
+    """Return a function whose random numbers continue after unpickling."""
     numbers = tt.shared_randomstreams.RandomStreams(7).uniform((3,))
     function = theano.function([], numbers, mode=MODE, name="numbers")
     function()
@@ -87,7 +87,7 @@ def function_with_random_numbers() -> Any:
 
 @case(lambda streams: theano.function([], streams.normal((3,)), mode=MODE)())
 def random_streams() -> Any:
-    """Return streams of NumPy's random states, from which numbers were drawn."""
+    """Return streams of NumPy's random states, some of whose numbers were used."""
     streams = tt.shared_randomstreams.RandomStreams(11)
     streams.uniform((2,))
     return streams
@@ -149,12 +149,12 @@ def make_bytes(name: str) -> bytes:
 
 
 def compute(name: str, content: bytes) -> Any:
-    """Read a pickled object, and return what it computes in lists and Python's numbers."""
+    """Read a pickled object, and return its results as lists and Python numbers."""
     return plain(CASES[name][1](pickle.loads(content)))
 
 
 def plain(value: Any) -> Any:
-    """Return results as lists and Python's numbers, arrays with their types and shapes."""
+    """Return results as lists and Python numbers, and arrays with their dtypes and shapes."""
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
     if isinstance(value, np.ndarray | np.generic):
@@ -163,12 +163,12 @@ def plain(value: Any) -> Any:
 
 
 def read(path: Path) -> dict[str, tuple[bytes, Any]]:
-    """Return the pickled objects in a file, each with what it computed where it was written."""
+    """Return the pickled objects in a file, each with the results computed when it was written."""
     return pickle.loads(lzma.decompress(path.read_bytes()))
 
 
 def main() -> None:
-    """Write the file of the versions at hand."""
+    """Write the file of the current versions."""
     content = {}
     for name in CASES:
         pickled = make_bytes(name)

@@ -1,4 +1,4 @@
-"""Large packages are imported when Theano uses them, and then do what they do."""
+"""Large packages are imported when Theano uses them, and then behave as usual."""
 
 from __future__ import annotations
 

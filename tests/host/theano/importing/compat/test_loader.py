@@ -1,4 +1,4 @@
-"""Translated modules are kept on disk, and made anew where they have to be."""
+"""Translated modules are stored on disk, and translated again where necessary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = "import numpy as np\nvalue = np.bool\n"
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """The folder of kept results, which tests have to themselves."""
+    """The folder of stored results, which tests do not share."""
     folder = tmp_path / "kept"
     monkeypatch.setattr(loader, "_folder", folder)
     return folder
@@ -48,7 +48,7 @@ def translated(monkeypatch):
 
 
 def load(package):
-    """Import the package anew."""
+    """Import the package again."""
     sys.modules.pop(package.name, None)
     importlib.invalidate_caches()
     return importlib.import_module(package.name)
@@ -86,7 +86,7 @@ def test_what_is_kept_may_be_broken(kept, package, content):
 
 
 def test_each_byte_of_what_is_kept_may_be_broken(kept, package, translated):
-    """Python's own reader of code crashes on some."""
+    """Python's own reader of code crashes on some changes."""
     load(package)
     (file,) = kept.iterdir()
     whole = file.read_bytes()
@@ -136,7 +136,7 @@ def test_a_module_that_is_not_there(package):
 
 def test_a_finder_that_loads_in_its_own_way_gives_way(package):
     class Rewriting:
-        """As pytest has one for test modules."""
+        """A loader that rewrites modules, like pytest's for test modules."""
 
         @staticmethod
         def find_spec(name, path=None, target=None):

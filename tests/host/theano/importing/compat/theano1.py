@@ -1,6 +1,6 @@
-"""What Theano infers with NumPy 1.23, a line of ``theano1.txt`` for each entry of `inferred`, and how that was made.
+"""Theano's inferences with NumPy 1.23: a line of ``theano1.txt`` for each entry of `inferred`, and its code.
 
-``python -m tests.host.theano.importing.compat.theano1`` writes it anew, where that version is installed.
+If that version is installed, ``python -m tests.host.theano.importing.compat.theano1`` writes the file anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
 TYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 NUMBERS = [0, 1, -1, 127, 128, 255, 256, -129, 32768, 65536, 2**31, 2**40, 0.0, 0.1, 0.5, 70000.0, 1e30, 1e300, True]
-#: At and beyond the ends of integer types.
+#: The ends of integer types, and numbers beyond them.
 BOUNDS = [
     300,
     -1,
@@ -92,7 +92,7 @@ def inferred() -> dict[str, str]:
 
 
 def _converted(convert: Callable[[str, Any], Any], dtype: str, number: Any) -> str:
-    """Return the number that a conversion gives, with its type, or the name of the error."""
+    """Return the number that a conversion yields, with its type, or the name of the error."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -155,7 +155,7 @@ def _constant_value(dtype: str, number: Any) -> Any:
     return tt.get_scalar_constant_value(tt.cast(tt.constant(number), dtype))
 
 
-#: What makes a number of one type from one of another.
+#: Ways to convert a number of one type to another type.
 CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "cast": _cast_in_python,
     "maximum": _maximum_in_python,
