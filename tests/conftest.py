@@ -1,8 +1,7 @@
-"""What all tests share.
+"""Fixtures and settings of all tests.
 
-Compiled code and caches go to build/ in the checkout, unless the user says otherwise:
-tests write nothing outside it. This is set in the environment, before Theano is imported,
-and so holds for the processes that tests start too.
+Compiled code and caches are in build/ in the checkout, unless the user sets other folders: tests write nothing outside
+it. The environment is set before Theano is imported, so the settings also apply to processes that tests start.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Compilers take more of the tests' time than anything else does. So the code is built for all processes together, and
-# without optimizing, which changes no value: rounding is decided before. Tests of the C linker itself, tests with the
-# mark `optimized`, and processes that tests start with `optimized=True`, have it compiled as users do.
+# Compilers take most of the tests' time. So the code is built for all processes together, and without optimization,
+# which does not change values: rounding is already determined. Tests of the C linker itself, tests with the mark
+# `optimized`, and processes that tests start with `optimized=True` compile as for users.
 
-#: THEANO_FLAGS that hold for all tests, unless the user says otherwise. Functions of Theano alone are built in batches.
+#: THEANO_FLAGS of all tests, unless the user sets others. Functions of Theano alone are built in batches.
 FLAGS = {
     "base_compiledir": str(ROOT / "build" / "theano-cache"),
     "optdb.clinker": "True",
     "gcc.cxxflags": "-O0",
-    # Variables note where they are made: one line of the stack does.
+    # Variables record where they are made: one line of the stack is enough.
     "traceback.limit": "1",
 }
-#: PYTENSOR_FLAGS that hold for all tests, unless the user says otherwise. No test is of PyTensor's C code.
+#: PYTENSOR_FLAGS of all tests, unless the user sets others. No test covers PyTensor's C code.
 PYTENSOR_FLAGS = {"base_compiledir": str(ROOT / "build" / "pytensor-cache"), "cxx": ""}
-#: What PoCL adds to the options of each program.
+#: The variable with options that PoCL adds to those of each program.
 KERNEL_OPTIONS = "POCL_EXTRA_BUILD_FLAGS"
-#: Where clang, in PoCL, and gcc look for the linker first.
+#: The variable with folders in which clang, in PoCL, and gcc look for the linker first.
 LINKER_FOLDERS = "COMPILER_PATH"
 
 
@@ -44,22 +43,22 @@ def _set_environment() -> None:
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
     os.environ.setdefault(KERNEL_OPTIONS, "-cl-opt-disable")
     _link_kernels_by_gold()
-    # Oclgrind interprets instructions: there are half as many.
+    # Without optimization, Oclgrind would interpret twice as many instructions.
     os.environ.setdefault("OCLGRIND_BUILD_OPTIONS", "-O2")
-    # Processors run a process of tests each; the threads of a BLAS would only wait for work.
+    # Each processor runs a test process; the threads of a BLAS would only wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Hundreds of files are made and loaded here, and trusted. Tests of what is done for others say so.
+    # Hundreds of files are made and loaded here, and trusted. Tests of rehearsals enable them.
     os.environ.setdefault("OPTDB_BUILD_IN_CHILD", "0")
 
 
 def _link_kernels_by_gold() -> None:
-    """Have PoCL link kernels with gold, where there is one: that takes half of the time that the usual linker takes."""
+    """Make PoCL link kernels with gold, if it is installed: that takes half of the usual linker's time."""
     gold = shutil.which("ld.gold")
     if gold is None or LINKER_FOLDERS in os.environ:
         return
     linker = ROOT / "build" / "linker" / "ld"
     linker.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may make it at the same time.
+    # Another process may create it at the same time.
     with suppress(FileExistsError):
         linker.symlink_to(gold)
     os.environ[LINKER_FOLDERS] = str(linker.parent)
@@ -79,15 +78,15 @@ from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup  # n
 
 @pytest.fixture(autouse=True, scope="module")
 def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have the driver optimize the kernels of modules with the mark `optimized`."""
+    """Make the driver optimize the kernels of modules with the mark `optimized`."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("optimized"):
             patch.delenv(KERNEL_OPTIONS)
         yield
 
 
-# PoCL keeps what it compiled by source and options. PyOpenCL adds the folder of its headers, which no kernel of ours
-# includes; without it, the environments with Theano and without it share what is kept.
+# PoCL stores compiled programs by source and options. PyOpenCL adds the folder of its headers, which none of our
+# kernels include; without it, environments with and without Theano share the stored programs.
 pyopencl._DEFAULT_INCLUDE_OPTIONS.clear()
 
 # Graphs are small, and many: collecting them rarely saves a tenth of the time. Tests that ask for garbage collect it.
@@ -96,6 +95,6 @@ gc.set_threshold(10_000, 20, 20)
 # Batches of commands do not depend on when the compiler is done.
 driver_batches.build_loop()
 
-# Compiling takes what it takes, and CI is to fail for a change, not by chance.
+# Compile times vary, and CI has to fail because of changes, not by chance.
 settings.register_profile("optdb", deadline=None, derandomize=True, max_examples=examples(100))
 settings.load_profile("optdb")

@@ -1,4 +1,4 @@
-"""Runs Python in a process of its own, for tests of what happens at import."""
+"""Runs Python in a separate process, for tests of what happens at import."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def python_path(*folders: object) -> str:
-    """Return a PYTHONPATH with some folders, this checkout and what the present one has, in this order."""
+    """Return a PYTHONPATH with some folders, this checkout and the current entries, in this order."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), inherited]))
 
 
 def with_extensions(folder: Path, names: Iterable[str] = EXTENSIONS.values()) -> Path:
-    """Copy what Theano compiles for itself into a new base_compiledir: each extension takes seconds to compile.
+    """Copy the extensions that Theano compiles for itself to a new base_compiledir: each takes seconds to compile.
 
     Parameters
     ----------
-    folder : Path
+    The base_compiledir, for processes with this process's Python.
         The base_compiledir, for processes with the Python of this one.
     names : iterable of str
         The extensions to copy.
@@ -58,9 +58,9 @@ def python(
     Parameters
     ----------
     *args : str
-        What follows ``python``.
+        The arguments after ``python``.
     flags : str
-        THEANO_FLAGS to add to those in force.
+        THEANO_FLAGS to add to the current ones.
     env : mapping of str to str, optional
         Environment variables to add.
     cwd : Path, optional
@@ -72,7 +72,7 @@ def python(
     everything = {
         **os.environ,
         "THEANO_FLAGS": ",".join(filter(None, [inherited, flags])),
-        # A user's own settings must not decide whether tests pass.
+        # A user's own settings must not influence the tests.
         "THEANORC": os.devnull,
         "PYTHONPATH": python_path(),
         **(env or {}),
@@ -83,7 +83,7 @@ def python(
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)
 
 
-#: What Theano writes when it is imported where there is no C++ compiler.
+#: Theano's output when it is imported without a C++ compiler.
 _WITHOUT_COMPILER = re.compile(
     r"^.*UserWarning: DeprecationWarning: there is no c\+\+ compiler.*\n  warnings\.warn\(.*\n"
     r"|^WARNING \(theano\.\S+\): (?:g\+\+ not|Using NumPy C-API based implementation for BLAS).*\n",
@@ -92,14 +92,14 @@ _WITHOUT_COMPILER = re.compile(
 
 
 def run_code(code: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run some lines of Python, indented as they may be, like `python`."""
+    """Run some lines of Python, which may be indented, like `python`."""
     return python("-c", textwrap.dedent(code), **options)
 
 
 def output(code: str, **options: object) -> str:
-    """Run some lines of Python that must succeed, in silence; return what they print.
+    """Run some lines of Python that must succeed without warnings; return their output.
 
-    Where there is no C++ compiler, Theano says so.
+    Without a C++ compiler, Theano's warning about that is allowed.
     """
     done = run_code(code, **options)
     assert done.returncode == 0, done.stderr
@@ -108,5 +108,5 @@ def output(code: str, **options: object) -> str:
 
 
 def _has_compiler() -> bool:
-    """Tell whether processes have a C++ compiler, which the flags in force may leave out."""
+    """Tell whether processes have a C++ compiler; the current flags may disable it."""
     return shutil.which("g++") is not None and "cxx=" not in os.environ.get("THEANO_FLAGS", "").split(",")

@@ -1,4 +1,4 @@
-"""What optdb installs, and imports, when it is imported itself, and when Theano is."""
+"""What optdb installs and imports when optdb is imported, and when Theano is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from optdb.host.theano.importing.compat import versions
 from tests.processes import output, run_code
 
-#: Prints which folders of optdb, and which modules at its top, are imported.
+#: Prints the imported folders of optdb, and modules at its top.
 PARTS = "print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('optdb.')}))"
 
 

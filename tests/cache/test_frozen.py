@@ -1,4 +1,4 @@
-"""Keys of values: equal for values that are equal in type and content, different for others."""
+"""Keys of values: equal for values of equal type and content, different for others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ values = st.recursive(
 
 
 def same(one, other):
-    """Tell whether two values are equal in type and content, from their text, type by type."""
+    """Tell whether two values are equal in type and content, by their text, type by type."""
     if type(one) is not type(other):
         return False
     if isinstance(one, tuple):

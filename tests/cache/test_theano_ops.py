@@ -14,19 +14,19 @@ CLASSES = theano_classes()
 
 
 def _opaque(value):
-    """Objects without equality are new each time; their class is what can be compared."""
+    """Objects without equality are new each time; their class can be compared."""
     return ("an", type(value)) if type(value).__hash__ is object.__hash__ else None
 
 
 _content = Freezer(changing=True, special=_opaque)
 
 
-#: What an op is given when it is made ready to run.
+#: Attributes that an op gets when it is prepared to run.
 MADE_LATER = ("ufunc", "nfunc")
 
 
 def state(op, named):
-    """All that defines an op, comparable; its name only if it was given one."""
+    """Everything that defines an op, in comparable form; its name only if it was given one."""
     return {
         name: _content(value)
         for name, value in vars(op).items()
@@ -35,7 +35,7 @@ def state(op, named):
 
 
 def same(one, other):
-    """What ``==`` says, or the error that it raises."""
+    """The result of ``==``, or the error that it raises."""
     try:
         return one == other
     except Exception as error:

@@ -1,4 +1,4 @@
-"""``python -m optdb activate`` and ``deactivate``, in an environment of their own."""
+"""``python -m optdb activate`` and ``deactivate``, in a separate environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes import ROOT
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """The python of a virtual environment that sees this one's packages, and this checkout's optdb."""
+    """The Python of a virtual environment that sees this one's packages and this checkout's optdb."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
@@ -34,7 +34,7 @@ def run(python, *arguments):
 
 
 def modules(python, code):
-    """Return which modules of optdb and Theano a program has imported."""
+    """Return the modules of optdb and Theano that a program has imported."""
     done = run(python, "-c", f"{code}\nimport sys; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))")
     assert done.returncode == 0, done.stderr
     return {"optdb", "theano", "numpy"}.intersection(done.stdout.split())
@@ -58,7 +58,7 @@ def test_theano_brings_optdb_and_nothing_else_does(environment):
 
 
 def test_a_library_brings_optdb(environment):
-    """Its first module imports removed names, maybe before it imports Theano."""
+    """Its first module imports removed names, possibly before it imports Theano."""
     [packages] = environment.parent.parent.glob("lib/*/site-packages")
     (packages / "downhill.py").write_text("from collections import Mapping\n")
     info = packages / "downhill-0.4.0.dist-info"

@@ -1,4 +1,4 @@
-"""``python -m optdb tune``: what it prints, and its errors. tests/codegen/test_tuning.py tests what it finds."""
+"""``python -m optdb tune``: its output and its errors. tests/codegen/test_tuning.py tests the findings."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from optdb.codegen.source import load_w, work_dtype, write_w
 from optdb.runtime.arrays import empty, from_host
 from tests.opencl_device import runtime_context
 
-#: Every float16 there is, among them infinities, NaN and denormal numbers.
+#: Every float16, including infinities, NaN and denormal numbers.
 HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)
 
 ADD_ONE = """
@@ -26,7 +26,7 @@ KERNEL void add_one(GLOBAL_MEM {x} *x, ga_size x_off, GLOBAL_MEM {y} *y, ga_size
 
 
 def add(values, dtype, increment=1):
-    """What a kernel, written once for all dtypes, makes of some values."""
+    """The results of a kernel, written once for all dtypes, for some values."""
     context = runtime_context()
     code = ADD_ONE.format(
         x=ctype(values.dtype),
@@ -65,7 +65,7 @@ def test_stores_round_to_nearest_even_as_numpy_does():
     halves = HALVES[np.isfinite(HALVES)].astype("float32")
     between = np.nextafter(halves, np.float32(np.inf))  # just above each
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # overflow, which is meant
+        warnings.simplefilter("ignore", RuntimeWarning)  # the overflow is intended
         ties = halves + np.spacing(halves.astype("float16")).astype("float32") / 2
         values = np.concatenate([between, ties, np.float32([1e6, -1e6, 65519, 65520, 1e-9])])
         expected = values.astype("float16")

@@ -1,4 +1,4 @@
-"""Bodies of kernels in functions of their own: which are moved, and that they compute the same there."""
+"""Kernel bodies in separate functions: which are moved, and that they compute the same."""
 
 from __future__ import annotations
 

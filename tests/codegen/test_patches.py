@@ -1,4 +1,4 @@
-"""Patches of images on the device against NumPy."""
+"""Patches of images on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.codegen.layouts import compute, context, device_array
 pytestmark = pytest.mark.optimized
 
 MODES = ["valid", "half", "full", "ignore_borders", "wrap_centered"]
-# Shapes of images, of patches, and steps, which suit some modes.
+# Shapes of images and of patches, and strides, each valid for some modes.
 CASES = [
     ((2, 3, 6, 8), (3, 2), (3, 2)),
     ((1, 2, 7, 9), (3, 3), (1, 1)),
@@ -25,13 +25,13 @@ CASES = [
 
 
 def pads_of(mode, sizes):
-    """Return what is added at each end of an axis."""
+    """Return the padding at each end of an axis."""
     of_size = {"half": lambda size: size // 2, "wrap_centered": lambda size: size // 2, "full": lambda size: size - 1}
     return [of_size.get(mode, lambda size: 0)(size) for size in sizes]
 
 
 def fits(mode, lengths, sizes, steps):
-    """Tell whether a mode has patches of these sizes."""
+    """Tell whether patches of these sizes are valid in a mode."""
     if mode == "ignore_borders":
         return True
     if any(length < size for length, size in zip(lengths, sizes)):

@@ -1,4 +1,4 @@
-"""Pooling, its gradients and what follows from its choices, on the device against NumPy."""
+"""Pooling, its gradients and their derivatives, on the device, compared with NumPy."""
 
 from __future__ import annotations
 

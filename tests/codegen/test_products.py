@@ -1,4 +1,4 @@
-"""Products of matrices and vectors, as operations, against NumPy."""
+"""Products of matrices and vectors, as operations, compared with NumPy."""
 
 from __future__ import annotations
 

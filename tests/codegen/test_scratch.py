@@ -1,4 +1,4 @@
-"""Memory that is lent for some launches, and tables that stay."""
+"""Memory that is lent for some launches, and cached tables."""
 
 import threading
 
@@ -45,7 +45,7 @@ def test_memory_is_lent_to_one_thread_at_a_time():
 
 @pytest.mark.parametrize("listener", [HeldCommands, Recorder, Timer])
 def test_memory_of_commands_that_go_to_a_listener_is_not_shared(listener):
-    """Such commands may be enqueued later, beside those of other threads."""
+    """Such commands may be enqueued later, among those of other threads."""
     context, buffers = Context("opencl"), []
     with scratch(context, "float32", 4) as (shared,):
         buffers.append(shared.base_data)

@@ -1,4 +1,4 @@
-"""The largest elements, and values in a sorted vector, on the device against NumPy."""
+"""The largest elements, and values in a sorted vector, on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optdb.codegen.searching import FindLargest, SearchSorted
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
 from tests.effort import examples
 
-#: Of the vector, and of the values: equal, promoted to one of them, and to a third one.
+#: The dtypes of the vector and of the values: equal, promoted to one of them, or to a third one.
 DTYPES = [
     *[("float32", "float32"), ("float16", "float16"), ("bool", "bool"), ("int64", "int64"), ("uint64", "uint64")],
     *[("float64", "float32"), ("float16", "float32"), ("bool", "int16"), ("float32", "int8"), ("int32", "float64")],
@@ -21,7 +21,7 @@ DTYPES = [
 
 
 def numbers(dtype, shape, seed=0):
-    """Return numbers of which many are equal, some are none, and some have no end."""
+    """Return numbers many of which are equal, and some of which are NaN or infinite."""
     rng = np.random.default_rng(seed)
     value = np.asarray((np.abs(rng.normal(size=shape)) * 20).round().astype(dtype))
     if dtype.startswith("float"):

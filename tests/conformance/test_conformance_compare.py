@@ -1,4 +1,4 @@
-"""Which differences between stock and the engine count, and how they are reported."""
+"""Which differences between stock Theano and the engine count, and how they are reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.records import CRASHED, FAILED, MISSING, PASSED, SKIPPED, TIMEO
 
 
 def results(**outcomes: str) -> dict[str, Result]:
-    """Make results of a file `f.py`, from the outcome of each test."""
+    """Make results of a file `f.py` from the outcome of each test."""
     ids = {f"f.py::{name}": outcome for name, outcome in outcomes.items()}
     return {name: Result(name, name, outcome, error=outcome) for name, outcome in ids.items()}
 

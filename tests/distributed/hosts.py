@@ -1,4 +1,4 @@
-"""Exact steps on the host alone: workers are threads that call a plan's functions by Theano's own machine."""
+"""Exact steps on the host alone: workers are threads that call a plan's functions with Theano's own machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def spread_step(f, values, workers, axes=None, reductions=None, gradients=None, 
     active = sum(part.rows > 0 for part in parts)
     between = links(workers)
     pickled = pickle.dumps(plan)
-    plans = [pickle.loads(pickled) for _ in range(workers)]  # Theano's functions are not for several threads at once
+    plans = [pickle.loads(pickled) for _ in range(workers)]  # Theano's functions do not support concurrent calls
 
     def work(rank):
         plan, part = plans[rank], parts[rank]

@@ -1,4 +1,4 @@
-"""Threads of one process: a step is committed by all of them, or by none."""
+"""Threads of one process: either all of them commit a step, or none does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def devices():
 
 @pytest.fixture(params=["by a lock", "native"])
 def votes(request, monkeypatch):
-    """How threads agree: without a C compiler, and with one."""
+    """The ways in which threads agree: without a C compiler, and with one."""
     if request.param == "by a lock":
         monkeypatch.setattr(agreements, "loop_library", lambda: None)
     elif not build_loop():

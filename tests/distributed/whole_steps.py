@@ -1,4 +1,4 @@
-"""A step whose state tells whether it is whole, and calls that are interrupted at each place."""
+"""A step whose state shows whether it is whole, and calls that are interrupted at each place."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def same(value):
 
 
 def counting_step(of_state=same, of_next=same, of_result=same):
-    """Return a step that counts rows and steps, with nodes of the caller's: in the gradients, the update, the results.
+    """Return a step that counts rows and steps, with the caller's nodes in the gradients, the update and the results.
 
-    They are called with a number that is another one in each step, with a next value, and with the result.
+    They are called with a number that differs in each step, with a next value, and with the result.
     """
     x = tt.fmatrix("x")
     rows, steps = theano.shared(np.zeros(3, "float32"), "rows"), theano.shared(np.int64(0), "steps")
@@ -49,7 +49,7 @@ def check_whole(train, expected=None):
 
 
 def replicas_of(train):
-    """Return the replicas of threads, and of dask's workers in this process, once these have committed."""
+    """Return the replicas of threads, or of dask's workers in this process, once these have committed."""
     if hasattr(train._group, "_replicas"):
         return train._group._replicas
     from optdb.distributed import workers
@@ -76,7 +76,7 @@ CALLS = {"call": (call, 1), "train": (train_three, 3), "get": (get, 0)}
 
 
 def interrupt_everywhere(train, called, most, stride):
-    """Interrupt a call at each place, in turn; return how many there were, and how many calls were interrupted."""
+    """Interrupt a call at each place, in turn; return the number of places, and of interrupted calls."""
     number = interrupted = 0
     while True:
         before = train.steps
@@ -85,7 +85,7 @@ def interrupt_everywhere(train, called, most, stride):
         assert error is None or isinstance(error, KeyboardInterrupt), error
         interrupted += error is not None
         made = check_whole(train, range(before, before + most + 1))
-        # The interrupt is reported once, and the next step is one.
+        # The interrupt is reported once, and the next step is a single step.
         train(BATCH)
         check_whole(train, [made + 1])
         if is_over:
@@ -94,10 +94,10 @@ def interrupt_everywhere(train, called, most, stride):
 
 
 def set_everywhere(train, stride):
-    """Interrupt calls that set values at each place, in turn; return how many places there were."""
+    """Interrupt calls that set values at each place, in turn; return the number of places."""
     number, is_over = 0, False
     while not is_over:
-        # Both variables have new values, so that they belong together.
+        # Both variables get new values that belong together.
         before, made = train._group.state(), train.steps
         after = [before[0] + 4, before[1] + 1]
         has_loaded, error = interrupt_at(number, train._group.load, after, made + 1)

@@ -1,4 +1,4 @@
-"""Random convolutions and poolings compute what the Python of Theano's ops does, or are refused as there."""
+"""Random convolutions and poolings compute the same as the Python code of Theano's ops, or are rejected like there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from theano.tensor.signal.pool import Pool
 from fuzzing.convolutions import Case, compare, performed, run
 from tests.effort import examples
 
-#: ``python -m fuzzing.convolutions`` has as many as one likes.
+#: ``python -m fuzzing.convolutions`` runs any number.
 QUICK, SLOW = 25, examples(500)
 
 
@@ -33,7 +33,7 @@ def conv(**parameters):
 X = (2, 2, 3, 4)
 WEIGHTS, INPUTS = abstract_conv.AbstractConv2d_gradWeights(), abstract_conv.AbstractConv2d_gradInputs()
 
-#: What a device once refused: the shapes of the arrays, and that of the result.
+#: Cases that a device once rejected: the shapes of the arrays, and that of the result.
 EMPTY = [
     (Case("forward", conv(), (X, (3, 2, 4, 2)), "float32"), (2, 3, 0, 3)),
     (Case("forward", conv(subsample=(2, 2)), (X, (3, 2, 4, 2)), "float64"), (2, 3, 0, 2)),
@@ -59,7 +59,7 @@ def test_what_is_empty_is_computed(case, shape):
     assert compare(case) == "equal"
 
 
-#: What Theano's Python refuses.
+#: Cases that Theano's Python code rejects.
 REFUSED = [
     Case("forward", conv(), (X, (3, 2, 5, 2)), "float32"),
     Case("forward", conv(subsample=(2, 1)), (X, (3, 2, 5, 2)), "float32"),

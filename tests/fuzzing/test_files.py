@@ -1,4 +1,4 @@
-"""Altered files are refused in words or do what they say; and what does not is seen."""
+"""Altered files are rejected with a message, or behave as they declare; violations are detected."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_command_line(tmp_path):
     assert "The exit status is 1" in done.output
 
 
-#: Prints what a worker that begins with mutant 0 prints, or another one that begins with a later mutant.
+#: Prints the output of a worker that starts with mutant 0, or of one that starts with a later mutant.
 WORKER = """
 import json, os, sys
 first = int(sys.argv[1])

@@ -25,7 +25,7 @@ KERNEL void {name}(GLOBAL_MEM float *x, ga_size x_off, GLOBAL_MEM float *z, ga_s
 
 
 class _Planted(OpenCLKernelBase):
-    """What the ops of this module share: a float32 vector goes in, another comes out."""
+    """The common part of this module's ops: a float32 vector in, another one out."""
 
     __props__ = ()
     kernels = ("planted",)

@@ -1,4 +1,4 @@
-"""The demo: what it measures, compares, prints and draws."""
+"""The demo: its measurements, comparisons, output and pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEG = demo.Leg("mlp", "floatX=float64,cxx=", ("cold", "warm"), "without a C comp
 
 
 def parts(seconds=1.0):
-    """Return CPU and wall seconds of a start, all equal."""
+    """Return CPU and wall seconds of the parts of a start, all equal."""
     return dict.fromkeys(starts.CPU_PARTS, seconds), dict.fromkeys(starts.WALL_PARTS, seconds)
 
 

@@ -1,4 +1,4 @@
-"""How soon first results come, and what is shown of it."""
+"""The time until first results, and how it is shown."""
 
 import json
 

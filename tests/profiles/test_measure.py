@@ -1,4 +1,4 @@
-"""The stopwatch: what is counted, what is timed, and that a run leaves nothing allocated."""
+"""The stopwatch: counts, times, and that a run leaves nothing allocated."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Each builder, at its smallest: the graph optimizes, runs, and is the same at each build."""
+"""Each builder, at its smallest size: the graph optimizes, runs, and is the same in each build."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def runs_to_finite_values(name):
     measurement = measure.optimize(specification, way)
     values = check.evaluate(specification, measurement, way)
     assert not measurement.failures
-    # Random streams have updates of their own besides.
+    # Random streams have additional updates of their own.
     assert len(values) >= len(specification.model.outputs) + len(specification.model.updates)
     assert all(np.isfinite(value).all() for value in values.values())
 
@@ -28,7 +28,7 @@ def runs_to_finite_values(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in (*CONVOLUTIONAL, "sb_resnet56")])
 def test_model_optimizes_and_runs(name):
-    # Nothing is folded or run by C code, for which a cold cache would make the test wait.
+    # Nothing is folded or run in C code, for which the test would have to wait with a cold cache.
     with theano.change_flags(cxx=""):
         runs_to_finite_values(name)
 

@@ -1,4 +1,4 @@
-"""The judgement, on made-up measurements."""
+"""The verdict, for invented measurements."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The parts of a process's start are timed, with caches of their own."""
+"""The parts of a process's start are timed, with separate caches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_start_measures_all_parts():
     assert tuple(start.wall) == starts.WALL_PARTS
     assert all(seconds >= 0 for seconds in start.cpu.values())
     assert all(seconds > 0 for seconds in start.wall.values())
-    # Nothing is compiled; processes are asked about the machine and the compiler at most.
+    # Nothing is compiled; processes only query the machine and the compiler.
     assert start.cpu["compilers"] < start.cpu["import"]
     first, second = start.values
     assert first != second

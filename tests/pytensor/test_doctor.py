@@ -1,4 +1,4 @@
-"""``python -m optdb`` where PyTensor is installed."""
+"""``python -m optdb`` with PyTensor installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optdb.runtime.errors import DeviceError
 
 
 def installed(monkeypatch, **versions):
-    """Let packages be of other versions, or missing."""
+    """Make packages appear in other versions, or missing."""
     found = support.found
     monkeypatch.setattr(support, "found", lambda name: versions[name] if name in versions else found(name))
 

@@ -49,9 +49,9 @@ REDUCTIONS = {
     "gradient of max": lambda x, axis: pt.grad(x.max(axis=axis).sum(), x),
     "gradient of logsumexp": lambda x, axis: pt.grad(pt.logsumexp(x, axis=axis).sum(), x),
 }
-#: What PyTensor itself raises where it does not build a reduction of a dtype, or has no gradient of complex numbers.
+#: PyTensor's own errors for dtypes that a reduction does not support, or that have no gradient.
 NOT_BUILT = (TypeError, NotImplementedError, AttributeError, AssertionError)
-#: The reductions that have no value of nothing, or one of their own, run in each test run.
+#: Reductions with no value, or a special one, for no elements; they are in each test run.
 QUICK = ("logsumexp", "max", "sum", "CAReduce of and_", "Min from inf on")
 DTYPES = ["float64", "float16", "float32", "int8", "int64", "uint8", "uint64", "bool", "complex64", "complex128"]
 CASES = [
@@ -70,7 +70,7 @@ def _outcome(function, value):
 
 
 def _compiled(x, result, mode):
-    """Return a compiled function, or one that raises what the compilation raises: the host may fold constants."""
+    """Return a compiled function, or one that raises the compilation's error: the host may fold constants."""
     try:
         return pytensor.function([x], result, mode=mode, on_unused_input="ignore")
     except Exception as error:
@@ -106,7 +106,7 @@ def _check(device, host, value, dtype, what):
         assert got is want, what
         return
     assert got.dtype == dtype and got.shape == want.shape, what
-    # The host's own cumulative sums of short integers are of int64, unlike the type of their variable.
+    # The host's own cumulative sums of short integers are int64, unlike the type of their variable.
     np.testing.assert_array_equal(got, want.astype(dtype), what)
 
 

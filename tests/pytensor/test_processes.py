@@ -1,4 +1,4 @@
-"""Processes that PyMC samples in, for mode OPENCL and others."""
+"""The processes in which PyMC samples, for mode OPENCL and for others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.pytensor import processes
 
 parallel = pytest.importorskip("pymc.sampling.parallel", reason="PyMC is not installed: pip install 'optdb[pymc]'")
 
-#: A script that samples in two processes; a test fills in what it does before, and how it begins the sampling.
+#: A script that samples in two processes; a test fills in its first lines, and how it starts to sample.
 SCRIPT = """
 {imports}
 import numpy as np
@@ -84,7 +84,7 @@ def method_of(mp_ctx, mode):
 
 @pytest.fixture
 def forking(monkeypatch):
-    """Let processes be forked by default, as up to Python 3.13."""
+    """Fork processes by default, as up to Python 3.13."""
     monkeypatch.setattr(multiprocessing, "get_context", _forking(multiprocessing.get_context))
 
 

@@ -1,4 +1,4 @@
-"""Barriers over all groups of a launch are tried once for a device, and a trial that fails says why."""
+"""Barriers over all groups of a launch are tried once per device, and a failed trial gives the reason."""
 
 from __future__ import annotations
 

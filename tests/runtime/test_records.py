@@ -23,7 +23,7 @@ COMMANDS = (EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload)
 
 
 class Names:
-    """Names members as in the example by hand."""
+    """Names members as in the handwritten example."""
 
     def array(self, value):
         return "arrays/0.npy"
@@ -52,7 +52,7 @@ def test_commands_are_those_of_a_list(archive):
 
 
 def kinds(module):
-    """Return the words by which the records of a module are told apart."""
+    """Return the values of `kind` that distinguish the records of a module."""
     records = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Record))
     return {record.kind for record in records if record.kind is not None}
 

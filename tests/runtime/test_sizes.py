@@ -1,4 +1,4 @@
-"""Sizes are worked out again for other numbers, and guards tell where that may be done."""
+"""Sizes are computed again for other numbers, and guards decide whether that is valid."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ small = st.integers(0, 40)
 
 
 def symbols(*values):
-    """Return rules and one size for each value: the lengths of the axes of argument 0."""
+    """Return rules, and a size for each value: the lengths of the axes of argument 0."""
     rules = ShapeEnv()
     return rules, [rules.symbol(value, AxisLength(0, axis)) for axis, value in enumerate(values)]
 
 
 def again(rules, result, *values):
-    """Return what a result is for other lengths; None if a guard says that the rules do not hold for them."""
+    """Return a result for other lengths; None if a guard does not hold for them."""
     there = GuardSet(rules.entries, list(rules.guards), ["x"])
     found = there.values(Call([np.empty(values, np.uint8)], 2))
     if there.broken(found) is not None:
@@ -41,7 +41,7 @@ def again(rules, result, *values):
 
 
 def compute(a, b):
-    """Do what ops do with lengths: whole numbers come out."""
+    """Compute with lengths as ops do; the results are integers."""
     pieces = -(-a // 7)
     total = a * b * 4
     chunk = largest(-(-total // 16), 5)

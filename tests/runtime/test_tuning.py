@@ -1,4 +1,4 @@
-"""What tuning found is kept on disk, for one device, driver and version, and damage does no harm."""
+"""Tuning results are stored on disk for one device, driver and version, and damaged files are harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the engine share: rewriters in a line, small runs, a fixed-point check."""
+"""Helpers of the engine's tests: rewriters in one line, small runs, a fixed-point check."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PLAIN = theano.Mode("py", None)
 
 
 def rewriter(tracks=None, **options):
-    """Make a node rewriter of a function ``f(fgraph, node)``."""
+    """Make a node rewriter from a function ``f(fgraph, node)``."""
     return lambda function: FunctionNodeRewriter(function, tracks, **options)
 
 
 def old_style(*tracks):
-    """Make one of Theano's own kind, ``f(node)``."""
+    """Make one of Theano's own kind from ``f(node)``."""
     return local_optimizer(list(tracks) or None)
 
 
@@ -49,7 +49,7 @@ def uncached_constants():
 
 @contextmanager
 def unchanged(database):
-    """Let a test register in a database that others use, and make that forgotten."""
+    """Let a test register rewriters in a shared database, and remove them afterwards."""
     saved = {name: copy(value) for name, value in vars(database).items()}
     saved["__db__"] = DefaultOrderedDict(OrderedSet)
     saved["__db__"].update((tag, members.copy()) for tag, members in database.__db__.items())
@@ -60,7 +60,7 @@ def unchanged(database):
 
 
 def run(fgraph, *rewriters, **options):
-    """Let the engine rewrite `fgraph` with these rewriters; return its result."""
+    """Make the engine rewrite `fgraph` with these rewriters; return its result."""
     topo = TopoRewriter(list(rewriters), **options)
     with uncached_constants():
         topo.optimize(fgraph)
@@ -76,8 +76,8 @@ def ops(fgraph):
 def applicable(fgraph, rewriters):
     """Return (rewriter, node) for each rewriter that would still change a node of `fgraph`.
 
-    What it offers counts as a change as the engine counts it: a variable is
-    replaced by another one. The graph is not touched.
+    Its result counts as a change if the engine would count it: a variable is replaced by another one. The graph is not
+    changed.
     """
     found = []
     for node in fgraph.toposort():

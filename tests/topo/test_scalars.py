@@ -1,4 +1,4 @@
-"""Shared 0-d arithmetic is taken into its users, and nothing else is."""
+"""Shared 0-d arithmetic is inlined into its users, and nothing else is."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from theano.tensor.elemwise import Elemwise
 import optdb
 
 MODE = optdb.mode(theano.Mode("py", "fast_run"))
-# In place is left out: it comes later, and would only blur the counts.
+# In-place rewriting is excluded: it comes later, and would only obscure the counts.
 COUNTED = MODE.excluding("inplace")
 
 
@@ -18,7 +18,7 @@ def elementwise(function):
 
 
 def shared_scalar(users):
-    """A sum of two scalars that is used by `users` outputs, none of which is another's part."""
+    """A sum of two scalars with `users` outputs as users, none of which is part of another."""
     x, y = tt.dscalars("xy")
     shared = tt.exp(x) + y
     return [x, y], [tt.sin(shared * (i + 2)) for i in range(users)]
@@ -78,7 +78,7 @@ def test_stock_modes_do_not_know_it():
 
 
 def sizes_fused(inputs, outputs, base="fast_run"):
-    """Return the elementwise nodes that the rewriters of a device's mode leave, without a device."""
+    """Return the elementwise nodes that remain after the rewriters of a device mode, without a device."""
     mode = optdb.mode(theano.Mode("py", base), device="auto")
     return elementwise(theano.function(inputs, outputs, mode=type(mode)("py", mode.provided_optimizer)))
 
@@ -93,7 +93,7 @@ def test_a_device_s_mode_fuses_nothing_else():
     a, n, v = tt.fscalar("a"), tt.lscalar("n"), tt.lvector("v")
     assert len(sizes_fused([a], tt.exp(a) * 2 + 1)) == 3
     assert len(sizes_fused([v], (v + 1) * v)) == 2
-    # A cast leads from sizes to numbers of the device.
+    # A cast converts sizes to numbers on the device.
     assert len(sizes_fused([a, n], tt.cast(n * 2 + 1, "float32") * a)) == 3
 
 

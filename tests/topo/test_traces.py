@@ -1,4 +1,4 @@
-"""Stack traces lead from new nodes to the user's line, and do not pile up."""
+"""Stack traces lead from new nodes to the user's line, and do not accumulate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def total(fgraph):
 
 def test_new_nodes_point_at_the_users_line():
     x = tt.dvector("x")
-    y = tt.sqr(x) * x * x  # the line that is looked for
+    y = tt.sqr(x) * x * x  # the expected line
     f = theano.function([x], tt.exp(y), mode=optdb.mode(STOCK).excluding("fusion", "inplace"))
     made = [node for node in f.maker.fgraph.apply_nodes if node.op != tt.exp]
     assert made
@@ -50,10 +50,10 @@ def test_as_many_nodes_have_a_trace_as_under_stock():
 @pytest.mark.slow_cases("mixture-size0")
 @pytest.mark.parametrize("name, size", [("mixture", {"groups": 1}), ("mlp", {"depth": 1})])
 def test_traces_do_not_grow(name, size):
-    """Neither by the engine's many visits, nor from one compilation to the next.
+    """They grow neither with the engine's visits, nor from one compilation to the next.
 
-    copy_stack_trace adds to the trace that a variable has, and rewriters call it for constants
-    that others share. Twice what stock has would be a pile.
+    copy_stack_trace appends to a variable's existing trace, and rewriters call it for constants that several nodes
+    share. More than twice stock Theano's length is a failure.
     """
     model = models.build(name, **size)
 
@@ -73,7 +73,7 @@ def test_traces_do_not_grow(name, size):
 
 
 def test_a_trace_is_not_added_twice():
-    """One constant, offered for fifty nodes that come from the same line."""
+    """One constant is offered for fifty nodes that come from the same line."""
     x = tt.dvector("x")
     line = tt.sin(x)
     sines = [tt.sin(x[i:]) for i in range(50)]
@@ -95,7 +95,7 @@ def test_a_trace_is_not_added_twice():
 
 
 def test_traces_of_many_outputs_stay_apart():
-    """A node that comes to overwrite an input for each of its outputs, and is replaced as often."""
+    """A node is made to overwrite an input for each of its outputs in turn, and is replaced each time."""
     numbers = [theano.scalar.float64() for _ in range(8)]
     many = Elemwise(Composite(numbers, [theano.scalar.tanh(number) for number in numbers]))
     inputs = tt.dvectors(8)
@@ -103,5 +103,5 @@ def test_traces_of_many_outputs_stay_apart():
     f = theano.function(inputs, results, mode=optdb.mode(STOCK).excluding("fusion"))
     (node,) = [node for node in f.maker.fgraph.apply_nodes if isinstance(node.op, Elemwise)]
     assert len(node.op.inplace_pattern) == 8
-    # The user's, and one from each time that it was replaced.
+    # The user's trace, and one from each replacement.
     assert max(len(out.tag.trace) for out in node.outputs) <= 1 + len(numbers)

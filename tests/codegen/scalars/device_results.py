@@ -1,4 +1,4 @@
-"""What programs of scalars give on the device, all of them computed by one kernel, for tests."""
+"""The results of scalar programs on the device, computed by one kernel, for tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.runtime.device_profiles import profile_of
 
-#: Numbers of which functions are defined apart from the others.
+#: Numbers for which functions have special definitions.
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0]
 
 
 @functools.cache
 def opencl():
-    """Return a context and a queue on the first device that builds a program, processors of their own first."""
+    """Return a context and a queue on the first device that builds a program; processors of their own come first."""
     devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     for device in sorted(devices, key=lambda device: "Oclgrind" in device.platform.name):
         try:
@@ -32,7 +32,7 @@ def opencl():
 
 
 def of_scalar(name, arrays, out=None, **properties):
-    """Return the program of a scalar on arrays, whose result has the dtype `out`, or that of the first array."""
+    """Return the program of a scalar on arrays; its result has the dtype `out`, or that of the first array."""
     dtypes = [array.dtype.name for array in arrays]
     return Program.of(Scalar(name, out or dtypes[0], tuple(properties.items())), dtypes)
 
@@ -53,7 +53,7 @@ def block(program, positions, result, width):
 
 
 def device_results(cases, width=1):
-    """Return the results of programs on arrays, in their order: building one kernel costs less than hundreds."""
+    """Return the results of programs on arrays, in order: building one kernel costs less than building hundreds."""
     context, queue = opencl()
     helpers, blocks, results, data = {}, [], [], b""
     for program, arrays in cases:
@@ -79,13 +79,13 @@ def device_results(cases, width=1):
 
 
 def with_poles(gamma, x):
-    """Return the gamma function of some numbers with what C99 and SciPy from 1.15 on have at its poles."""
+    """Return the gamma function of some numbers, with the values of C99 and SciPy from 1.15 on at its poles."""
     at_zero = np.copysign(np.inf, x.astype(gamma.dtype))
     return np.where(x == 0, at_zero, np.where((x < 0) & (np.floor(x) == x), gamma.dtype.type("nan"), gamma))
 
 
 def values(dtype, seed=0):
-    """Return numbers of a dtype with its ends among them."""
+    """Return numbers of a dtype, including its limits."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.integers(0, 2, 64).astype(bool)

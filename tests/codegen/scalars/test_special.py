@@ -1,4 +1,4 @@
-"""Special functions in OpenCL C, against SciPy, and against known values where SciPy is off."""
+"""Special functions in OpenCL C, compared with SciPy, or with known values where SciPy is inaccurate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def spread(low, high, n=200):
-    """Return numbers of all sizes."""
+    """Return numbers of all magnitudes."""
     return 10 ** RNG.uniform(low, high, n)
 
 
@@ -32,7 +32,7 @@ def where_defined(function):
 
 
 def gamma(x):
-    """Return the gamma function, at its poles as the device has it."""
+    """Return the gamma function, with the device's values at its poles."""
     return with_poles(scipy.special.gamma(x), x)
 
 
@@ -43,7 +43,7 @@ def tri_gamma(x):
     return scipy.special.polygamma(1, x)
 
 
-#: Name, what SciPy has for it, and what to try. The last number is how much of a difference is none: these have zeros.
+#: Name, SciPy's function, and arguments. The last number is an absolute tolerance for functions with zeros.
 UNARY = [
     ("Psi", scipy.special.psi, BOTH_SIGNS, 2e-6),
     ("TriGamma", tri_gamma, BOTH_SIGNS, 0),
@@ -67,7 +67,7 @@ _AT = np.concatenate([_SHAPES[:600] * (1 + RNG.normal(0, 1, 600) / np.sqrt(_SHAP
                       spread(-6, 2.5, 300), RNG.uniform(0, 40, 300)])  # fmt: skip
 _A, _X = (np.concatenate(pair) for pair in zip([_SHAPES, abs(_AT)], grid(*ENDS[:6], *ENDS[7:10], 3e-5, 170.5)))
 
-#: Whole orders of arguments with either sign, others of positive ones, and both of all sizes; poles, zeros, ends.
+#: Integer orders with arguments of either sign, others with positive ones, both of all magnitudes; poles, zeros, ends.
 _ORDERS = [RNG.integers(-20, 20, 300), RNG.uniform(0, 60, 600), RNG.uniform(-3, 0, 100), grid(0, 1, -2, np.nan)[0]]
 _ANGLES = [RNG.uniform(-60, 60, 300), RNG.uniform(0, 80, 500), spread(-3, 2.5, 100), RNG.uniform(1, 30, 100)]
 _ORDERS, _ANGLES = map(np.concatenate, (_ORDERS, [*_ANGLES, grid(0, -0.0, np.inf, np.nan)[1]]))
@@ -105,7 +105,7 @@ def test_as_scipy_has_them(dtype):
 
 
 def test_digits_are_kept_where_scipy_loses_them():
-    """The first three are from the series, summed with 40 digits; digamma's zero is known to more than a float64."""
+    """The first three values were summed from the series with 40 digits; digamma's zero is known beyond float64."""
     a = np.array([8142807.813692313, 5353602.003547961, 9132415.962878631])
     x = np.array([8128763.598928966, 5342720.747711325, 9115080.674324416])
     zero = np.array([1.4616321449683622, 1.4616321449683625, 1.46])

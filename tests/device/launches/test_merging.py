@@ -1,4 +1,4 @@
-"""A pass goes on when its course says: after some calls, when other work is done, and at once where it is watched."""
+"""A pass continues when its course allows: after some calls, after other work, and at once if it is watched."""
 
 from __future__ import annotations
 

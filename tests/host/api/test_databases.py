@@ -1,4 +1,4 @@
-"""Queries of Theano's databases give what Theano's own give."""
+"""Queries of Theano's databases give the same results as Theano's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composites made from steps are those that Theano makes of the same scalar graph."""
+"""Composites made from steps equal those that Theano makes from the same scalar graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADD, MUL, EXP, ABS = scalar.add, scalar.mul, scalar.exp, scalar.abs_
 
 
 class MakesItsOwnNode(UnaryScalarOp):
-    """Doubles by a node of another op."""
+    """Doubles its input by a node of another op."""
 
     def make_node(self, x):
         return scalar.add.make_node(x, x)
@@ -70,7 +70,7 @@ def test_it_is_theanos_composite(steps, make):
 @pytest.mark.parametrize("steps, make", CASES.values(), ids=CASES)
 def test_its_graphs_are_apart_and_consistent(steps, make):
     op = composite([X, Y], steps)
-    # An input that the output does not need is the graph's all the same, which check_integrity does not know.
+    # An input that the output does not need still belongs to the graph, which check_integrity does not know.
     op.fgraph.variables -= {var for var in op.fgraph.inputs if not var.clients}
     op.fgraph.check_integrity()
     assert not any(hasattr(var, "fgraph") for var in theano.gof.graph.variables(op.inputs, op.outputs))
@@ -78,7 +78,7 @@ def test_its_graphs_are_apart_and_consistent(steps, make):
 
 
 def test_a_composite_for_other_types_is_made_anew():
-    """Theano makes a node of another op, where a composite is applied to inputs of other types."""
+    """If a Composite is applied to inputs of other types, Theano makes a node of another op."""
     inner = of_graph(lambda a, b: EXP(a) + b)
     x, y = tt.fvector(), tt.fvector()
     op = composite([x, y], [(inner, (0, 1), "float32"), (EXP, (2,), "float32")])

@@ -1,4 +1,4 @@
-"""Graphs whose pickles and deep copies take a recursion of the same depth, however large they are."""
+"""Graphs whose pickles and deep copies need the same recursion depth, however large they are."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from theano.gof import Apply, FunctionGraph
 from optdb.host.api.shallow_pickles import pickle_in_order
 from optdb.host.theano.functions.optimized import replace_in_linked
 
-#: With Theano's own pickles, a third of this is too deep for Python.
+#: A third of this is too deep for Python with Theano's own pickles.
 LONG = 600
 TRAVELS = {"pickle": lambda graph: pickle.loads(pickle.dumps(graph, -1)), "deepcopy": copy.deepcopy}
 
 
 def long_graph(length=LONG, *unused):
-    """Return a graph of a chain, each of whose values has two users and a constant, and of inputs without users."""
+    """Return a graph of a chain, each value of which has two users and a constant, and of inputs without users."""
     x, one = tt.fvector("x"), tt.TensorConstant(tt.fvector, np.ones(1, "float32"))
     values = [x, tt.exp(x)]
     for _ in range(length):
@@ -30,7 +30,7 @@ def long_graph(length=LONG, *unused):
 
 
 def clients_by_position(graph):
-    """Return the clients of each value, with the nodes by their positions."""
+    """Return the clients of each value, with nodes given by their positions."""
     nodes = graph.toposort()
     position = {node: i for i, node in enumerate(nodes)}
     values = [*graph.inputs, *(out for node in nodes for out in node.outputs)]

@@ -1,4 +1,4 @@
-"""optdb does the same for each config.compute_test_value."""
+"""optdb behaves the same for each config.compute_test_value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = ("raise", "warn", "ignore", "pdb", "off")
 
 @pytest.fixture(params=SETTINGS)
 def setting(request, monkeypatch):
-    """Build a graph without test values first, then let each setting be in force."""
+    """Build a graph without test values, then activate each setting."""
     monkeypatch.setattr("pdb.post_mortem", lambda *_: pytest.fail("stopped in the debugger"))
     monkeypatch.setattr("pdb.set_trace", lambda *_: pytest.fail("stopped in the debugger"))
     x = tt.dvector("x")
@@ -43,7 +43,7 @@ def test_the_same_graph_is_compiled(setting):
 
 
 def test_a_database_of_ones_own_optimizes(setting):
-    """Without theano.function, which turns test values off on its own."""
+    """A user's own database optimizes without theano.function, which disables test values by itself."""
     value, x, w, loss, _ = setting
     with theano.change_flags(compute_test_value="off"):
         fgraph = graph_of([x, w], loss)
@@ -56,7 +56,7 @@ def test_a_database_of_ones_own_optimizes(setting):
 @pytest.mark.parametrize("value", ["ignore", "warn", "raise"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int64"])
 def test_test_values_without_elements_are_fused(dtype, value):
-    """A scalar of a Composite has a test value where the array's has no elements."""
+    """If an array's test value has no elements, the scalar of a Composite still has a test value."""
     x = tt.TensorType(dtype, (False, False))("x")
     x.tag.test_value = np.zeros((3, 0), dtype)
     with theano.change_flags(compute_test_value=value, compute_test_value_opt=value, on_opt_error="raise"):
@@ -87,7 +87,7 @@ def test_scalar_ops_are_probed(setting):
 
 
 def test_test_values_of_the_optimizer_are_the_users():
-    """config.compute_test_value_opt is for those who look for mistakes in rewriters."""
+    """config.compute_test_value_opt is for users who look for errors in rewriters."""
     with theano.change_flags(compute_test_value="raise", compute_test_value_opt="ignore"), optimizer_test_values():
         assert theano.config.compute_test_value == "ignore"
     with theano.change_flags(compute_test_value="raise"):

@@ -1,4 +1,4 @@
-"""Loops on the device over nothing: no steps, or arrays that have no elements in some axis."""
+"""Loops on the device without steps, or over arrays without elements along an axis."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _compiled(way, inputs, outputs):
 
 
 def _compare(f, expected, *args):
-    """Compare a call with the reference, which refuses loops of no steps; what is optimized may not contain any."""
+    """Compare a call with the reference, which rejects loops without steps; the optimized graph may contain none."""
     try:
         wanted = expected(*args)
     except NotImplementedError:
@@ -64,14 +64,14 @@ def test_loops_over_nothing_and_their_gradients(loop, way):
     x = tt.tensor3("x", "float64")
     out = loop(x)
     outputs = [out, theano.grad((out**2).sum(), x)]
-    # Without C: Theano's C code for products refuses the strides that NumPy gives arrays with no elements.
+    # Without C: Theano's C code for products rejects the strides of NumPy's empty arrays.
     with theano.change_flags(cxx=""):
         expected, f = theano.function([x], outputs, mode=REFERENCE), _compiled(way, [x], outputs)
     for shape in SHAPES:
         if shape[0] == 0 and loop is _last_of_sums:
             continue  # there is no x[0]
         value = np.random.RandomState(0).standard_normal(shape)
-        for _ in range(3):  # as it is recorded, planned and repeated
+        for _ in range(3):  # recorded, planned and repeated
             _compare(f, expected, value)
 
 

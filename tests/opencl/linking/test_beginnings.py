@@ -1,4 +1,4 @@
-"""Calls that begin behind commands of the caller, which they have to see."""
+"""Calls that begin after commands of the caller, whose results they have to see."""
 
 from dataclasses import replace
 
@@ -79,7 +79,7 @@ def test_a_call_sees_what_comes_before_its_first_commands(graph, way, device):
                 return True
 
             given = rng.standard_normal(ROWS), np.array(number % 3 + 1)
-            # What the caller changes on the host is seen if the call waits for it.
+            # The caller's changes on the host are visible if the call waits for it.
             on_host = sim._state.find(w).array_type is None
             (found,) = method(*given, before=before, at_once=on_host)
             sim.get(v)

@@ -1,4 +1,4 @@
-"""Ops that launch kernels by themselves, of which plans know nothing, and which tell them no offsets of results."""
+"""Ops that launch kernels by themselves, which plans do not see, and whose results' offsets they ignore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __kernel void twice(__global const float *x, ulong x_offset, __global float *z)
 
 
 class Twice(Op):
-    """``2 * x``, by PyOpenCL alone."""
+    """``2 * x``, computed with PyOpenCL only."""
 
     __props__ = ()
 
@@ -54,7 +54,7 @@ twice = Twice()
 
 
 def same(function, wanted, values):
-    """Compare several calls, each with values of its own."""
+    """Compare several calls with different values."""
     for seed in range(5):
         given = values(seed)
         np.testing.assert_allclose(np.asarray(function(*given)), wanted(*given), rtol=1e-5)

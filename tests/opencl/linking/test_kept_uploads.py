@@ -1,4 +1,4 @@
-"""Small values of the host stay on the device while they do not change."""
+"""Small host values stay on the device while they do not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ X = np.random.RandomState(3).rand(4, 6).astype("float32")
 
 
 def scaled(updates=True):
-    """Return a function that computes with two numbers of the host, which are indexes as well, and its simulator."""
+    """Return a function that computes with two host numbers, which are also indexes, and its simulator."""
     x, n, m = tt.fmatrix("x"), tt.lscalar("n"), tt.lscalar("m")
     state = theano.shared(np.zeros((4, 6), "float32"), "state")
     by, less = (tt.cast(number + 1, "float32") for number in (n, m))
@@ -24,7 +24,7 @@ def scaled(updates=True):
     return f, sim, state
 
 
-#: Values that come back, that come once, and that come twice in a row.
+#: Values that return later, that occur once, and that occur twice in a row.
 ROUNDS = [(1, 7), (1, 7), (1, 7), (2, 7), (1, 7), (2, 7), (2, 7), (2, 8), (1, 8), (1, 7), (3, 9), (1, 7), (1, 7)]
 
 
@@ -61,7 +61,7 @@ def test_a_plan_does_not_repeat_the_uploads():
     assert plan._recording.kept_uploads
     commands = [command for step in plan._steps for command in step.commands]
     assert commands and plan.commands == len(commands)
-    # Of the two rows that the numbers name, and of no upload.
+    # The commands of the two rows that the numbers select, and no upload.
     assert sum(isinstance(command, EnqueueCopy) for command in commands) == 2
 
 

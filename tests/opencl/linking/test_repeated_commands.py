@@ -1,4 +1,4 @@
-"""A call that finds what the last one has found enqueues the same commands, and does nothing else."""
+"""A call with the same values as the last one enqueues the same commands, and does nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("default")
 
 
 def momentum():
-    """Return a step that takes a rate, on the device, and an index, on the host; results; and the variables."""
+    """Return a step with a rate on the device and an index on the host; its results; and its variables."""
     rng = np.random.RandomState(0)
     weights = [theano.shared(rng.standard_normal(shape), f"w{i}") for i, shape in enumerate([(3, 4), (4,), (2, 3)])]
     speeds = [theano.shared(np.zeros_like(w.get_value()), f"v{i}") for i, w in enumerate(weights)]
@@ -33,7 +33,7 @@ def momentum():
 
 @pytest.fixture
 def planned(monkeypatch):
-    """Count the runs of plans, which change where persistent launches, tried in the background, take over."""
+    """Count the runs of plans; the number changes when persistent launches, tried in the background, are used."""
     calls = []
     run = Plan.run
     monkeypatch.setattr(Plan, "run", lambda self, *args: (calls.append(self), run(self, *args))[1])
@@ -68,7 +68,7 @@ def test_calls_alike_are_their_commands(planned):
     steps(8, 0.01, 1)
     assert steps(5, 0.01, 1) == 0
     assert steps(2, 0.02, 1) == 0  # the rate is on the device
-    # A value of the host, the state, and a shape that differ.
+    # Another host value, another state, and another shape.
     assert steps(3, 0.01, 0) > 0
     steps(6, 0.01, 1)
     for var in (shared[0], shared[4]):
@@ -91,7 +91,7 @@ def test_calls_alike_are_their_commands(planned):
 
 
 def test_other_calls_in_between():
-    """Another method that changes the same variables, and a call that raises."""
+    """The other calls are of another method that changes the same variables, and one that raises."""
     f, _, shared = momentum()
     halve = theano.function([], [], updates=[(var, var / 2) for var in shared], mode=theano.Mode("py", "fast_run"))
     sim = optdb.SimulatorOCL(f, "dev0")

@@ -1,4 +1,4 @@
-"""Threads that call functions on a device take turns: each gets its own results."""
+"""Threads that call functions on a device take turns, and each gets its own results."""
 
 from __future__ import annotations
 

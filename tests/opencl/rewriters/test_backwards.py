@@ -1,4 +1,4 @@
-"""Loops that run backwards store their results in the order of the sequences, and products take either order."""
+"""Loops that run backwards store results in the order of the sequences, and products accept either order."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def states_of(sequence, **options):
 
 
 def compared(outputs, steps=5, rows=3, **options):
-    """Compare functions for the host and for the device in some calls, and the numbers of steps of these.
+    """Compare host and device functions in some calls, given their numbers of steps.
 
-    Return how many products take either order, and how many reshapes of the last call are copies.
+    Return how many products accept either order, and how many reshapes of the last call are copies.
     """
     rng = np.random.RandomState(steps)
     matrices = [rng.uniform(-1, 1, shape) for shape in ((WIDTH, 2 * WIDTH), (INWARD, 2 * WIDTH))]
@@ -57,7 +57,7 @@ def compared(outputs, steps=5, rows=3, **options):
 
 
 def test_the_gradient_of_a_net_copies_no_sequence():
-    """Both the products with the inputs and those with the states take all steps."""
+    """Products with inputs, and those with states, use all steps."""
     loss = (states_of(x.dot(u)) ** 2).sum()
     assert compared(tt.grad(loss, [w, u])) == (1, 0)
 
@@ -87,7 +87,7 @@ def test_one_row():
 
 
 def test_results_that_are_needed_in_their_own_order():
-    """A result of a loop that the caller gets in its order is stored in it."""
+    """If the caller gets a loop's result in the loop's order, it is stored in that order."""
     doubled, _ = theano.scan(lambda part, w: tt.tanh(part).dot(w[:INWARD]), sequences=x, non_sequences=w)
     assert compared([doubled, doubled[::-1]]) == (0, 0)
 
@@ -99,7 +99,7 @@ def test_results_that_are_turned_over_alone():
 
 
 def test_a_reshape_that_merges_other_axes():
-    """The matrices have the lengths of a product over all steps for some shapes alone."""
+    """Only for some shapes do the matrices have the lengths of a product over all steps."""
     doubled, _ = theano.scan(lambda part, w: tt.tanh(part).dot(w[:INWARD]), sequences=x, non_sequences=w)
     length = tt.cast(x.shape[0] * x.shape[1] * 2, "int64")
     right = doubled.reshape((length, WIDTH))

@@ -1,4 +1,4 @@
-"""Products add a bias where nothing else does, and where that is the same."""
+"""Products add a bias if nothing else uses them, and if the result is the same."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_products_that_others_want_and_other_sums():
 
 
 def test_a_reshape_of_other_rows():
-    """The last axis is not a row of the product: the bias repeats along rows."""
+    """The last axis is not a row of the product: the bias is repeated along rows."""
     columns = x.dot(w).reshape((x.shape[0] * 2, b.shape[0]))
     for shape in ((6, 5, 4), (2, 3, 8)):
         rows, inner, cols = shape

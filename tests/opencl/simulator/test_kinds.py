@@ -1,4 +1,4 @@
-"""Simulators of functions of all kinds, however they were compiled or came by."""
+"""Simulators of functions of all kinds, compiled or obtained in any way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulators of functions that were compiled for the device already: their graphs pass through the lift once more."""
+"""Simulators of functions that were already compiled for the device: their graphs are lifted a second time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_training_step_is_the_functions():
 
 
 class Halve(theano.Op):
-    """An op that works in place alone."""
+    """An op that only works in place."""
 
     __props__ = ()
 

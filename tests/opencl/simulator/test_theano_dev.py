@@ -1,7 +1,7 @@
-"""The code of the thread "Strategy for OpenCL support" (theano-dev, May 2013), for today's Python and Theano.
+"""The code of the thread "Strategy for OpenCL support" (theano-dev, May 2013), for current Python and Theano.
 
-Only what is no longer so is written otherwise: `theano.function` takes a mode where it took a linker, and the backends
-are called `opencl_backend`. Lines that the thread leaves open (what x and y are) stand in the fixtures.
+Only obsolete parts are changed: `theano.function` takes a mode where it took a linker, and the backends are called
+`opencl_backend`. Lines that the thread omits (the definitions of x and y) are in the fixtures.
 """
 
 from __future__ import annotations

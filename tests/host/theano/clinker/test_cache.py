@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import theano  # before what is a part of its import
+import theano  # must precede imports of its parts
 
 from optdb.files import is_truncated
 from optdb.host.theano.clinker.cache import SharedModuleCache
@@ -15,7 +15,7 @@ from tests.processes import run_code
 
 
 class Compiler:
-    """Gives a library of its own to each translation that it is asked for."""
+    """Returns a separate library for each requested translation."""
 
     def __init__(self):
         self.translations = []
@@ -60,12 +60,12 @@ COMPILE_AND_CALL = """
 @pytest.mark.skipif(not theano.config.cxx, reason="needs a C compiler")
 @pytest.mark.parametrize("kept", [0.0, 0.5], ids=["empty", "half"])
 def test_a_module_whose_file_is_broken_is_compiled_again(tmp_path, kept):
-    """A machine that loses power may leave files without all of their bytes."""
+    """A machine that loses power may leave incomplete files."""
     flags = f"base_compiledir={tmp_path}"
     assert run_code(COMPILE_AND_CALL, flags=flags).returncode == 0
     for path in tmp_path.glob("*/*/*.so"):
         content = path.read_bytes()
-        path.unlink()  # the modules of a unit are one file, by several names
+        path.unlink()  # the modules of a unit are one file with several names
         path.write_bytes(content[: int(kept * len(content))])
     done = run_code(COMPILE_AND_CALL, flags=flags)
     assert (done.returncode, done.stdout) == (0, "[0.]\n")

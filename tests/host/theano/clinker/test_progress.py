@@ -1,4 +1,4 @@
-"""Progress messages for a user who waits."""
+"""Progress messages for users who wait."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     terminal = Terminal()
-    # pytest puts its own stderr in place after the fixtures.
+    # pytest replaces stderr after the fixtures.
     monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=terminal))
     monkeypatch.setattr(rich.console, "sys", SimpleNamespace(**{**vars(sys), "stderr": terminal}))
     return terminal

@@ -1,4 +1,4 @@
-"""Which modules may be kept for other processes."""
+"""Which modules may be stored for other processes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_version_of_code_in_files_is_the_same_in_each_process():
 
 
 def sums():
-    """Nodes that are computed by the same code, or not."""
+    """Nodes that are computed by the same code, or by different code."""
     x, y = tt.dvectors("xy")
     return {
         "one": (x + y).owner,

@@ -1,4 +1,4 @@
-"""Copies of compiled functions: their in-place nodes run after those that read the same memory."""
+"""Copies of compiled functions: their in-place nodes run after the nodes that read the same memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import theano
 import theano.tensor as tt
 
 MATRIX = np.arange(9.0).reshape(3, 3)
-#: Ways to make a function from another one's optimized graph.
+#: Ways to make a function from another function's optimized graph.
 COPIES = {
     "copy": lambda f: f.copy(),
     "copy of a copy": lambda f: f.copy().copy(),
@@ -40,7 +40,7 @@ def test_readers_run_before_nodes_that_overwrite(way, mode):
 
 
 def overwriting(mode):
-    """Return a function whose product overwrites a shared variable, and one that reads the variable beside it."""
+    """Return a function whose product overwrites a shared variable, and one that reads the variable as well."""
     x, y = tt.dmatrices("x", "y")
     w = theano.shared(np.ones((3, 3)), name="w")
     f = theano.function([x, y], [w + 1, w.sum(axis=0)], updates=[(w, w - 0.1 * tt.dot(x, y))], mode=mode)
@@ -64,7 +64,7 @@ def test_swapped_variables(again, mode):
 
 
 def test_the_order_is_that_of_the_original():
-    """The nodes that each destroyer waits for are the same in a copy: the handler is there, and it is asked."""
+    """Each destroyer waits for the same nodes in a copy: the handler exists, and is queried."""
     f, _ = overwriting(theano.Mode("py", "fast_run"))
     names = [
         {str(node): sorted(map(str, before)) for node, before in function.maker.fgraph.orderings().items() if before}
@@ -82,7 +82,7 @@ def test_a_graph_without_in_place_nodes_gets_no_handler():
 @pytest.mark.parametrize("updated_first", [True, False])
 @pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
 def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_first):
-    """The copy has the variable twice: one input is overwritten by its next value, the other one is read after that."""
+    """The copy has the variable twice: its next value overwrites one input, and the other one is read afterwards."""
     w, u = theano.shared(np.ones(3), name="w"), theano.shared(np.full(3, 2.0), name="u")
     following = w * 3
     total = following.sum() * u
@@ -97,7 +97,7 @@ def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_f
 
 @pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
 def test_without_updates_nothing_is_overwritten(mode):
-    """A copy without updates may still compute next values, but not over the present ones."""
+    """A copy without updates may still compute next values, but not in place of the present ones."""
     x = tt.dvector("x")
     w = theano.shared(np.ones(3), name="w")
     following = tt.exp(w) + x

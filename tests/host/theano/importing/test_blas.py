@@ -12,7 +12,7 @@ from optdb.host.theano.importing import blas
 
 @pytest.fixture
 def linker(monkeypatch, tmp_path):
-    """Stands in for the compiler: ``linker.works`` says what links, ``linker.tried`` what was tried."""
+    """A fake compiler: ``linker.works`` determines what links, ``linker.tried`` records the attempts."""
 
     class Linker:
         works: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def test_a_library_that_is_not_there_does_not_link():
 
 
 def test_functions_that_come_later_are_pickled():
-    """SciPy's own cannot be: Theano keeps them in the tags of nodes that have no C code."""
+    """SciPy's own functions cannot be pickled: Theano stores them in the tags of nodes without C code."""
     import scipy.linalg.blas
     from theano.tensor.blas_scipy import _blas_ger_fns
 

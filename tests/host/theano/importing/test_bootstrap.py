@@ -1,4 +1,4 @@
-"""Theano, imported after optdb and before it."""
+"""Theano, imported after optdb or before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes import output, run_code, with_extensions
 
-#: What Theano compiles for itself when it is imported.
+#: Extensions that Theano compiles when it is imported.
 WITHOUT_SCAN = ("cutils_ext", "lazylinker_ext")
 
 LDFLAGS = "import optdb, theano; print(repr(theano.config.blas.ldflags))"
@@ -16,7 +16,7 @@ LDFLAGS = "import optdb, theano; print(repr(theano.config.blas.ldflags))"
 
 @pytest.fixture(scope="module")
 def no_blas(tmp_path_factory):
-    """Environment variables with which nothing links with a BLAS: a compiler that cannot."""
+    """Environment variables that make links with a BLAS fail: a compiler that cannot link one."""
     folder = tmp_path_factory.mktemp("bin")
     compiler = folder / "g++"
     compiler.write_text('#!/bin/sh\ncase "$*" in *blas*) exit 1;; esac\nexec /usr/bin/env -S c++ "$@"\n')
@@ -68,7 +68,7 @@ def test_without_a_compiler_nothing_is_tried():
         import theano
         print(repr(theano.config.blas.ldflags))
     """
-    # Theano itself deplores the lack of a compiler, on stderr.
+    # Theano itself warns on stderr about the missing compiler.
     assert run_code(code, flags="cxx=").stdout.strip() == "''"
 
 

@@ -31,7 +31,7 @@ def elementwise_ops():
 
 
 def operands():
-    """Whatever makes one of the rewriters apply: operands that repeat, constants, shapes, inverses, switches."""
+    """Draw operands that make one of the rewriters apply: repeated ones, constants, shapes, inverses, switches."""
     x, y = tt.dvector("x"), tt.dvector("y")
     condition = tt.gt(x, 0)
     i = tt.lscalar("i")
@@ -46,7 +46,7 @@ def arguments(arity):
     if arity > 2:
         return [[choices[0]] * arity, choices[3:4] + choices[:2]]
     combined = list(product(choices, repeat=arity))
-    # Each operand is in each place, whatever the step is, since their number is prime.
+    # Each operand occurs at each place, whatever the step, since their number is prime.
     step = len(combined) // examples(len(combined)) if arity == 2 else 1
     return combined[::step]
 
@@ -55,7 +55,7 @@ def nodes(op):
     for args in arguments(op.scalar_op.nin if op.scalar_op.nin > 0 else 2):
         try:
             yield op(*args, return_list=True)[0].owner
-        except TypeError:  # the op does not take this dtype
+        except TypeError:  # the op does not accept this dtype
             continue
 
 
@@ -77,7 +77,7 @@ def nodes(op):
     "rewriter", [rewriter for rewriter, facts in FACTS.items() if facts.tracks is not None], ids=name_of
 )
 def test_what_is_left_out_would_have_declined(rewriter):
-    """On any operands, in a graph with shapes."""
+    """Omitted rewriters decline all operands, in a graph with shapes."""
     with uncached_constants():
         tried = [node for op in elementwise_ops() if not may_apply(rewriter, op) for node in nodes(op)]
         outputs = [node.outputs[0] for node in tried]

@@ -1,4 +1,4 @@
-"""Without a C compiler, all that Python or a device computes is compiled, and no warning is given."""
+"""Without a C compiler, everything that Python or a device can compute is compiled, and without warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from theano.tensor.nnet.abstract_conv import AbstractConv2d
 
 import optdb
 
-#: Convolutions and their gradients in all modes. Theano's warning that there is no compiler comes before.
+#: Convolutions and their gradients in all modes. Theano's warning about the missing compiler comes before.
 PROGRAM = """
 import warnings
 import optdb, numpy as np, theano, theano.tensor as tt
@@ -59,7 +59,7 @@ for border in ("valid", "half", "full", (1, 2, 0)):
 
 
 def in_a_process(program, **flags):
-    """Run a program where there is no compiler; return what it writes on stderr."""
+    """Run a program without a compiler; return its output on stderr."""
     names = {"cxx": "", "floatX": "float32", **flags}
     given = os.environ.get("THEANO_FLAGS", "")
     flags = ",".join([*([given] if given else []), *(f"{name}={value}" for name, value in names.items())])

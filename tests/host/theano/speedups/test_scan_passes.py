@@ -1,4 +1,4 @@
-"""Theano's passes over Scans do what they did, with fewer copies."""
+"""Theano's passes over Scans give the same results, with fewer copies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PASSES = [
 
 
 def rewritten(output):
-    """Run the passes twice over a graph, and print what they made of it after each."""
+    """Run the passes twice over a graph, and print the result after each."""
     fgraph = FunctionGraph([x, w, h0, a, b], [output], clone=True)
     texts = []
     for rewriter in PASSES * 2:
@@ -74,7 +74,7 @@ def test_the_graphs_are_theanos(program):
 
 @pytest.mark.parametrize("rewriter", [PASSES[i] for i in (0, 1, 3)], ids=lambda rewriter: type(rewriter).__name__)
 def test_each_pass_is_tried_where_it_applies(rewriter):
-    """The programs above are worth something: each pass changes one of them."""
+    """The programs above are useful: each pass changes one of them."""
     changed = 0
     for program in PROGRAMS.values():
         fgraph = FunctionGraph([x, w, h0, a, b], [program()], clone=True)

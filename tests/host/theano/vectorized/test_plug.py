@@ -1,4 +1,4 @@
-"""When nodes compute by whole arrays."""
+"""When nodes are computed on whole arrays."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_small_constants_are_folded_by_perform(computed, size, expected):
 
 
 class Halved(Elemwise):
-    """A user's op with a way of its own."""
+    """A user's op with its own implementation."""
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = inputs[0] / 2

@@ -1,4 +1,4 @@
-"""Arguments of any layout and dtype, whether they can be used where they lie or not."""
+"""Arguments of any layout and dtype, whether or not they can be used in place."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_all_dtypes(dtype, shape, moved):
 
 @st.composite
 def layouts(draw):
-    """Draw what to do to an array of 3 axes to get an argument, and another array of its shape."""
+    """Draw operations that turn an array with 3 axes into an argument, and another array of its shape."""
     length = draw(st.sampled_from([0, 1, 7, 40]))
     steps = draw(st.tuples(*[st.sampled_from([1, 1, 2, -1])] * 3))
     order = draw(st.permutations(range(3)))

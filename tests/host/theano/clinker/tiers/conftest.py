@@ -43,7 +43,7 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch):
-    """A gate before the compiler of the background; functions are compiled in tiers."""
+    """Hold back the background compiler until the test opens the gate; functions are compiled in tiers."""
     if shutil.which("g++") is None or not theano.config.cxx:
         pytest.skip("there is no g++")
     gate = Gate()
@@ -56,7 +56,7 @@ def gate(monkeypatch):
 
 
 class Times(Op):
-    """Multiplies by a number; its C code has no version, so that each process builds it."""
+    """Multiplies by a number; its C code has no version, so each process builds it."""
 
     __props__ = ("factor", "number", "in_place")
 
@@ -98,11 +98,11 @@ class TimesInC(Times):
 
 @pytest.fixture
 def times():
-    """Returns a new op."""
+    """Return a function that makes a new op."""
     return Times
 
 
 @pytest.fixture
 def times_in_c():
-    """Returns a new op without Python code."""
+    """Return a function that makes a new op without Python code."""
     return TimesInC

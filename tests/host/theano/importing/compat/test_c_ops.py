@@ -1,4 +1,4 @@
-"""The C code of Theano's ops compiles with the Python and NumPy at hand, and computes what the ops do in Python."""
+"""The C code of Theano's ops compiles with the current Python and NumPy, and computes the same as the ops in Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ C = Mode("cvm", "fast_compile")
 
 
 def numbers(shape, dtype, seed=0):
-    """Return numbers of a type, of both signs where it has them."""
+    """Return numbers of a type, of both signs if it has them."""
     draws = np.random.RandomState(seed).uniform(-9, 9, shape)
     if np.dtype(dtype).kind == "c":
         return (draws + 1j * numbers(shape, "float64", seed + 1)).astype(dtype)
@@ -28,7 +28,7 @@ def numbers(shape, dtype, seed=0):
 def assert_c_computes_what_python_does(inputs, outputs, values):
     wanted = theano.function(inputs, outputs, mode=PY, on_unused_input="ignore")(*values)
     compiled = theano.function(inputs, outputs, mode=C, on_unused_input="ignore")(*values)
-    # Theano's C code rounds single complex numbers before it adds double ones.
+    # Theano's C code rounds single-precision complex numbers before it adds double-precision ones.
     tolerance = 1e-4 if {value.dtype.char for value in values} & set("fF") else 1e-9
     for variable, value, expected in zip(outputs, compiled, wanted, strict=True):
         assert value.dtype == expected.dtype, variable

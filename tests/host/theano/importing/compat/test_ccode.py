@@ -1,4 +1,4 @@
-"""The header for C code: where it is used, and that modules' keys tell of it."""
+"""The header for C code: where it is used, and that the keys of modules depend on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cmodule():
 
 @pytest.fixture
 def header(monkeypatch):
-    """Let the test say whether the header is needed."""
+    """Let the test decide whether the header is needed."""
 
     def needed(answer):
         monkeypatch.setattr(versions, "needs_header", lambda: answer)

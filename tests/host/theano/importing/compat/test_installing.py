@@ -15,7 +15,7 @@ from optdb.host.theano.importing.compat import installing, versions
 
 @pytest.fixture
 def pip(monkeypatch):
-    """The calls of pip, which succeed unless the test says otherwise."""
+    """Record the calls of pip, which succeed unless the test decides otherwise."""
     calls = []
 
     def run(command, env):
