@@ -1,4 +1,4 @@
-"""A file system without space, for tests of what is done about full disks."""
+"""A full file system, for tests of full disks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NBYTES = 64 << 10
 
 @contextmanager
 def full_disk(folder: Path) -> Iterator[Path]:
-    """Mount a small file system on a new folder and fill it; skip the test where that is not permitted."""
+    """Mount a small file system on a new folder and fill it; skip the test if that is not permitted."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_NBYTES}", "tmpfs", str(folder)]
     try:

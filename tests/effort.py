@@ -1,21 +1,21 @@
-"""How many examples tests make, those of Hypothesis and of the fuzzers: all that a test asks for, or a part of them."""
+"""The number of examples that tests run, for Hypothesis and for the fuzzers: all, or a fraction."""
 
 from __future__ import annotations
 
 import os
 
-#: Tests make one of so many of their examples, but at least the fewest, with OPTDB_TESTS=quick, which `make test` and
-#: `.ci/run` set. Seeds are fixed: more examples are mostly the same ones in each run. Thorough tests are left out then.
+#: With OPTDB_TESTS=quick, which `make test` and `.ci/run` set, tests run one in this many of their examples, but at
+#: least the minimum. Seeds are fixed, so most examples are the same in each run. Thorough tests are then omitted.
 SHARE = 4
 FEWEST = 2
 
 
 def is_quick() -> bool:
-    """Tell whether tests make a part of their examples only."""
+    """Tell whether tests run only a fraction of their examples."""
     return os.environ.get("OPTDB_TESTS") == "quick"
 
 
 def examples(count: int) -> int:
-    """Return the number of examples to make in place of `count`: ``@settings(max_examples=examples(100))``."""
+    """Return the number of examples to run instead of `count`: ``@settings(max_examples=examples(100))``."""
     share = SHARE if is_quick() else 1
     return min(count, max(FEWEST, count // share))

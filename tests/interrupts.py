@@ -1,4 +1,4 @@
-"""What tests of SIGINT share."""
+"""Helpers for tests of SIGINT."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fuzzing.interrupts import interrupt_at as interrupted_block
 
 @pytest.fixture
 def ctrl_c_interrupts():
-    """Let SIGINT be what it is in a program of its own: a process that runs tests for another one ignores it."""
+    """Restore the usual effect of SIGINT: a process that runs tests for another one ignores it."""
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, usual)
@@ -28,9 +28,9 @@ def press_ctrl_c():
 def interrupt_at(number, call, *args):
     """Call a function; press Ctrl-C at one of the places where Python may raise an interrupt, counted from 0.
 
-    Places are where functions begin and return, but for the beginning of a function in C: it is called at once, and a
-    lock is free when Python looks for signals. Return whether there was no such place, and the error that the call
-    has raised, or None.
+    Places are where functions begin and return, except the beginning of a C function: it is called at once, and a lock
+    is free when Python checks for signals. Return whether there was no such place, and the error that the call has
+    raised, or None.
     """
     left, error = number, None
 

@@ -1,10 +1,10 @@
-"""The marks that tell how long tests take: `slow_cases`, `thorough` and `thorough_cases`.
+"""The marks for slow tests: `slow_cases`, `thorough` and `thorough_cases`.
 
-``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. It is for ids that
-several parameters or a fixture make up; a value of a single parameter can also be marked itself, by ``pytest.param``.
+``@pytest.mark.slow_cases("cpu-float64")`` gives the case ``test_name[cpu-float64]`` the mark `slow`. It is for ids of
+several parameters or of a fixture; a value of a single parameter can also be marked itself, with ``pytest.param``.
 
-`thorough` is for tests that take several seconds and go deeper into what others test as well, such as a further model.
-They are left out where tests make a part of their examples. ``thorough_cases`` names cases, as ``slow_cases`` does.
+`thorough` is for tests that take several seconds and repeat what others test in more depth, such as another model. They
+are omitted if tests run only a fraction of their examples. ``thorough_cases`` names cases, like ``slow_cases``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import pytest
 
 from tests.effort import is_quick
 
-#: The marks that name cases, and what they mark them with.
+#: The marks that name cases, and the mark that each of them sets.
 _MARKS = {"slow_cases": "slow", "thorough_cases": "thorough"}
-#: Of each item, what is wrong with its marks.
+#: The error in the marks of an item.
 _WRONG = pytest.StashKey[str]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the cases, before `-m` selects tests by their marks, and leave out thorough tests where few are to run."""
+    """Mark the cases before `-m` selects tests by their marks, and omit thorough tests from quick runs."""
     whole_files = _collects_whole_files(config)
     for by_cases, meaning in _MARKS.items():
         for cases in _tests_with(by_cases, items):
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test whose mark names a case that there is not: another one would be slow without the mark."""
+    """Fail a test whose mark names a case that does not exist: otherwise a renamed case would lose its mark."""
     wrong = item.stash.get(_WRONG, None)
     if wrong is not None:
         pytest.fail(wrong, pytrace=False)
@@ -56,7 +56,7 @@ def _tests_with(mark: str, items: Iterable[pytest.Item]) -> Iterable[list[pytest
 
 
 def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str]:
-    """Mark those cases of a test that a mark names, and return the ids that no case has."""
+    """Mark the cases of a test that a mark names; return the ids that match no case."""
     missing: set[str] = set()
     found: set[str] = set()
     for item in cases:
@@ -70,6 +70,6 @@ def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str
 
 
 def _collects_whole_files(config: pytest.Config) -> bool:
-    """Return whether all cases of a test are collected: neither single ones nor those that failed last."""
+    """Return whether all cases of a test are collected, instead of single ones or those that failed last."""
     paths = config.getoption("file_or_dir")
     return not any("::" in path for path in paths) and not config.getoption("lf", False)

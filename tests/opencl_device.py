@@ -11,17 +11,17 @@ import pytest
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
 
-#: Each list of commands becomes batches when it is enqueued again, even one of a single call.
+#: Each list of commands becomes a batch when it is enqueued again, even with a single call.
 SMALLEST_BATCHES = BatchThresholds(times=1, calls=1)
 
 
 def new_context(spec: str = "opencl", **options: Any) -> Context:
-    """Return a context of its own, which has some options, and batches small functions."""
+    """Return a separate context with some options, which batches small functions."""
     return Context(spec, ContextOptions(batch_thresholds=SMALLEST_BATCHES, **options))
 
 
 def context_with_memory(shares_hosts: bool) -> Context:
-    """Return a context whose memory is the host's, if the device has no other, or counts as memory of its own."""
+    """Return a context that shares the host's memory, if the device does, or that counts as having its own memory."""
     context = new_context()
     if shares_hosts and not context.profile.shares_host_memory:
         pytest.skip(f"{context.profile.name} has memory of its own")

@@ -1,4 +1,4 @@
-"""Reads pages of the documentation: their code, what they show as its output, and their first paragraph."""
+"""Reads pages of the documentation: their code, the output that they show, and their first paragraph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CODE = re.compile(r"`[^`]*`")
 _END_OF_SENTENCE = re.compile(r"[.!?](?=\s|$)")
 
 _CHECKER = doctest.OutputChecker()
-#: ``...`` stands for what varies; where lines break does not matter.
+#: ``...`` matches varying text; the positions of line breaks do not matter.
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -24,13 +24,13 @@ _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 class Block:
     """A fenced block of a page."""
 
-    info: str  #: What follows the fence: the language.
+    info: str  #: The text after the fence: the language.
     body: str
     shown: str | None  #: The content of the text block right after it.
 
     @property
     def is_python(self) -> bool:
-        """Whether its code is run."""
+        """Whether tests run its code."""
         return self.info in PYTHON
 
 
@@ -58,14 +58,14 @@ def commands(body: str) -> Iterator[tuple[str, str]]:
 
 
 def difference(shown: str, printed: str) -> str | None:
-    """Return how a printed output differs from the one that a page shows; None if it does not."""
+    """Return the difference between a printed output and the one on a page; None if they match."""
     if _CHECKER.check_output(shown, printed, _FLAGS):
         return None
     return f"the page shows\n{shown}\nand the code prints\n{printed}"
 
 
 def first_paragraph(text: str) -> str:
-    """Return what stands between a page's title and the first blank line after it."""
+    """Return the text between a page's title and the first blank line after it."""
     text = _FRONT_MATTER.sub("", text)
     if not _TITLE.match(text):
         return ""
@@ -73,6 +73,6 @@ def first_paragraph(text: str) -> str:
 
 
 def sentences(paragraph: str) -> int:
-    """Return how many sentences a paragraph has; a paragraph that ends by a colon ends a sentence there."""
+    """Return the number of sentences in a paragraph; a colon at the end of the paragraph also ends a sentence."""
     prose = _CODE.sub("code", paragraph)
     return len(_END_OF_SENTENCE.findall(prose)) + prose.rstrip().endswith(":")

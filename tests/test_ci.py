@@ -1,4 +1,4 @@
-"""What CI calls is there: the workflow, .ci/run and the Makefile name the same targets and Pythons."""
+"""CI's entry points exist: the workflow, .ci/run and the Makefile name the same targets and Python versions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_documents_say_how_long_targets_take_as_make_does():
 def test_processes_of_make_write_bytecode_whatever_the_environment_says():
     rule = 'show: ; @echo "[$$PYTHONDONTWRITEBYTECODE]"'
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    # A make that runs the tests says to its processes that they are within it.
+    # A make that runs the tests tells its processes that they are inside it.
     env.pop("MAKEFLAGS", None)
     env.pop("MAKELEVEL", None)
     done = subprocess.run(
@@ -54,7 +54,7 @@ def test_processes_of_make_write_bytecode_whatever_the_environment_says():
 
 
 def test_a_python_that_pyenv_lacks_is_not_another_one(tmp_path):
-    """Pyenv names, for a version that it lacks, its default python."""
+    """For a missing version, pyenv names its default Python."""
     for name, text in {"python": "echo Python 3.7.1", "pyenv": f"echo {tmp_path}/python"}.items():
         command = tmp_path / name
         command.write_text(f"#!/bin/sh\n{text}\n")

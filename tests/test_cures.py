@@ -14,12 +14,12 @@ FOLDERS = ("optdb", "conformance", "examples", "fuzzing", "memcheck", "models", 
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-#: A setting or requirement with characters that a shell would take for its own, outside of quotes.
+#: A setting or requirement with characters that a shell would interpret outside of quotes.
 UNQUOTED = re.compile(r"""(?<!['"])(THEANO_FLAGS=[^\s'"`]*[<>;|&()\[\]*][^\s'"`]*|pip install [^\s'"`]*\[)""")
 
 
 def _texts(path: Path) -> list[str]:
-    """Return the texts of a module that users may see; what is computed within them is left out."""
+    """Return a module's texts that users may see, without their computed parts."""
     return [
         node.value
         for node in ast.walk(ast.parse(path.read_text()))

@@ -1,4 +1,4 @@
-"""How many examples the tests make."""
+"""How many examples the tests run."""
 
 from __future__ import annotations
 

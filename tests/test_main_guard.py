@@ -1,4 +1,4 @@
-"""Lines of a script that start processes which would run the script again."""
+"""Detection of script lines that start processes which would run the script again."""
 
 from __future__ import annotations
 

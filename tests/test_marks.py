@@ -1,4 +1,4 @@
-"""The marks of tests that take long."""
+"""The marks for slow tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_more(number):
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs pytest in a folder that has the mark, and returns the exit status and the output."""
+    """Return a function that runs pytest in a folder with the mark, and returns the exit status and the output."""
     (tmp_path / "conftest.py").write_text(
         "from tests.marks import pytest_collection_modifyitems, pytest_runtest_setup\n"
     )

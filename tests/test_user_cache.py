@@ -1,4 +1,4 @@
-"""The warning where a cache of the user cannot be written."""
+"""The warning if a cache of the user is not writable."""
 
 from __future__ import annotations
 

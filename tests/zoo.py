@@ -1,4 +1,4 @@
-"""The smallest sizes of the models of profiles/, for tests that take each of them."""
+"""The smallest sizes of the models in profiles/, for tests of all models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m optdb cache``, and what ``doctor`` says of it."""
+"""``python -m optdb cache``, and the output of ``doctor`` about the cache."""
 
 from __future__ import annotations
 

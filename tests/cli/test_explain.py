@@ -1,4 +1,4 @@
-"""``python -m optdb explain``: what it prints after a script."""
+"""``python -m optdb explain``: its output after a script."""
 
 from __future__ import annotations
 

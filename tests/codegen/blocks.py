@@ -1,4 +1,4 @@
-"""Matrices of blocks, and indexes that name blocks, for tests."""
+"""Block matrices, and indexes that select blocks, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which products were computed by kernels of their own."""
+"""Detects which products were computed by other kernels than the function's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from optdb.codegen.gemm.families import Launches
 
 
 def note_products(monkeypatch: pytest.MonkeyPatch) -> list[Launches]:
-    """Return a list that gets what computes products from now on, if its kernels are not the function's."""
+    """Return a list of the objects that compute products from now on with kernels that are not the function's."""
     computed: list[Launches] = []
     compute = Launches.compute
 

@@ -1,4 +1,4 @@
-"""What tests of operations share."""
+"""Fixtures of the tests of operations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tests.codegen.layouts import context
 
 @pytest.fixture(params=["cpu", "gpu"])
 def each_device_kind(request, monkeypatch):
-    """Write kernels for a processor, then as for a graphics card, for the device that there is."""
+    """Use a processor's kernels, then a GPU's, on the available device."""
     monkeypatch.setattr(context(), "profile", context().profile.as_kind(request.param))
     return request.param

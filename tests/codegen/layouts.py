@@ -31,7 +31,7 @@ def gpu_context() -> Context:
 
 
 def device_array(value: np.ndarray, steps=None, context=context):
-    """Return `value` on the device, with gaps and in the directions that `steps` says."""
+    """Return `value` on the device, with the gaps and directions in `steps`."""
     steps = steps or [1] * value.ndim
     base = np.zeros([length * abs(step) for length, step in zip(value.shape, steps)], value.dtype)
     base[tuple(slice(None, None, step) for step in steps)] = value
@@ -67,14 +67,14 @@ def values(draw, dtype, shape):
 
 @st.composite
 def laid_out(draw, dtype, shape, context=context):
-    """Return a value, and the same on the device, in some layout."""
+    """Return a value, and the same value on the device in some layout."""
     value = draw(values(dtype, shape))
     return value, device_array(value, [draw(STEPS) for _ in shape], context)
 
 
 @st.composite
 def broadcast_pair(draw, dtypes, context=context):
-    """Return two values whose shapes broadcast, each with the same on the device."""
+    """Return two values whose shapes broadcast, each also on the device."""
     shape = draw(shapes())
     small = tuple(1 if draw(st.booleans()) else length for length in shape)
     first, second = draw(st.sampled_from([(shape, small), (small, shape), (small, small)]))

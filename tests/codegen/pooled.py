@@ -1,4 +1,4 @@
-"""Pooling in NumPy, written down as it is defined, for tests."""
+"""Pooling in NumPy, written directly from its definition, for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 MODES = ["max", "sum", "average_inc_pad", "average_exc_pad"]
-# Lengths in front, lengths to pool, ws, stride, pad, ignore_border
+# Leading lengths, pooled lengths, ws, stride, pad, ignore_border
 CASES = {
     "2d": ((2, 3), (5, 6), (2, 3), (2, 3), (0, 0), True),
     "2d pairs": ((2,), (5, 7), (2, 2), (2, 2), (0, 0), True),
@@ -26,7 +26,7 @@ CASES = {
 
 
 def windows(case):
-    """Return how many windows there are along each axis, and the part of the array that each sees."""
+    """Return the number of windows along each axis, and the part of the array in each."""
     _, lengths, ws, stride, pad, whole = CASES[case]
     counts = []
     for n, w, s, p in zip(lengths, ws, stride, pad):
@@ -63,7 +63,7 @@ def pooled(case, x, mode):
         by = 1
         if mode != "sum":
             by = np.prod(ws) if mode == "average_inc_pad" and whole else np.prod(seen.shape[-len(lengths) :])
-        # Sums of whole numbers wrap, as in the host's C code.
+        # Sums of integers wrap, as in the host's C code.
         total = seen.sum(axes, dtype="float64" if x.dtype.kind == "f" else x.dtype)
         z[(..., *at)] = total / by if x.dtype.kind == "f" else np.fix(total / by)
     return z

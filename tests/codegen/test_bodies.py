@@ -1,4 +1,4 @@
-"""The bodies of kernels become functions, or stay where they are if the scanner does not understand them."""
+"""Kernel bodies become functions, or stay unchanged if the scanner does not understand them."""
 
 from __future__ import annotations
 

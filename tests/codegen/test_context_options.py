@@ -1,4 +1,4 @@
-"""Contexts of one device have options of their own, and kernels by them."""
+"""Contexts of one device have their own options, and kernels according to these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optdb.runtime.context_options import ContextOptions
 from tests.codegen.computed import note_products
 from tests.opencl_device import new_context
 
-#: Options by which products have other kernels, and how the names of these begin.
+#: Options that select other kernels of products, and the prefix of these kernels' names.
 KINDS = {
     "quads": ({"quad_tiles": "all"}, "matmul_32x32x64_quads"),
     "packed": ({"instructions": "emulated", "packed_tiles": "all", "packed_tile": (64, 16, 8, 3, 1)}, "packed_64x16x8"),
@@ -24,20 +24,20 @@ KINDS = {
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """Return what computes products by such kernels."""
+    """Return a function that computes products with such kernels."""
     return note_products(monkeypatch)
 
 
 def gpu_context(**options):
     context = new_context(**{"quad_tiles": "none", **options})
     profile = context.profile.as_kind("gpu")
-    # Tensor cores would do these products in another way.
+    # Tensor cores would compute these products in another way.
     context.profile = replace(profile, quirks=replace(profile.quirks, takes_ptx=False))
     return context
 
 
 def check_product(context):
-    """Multiply matrices of whole numbers, whose rows are aligned."""
+    """Multiply matrices of integers with aligned rows."""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype("float32") for shape in ((20, 16), (16, 24)))
     x, v, z = from_host(context, a), from_host(context, b), empty(context, (20, 24), "float32")
@@ -47,7 +47,7 @@ def check_product(context):
 
 def test_contexts_of_one_device_differ_at_the_same_time(multiplied):
     usual, others = gpu_context(), {kind: gpu_context(**options) for kind, (options, _) in KINDS.items()}
-    for _ in range(2):  # the second time, each finds what it has prepared
+    for _ in range(2):  # the second time, each uses what it has prepared
         check_product(usual)
         assert not multiplied
         for kind, context in others.items():

@@ -1,4 +1,4 @@
-"""Sums and products so far, on the device against NumPy."""
+"""Cumulative sums and products on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_long_rows(each_device_kind, dtype, shape, axis):
     want = np.cumsum(value, axis, dtype=dtype)
     if dtype == "int16" or each_device_kind == "cpu":
         np.testing.assert_array_equal(got, want)
-    else:  # the order of additions is another one, and the exact sum is the judge
+    else:  # the order of additions differs, and the exact sum is the reference
         exact = np.cumsum(value, axis, dtype="float64")
         eps = np.finfo(dtype).eps
         np.testing.assert_allclose(got, exact, rtol=eps, atol=20 * eps * np.abs(exact).max())

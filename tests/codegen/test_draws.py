@@ -1,4 +1,4 @@
-"""Draws from distributions on the device, against NumPy."""
+"""Draws from distributions on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def drawn(kind, weights, values, n, dtype, replace=False, steps=((1, 1), (1,))):
 
 
 def outcomes(weights, values, n, put_back):
-    """Return what is drawn, as Theano's C code draws it: sums in double precision, the rest in that of the weights."""
+    """Return the outcomes that Theano's C code draws: sums in double precision, the rest in the weights' dtype."""
     rows = len(weights)
     result = np.full((rows, n), -1)
     for row, left in enumerate(weights.copy()):

@@ -1,4 +1,4 @@
-"""Arrays joined, split and repeated on the device, against NumPy."""
+"""Arrays joined, split and repeated on the device, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launches need is worked out once for each key, and again for another owner."""
+"""Launch data are computed once for each key, and again for another owner."""
 
 from __future__ import annotations
 

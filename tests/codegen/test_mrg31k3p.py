@@ -1,4 +1,4 @@
-"""Uniform random numbers on the device, against the generator as it is defined."""
+"""Uniform random numbers on the device, compared with the generator's definition."""
 
 from __future__ import annotations
 

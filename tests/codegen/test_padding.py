@@ -1,4 +1,4 @@
-"""Arrays of zeros around another array, against NumPy."""
+"""Arrays of zeros around another array, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise results that have places in an array of zeros, against NumPy."""
+"""Elementwise results written to slices of an array of zeros, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.codegen.scalars.program import Program, Scalar
 from tests.codegen.layouts import compute, context, device_array, gpu_context, laid_out
 from tests.effort import examples
 
-#: The first two results have places: a sum and a product; a third, a difference, has none.
+#: The first two results, a sum and a product, are written to slices; the third, a difference, is separate.
 DTYPE = "float64"
 STEPS = tuple((Scalar(name, DTYPE), (0, 1)) for name in ("Add", "Mul", "Sub"))
 PROGRAM = Program((DTYPE, DTYPE), STEPS, (2, 3, 4))

@@ -1,4 +1,4 @@
-"""Fourier transforms on the device, against NumPy."""
+"""Fourier transforms on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.codegen.operation import ArraySpec
 from optdb.codegen.real_fourier import InverseRealFourier, RealFourier
 from tests.codegen.layouts import compute, context, device_array
 
-#: Powers of two and of four, products of small primes, primes small and large, products with large ones.
+#: Powers of two and of four, products of small primes, small and large primes, products with large primes.
 LENGTHS = [1, 2, 3, 4, 5, 6, 8, 16, 30, 31, 37, 64, 74, 120, 343, 1009, 2048]
 EPS = {"float16": 2**-10, "float32": 2**-23, "float64": 2**-52}
 
@@ -44,7 +44,7 @@ def test_several_axes_and_layouts(each_device_kind, dtype):
     rng = np.random.default_rng(0)
     value = rng.normal(size=(2, 6, 5, 4)).astype(dtype)
     array = device_array(value, [1, -1, 2, -2])
-    # Of the shape, cut and filled, over fewer axes.
+    # With the array's own lengths, truncated and padded, over fewer axes.
     for s in [(6, 5, 4), (4, 7, 8), (5, 3), (9,)]:
         got = transformed(RealFourier, array, s)
         agree(got, pairs(np.fft.rfftn(value, s, range(-len(s), 0))), dtype)

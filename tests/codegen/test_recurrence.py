@@ -16,7 +16,7 @@ ROWS, WIDTH, COLS = 3, 4, 5
 
 
 def arrays(steps, states, dtype="float64"):
-    """Return a loop's saved products, which no product gives, its states, a matrix, and its addends."""
+    """Return saved products, which differ from the real ones, a loop's states, a matrix, and the addends."""
     rng = np.random.RandomState(steps)
     shapes = (steps, ROWS, COLS), (states, ROWS, WIDTH), (WIDTH, COLS), (steps, ROWS, COLS)
     return [device_array(rng.uniform(-1, 1, shape).astype(dtype)) for shape in shapes]

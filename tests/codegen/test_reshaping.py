@@ -1,4 +1,4 @@
-"""Arrays in other shapes, on the device against NumPy."""
+"""Arrays in other shapes, on the device, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are declared once, by their code."""
+"""Kernels that are declared once, in their code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""OpenCL C in files: functions by name, and words that are filled in."""
+"""OpenCL C in files: functions by name, and substituted placeholders."""
 
 import pathlib
 

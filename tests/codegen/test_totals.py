@@ -1,4 +1,4 @@
-"""Totals of split products, of results in any layout."""
+"""Totals of split products, for results in any layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PART = 4
 
 
 def total(parts, y, z, beta, dtype, layouts, batch):
-    """Return twice the sum of some parts, and `beta` times another array."""
+    """Return twice the sum of some parts, plus `beta` times another array."""
     context = gpu_context()
     arrays = [device_array(value, layout, gpu_context) for value, layout in zip((y, z), layouts, strict=True)]
     lengths = parts.shape[-2:]

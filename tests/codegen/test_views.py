@@ -11,7 +11,7 @@ from tests.codegen.layouts import device_array
 
 
 def merged(array):
-    """Tell whether the two leading axes of an array can become one without a copy."""
+    """Tell whether the two leading axes of an array can be merged without a copy."""
     return strides_for(array, (array.shape[0] * array.shape[1], array.shape[2])) is not None
 
 

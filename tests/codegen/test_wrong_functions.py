@@ -1,4 +1,4 @@
-"""Functions of vectors that a driver has wrong are computed in other ways, on that driver and in files."""
+"""Vector functions that a driver computes wrongly are computed in other ways, on that driver and in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A suite of a few lines in a temporary folder, in place of Theano's."""
+"""A suite of a few lines in a temporary folder, instead of Theano's."""
 
 from __future__ import annotations
 

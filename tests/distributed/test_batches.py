@@ -1,4 +1,4 @@
-"""How arguments are taken, and batches divided."""
+"""How arguments are bound, and batches divided."""
 
 from __future__ import annotations
 

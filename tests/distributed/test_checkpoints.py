@@ -1,4 +1,4 @@
-"""Files of the state."""
+"""Checkpoint files."""
 
 from __future__ import annotations
 

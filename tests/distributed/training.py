@@ -20,7 +20,7 @@ WIDTH = 6
 
 
 def step(name="train", outputs=None):
-    """Return a step of a small net with momentum: loss and results of each row; x, y and a rate."""
+    """Return a step of a small net with momentum: its loss and results for each row; x, y and a rate."""
     rng = np.random.RandomState(0)
     x, y, rate = tt.dmatrix("x"), tt.dvector("y"), tt.dscalar("rate")
     w = theano.shared(rng.standard_normal((WIDTH, 4)), "w")
@@ -56,7 +56,7 @@ def check(f, found, state, given, rtol=1e-10):
 
 
 def two_devices():
-    """Return two devices of one context each, which batch small functions; skip where the default one has no parts."""
+    """Return two contexts that batch small functions, one per device; skip if the default device has no parts."""
     try:
         for part in ("opencl[1/2]", "opencl[2/2]"):
             optdb.SimulatorOCL(theano.function([], [], mode=theano.Mode("py")), part).close()
@@ -69,7 +69,7 @@ def two_devices():
 
 @contextmanager
 def with_memory_of_their_own(devices):
-    """Let devices seem to have no memory in common with the host."""
+    """Make devices seem to share no memory with the host."""
     contexts = [get_context(context_of(device)) for device in devices]
     profiles = [context.profile for context in contexts]
     for context in contexts:

@@ -1,4 +1,4 @@
-"""What tests of the fuzzers share."""
+"""Fixtures of the tests of fuzzers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optdb.runtime.context import Context
 
 @pytest.fixture
 def own_profile(monkeypatch: pytest.MonkeyPatch) -> Context:
-    """Let the device have its own profile, options and kernels after the test; return its context."""
+    """Restore the device's own profile, options and kernels after the test; return its context."""
     context = get_context(context_of())
     monkeypatch.setattr(context, "profile", context.profile)
     monkeypatch.setattr(context, "options", context.options)

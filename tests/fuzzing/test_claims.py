@@ -1,4 +1,4 @@
-"""Functions whose types claim what values break, and odd arguments, compute what Theano does, or raise by name."""
+"""Functions whose values violate their types, and odd arguments, behave as in Theano, or raise named errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fuzzing.claims.operations import SLOW
 from fuzzing.claims.ways import WAYS, OnHost
 from fuzzing.claims.worker import run
 
-#: How many examples there are of each way; ``python -m fuzzing.claims`` has as many as one likes.
+#: The number of examples of each kind; ``python -m fuzzing.claims`` runs any number.
 EXAMPLES = {"mode": 40, "simulator": 40, "loop": 30, "file": 15}
 
 

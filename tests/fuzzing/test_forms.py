@@ -1,4 +1,4 @@
-"""What mutants are at their paths, and that each kind of text and list of members is drawn."""
+"""The values of mutants at their paths; each kind of text and list of members is drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random functions reach what they are to reach."""
+"""Random functions reach the code that they are meant to test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KERNELS = [("gpu", "a small product"), ("copying gpu", "a product by copied tile
 @pytest.mark.parametrize(("kernels", "name"), KERNELS)
 @pytest.mark.parametrize("turned", OPERATIONS["product_of_fours"].params)
 def test_a_product_of_fours(monkeypatch, turned, kernels, name):
-    """A GPU reads four numbers at a time, or copies them in the background, wherever it can."""
+    """A GPU reads four numbers at a time, or copies them asynchronously, wherever it can."""
     replace_options(quad_tiles="all")
     replace_profile(kernels=kernels)
     x = tt.fmatrix("x")
@@ -36,7 +36,7 @@ def test_a_product_of_fours(monkeypatch, turned, kernels, name):
     computed = note_products(monkeypatch)
     value = np.random.RandomState(0).randint(-2, 3, (3, 2)).astype("float32")
     np.testing.assert_array_equal(function(value), expected(value))
-    # Items that share sums read no left matrix by fours whose terms are not side by side.
+    # Items that share sums do not read a left matrix by fours unless its terms are contiguous.
     names = [name] if name != "a small product" or turned in ("none", "right") else []
     assert [product.name for product in computed] == names
 

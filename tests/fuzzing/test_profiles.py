@@ -1,4 +1,4 @@
-"""A process computes by the profile that it gave its device, files that it loads among what it computes."""
+"""A process uses the profile that it gave its device, also for files that it loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random models are the same for a seed, compared with stock's graphs, and a worse graph is seen."""
+"""Random models are reproducible from a seed, and compared with stock's graphs; a worse graph is detected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_engine_s_graph_is_no_larger(kind, seed):
     found = compare(kind, seed)
     assert not found.is_worse, found
     assert found.stock.nodes > 5
-    # What one graph has more of, beside what the other one has more of, is the difference.
+    # The difference lists the surplus nodes of one graph beside those of the other.
     more, fewer = (sum(int(op.split()[0]) for op in ops) for ops in (found.more, found.fewer))
     assert found.engine.nodes - found.stock.nodes == more - fewer
 

@@ -1,4 +1,4 @@
-"""Tiered functions keep their promises in every state; planted faults are found."""
+"""Tiered functions keep their invariants in every state; planted faults are found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 STEPS = 12
-#: Runs that find each planted fault.
+#: The number of runs that finds each planted fault.
 ENOUGH = 60
 
 

@@ -1,4 +1,4 @@
-"""Lifters that are registered without saying where: they go to the device's."""
+"""Lifters that are registered without a database are in that of the device."""
 
 from __future__ import annotations
 

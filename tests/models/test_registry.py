@@ -1,4 +1,4 @@
-"""The table of models of other libraries: names, what is not installed, and what a captured call stands for."""
+"""The table of models of other libraries: names, missing libraries, and what a captured call represents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Two contexts for the tests of this folder: 'dev0', a device, and 'dev1', half of it.
 
-Where the device cannot be divided (the simulator), 'dev1' is a second context on all of it.
+If the device cannot be divided (the simulator), 'dev1' is a second context on the whole device.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ def two_contexts():
         context.options = replace(context.options, batch_thresholds=SMALLEST_BATCHES)
 
 
-#: What a rewriter fails on, or where, if it is the device's matter: some of Theano's own fail on the host, too.
+#: Matches failures of rewriters on device variables; some of Theano's own rewriters also fail on the host.
 _OURS = re.compile("OpenCL|optdb/opencl/")
 
 
 class _Failures(logging.Handler):
-    """Keeps what Theano logs of rewriters that fail on what is on a device."""
+    """Stores Theano's log messages about rewriters that fail on device variables."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
+        """Store a message."""
         if _OURS.search(record.getMessage()):
             self.messages.append(record.getMessage())
 
 
 @pytest.fixture(autouse=True)
 def no_rewriter_fails():
-    """Fail a test in which a rewriter failed: Theano logs that, and goes on with the graph as it was."""
+    """Fail a test in which a rewriter fails: Theano only logs that, and continues with the unchanged graph."""
     failures = _Failures()
     logger = logging.getLogger("theano.gof.opt")
     logger.addHandler(failures)
@@ -64,21 +64,21 @@ def no_rewriter_fails():
 
 @pytest.fixture
 def default():
-    """Make 'dev0' the default context for a while."""
+    """Make 'dev0' the default context during a test."""
     with contexts.as_default("dev0"):
         yield "dev0"
 
 
 @pytest.fixture
 def as_a_processor(monkeypatch):
-    """Write kernels for a processor, for the device that there is."""
+    """Use a processor's kernels on the available device."""
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", context.profile.as_kind("cpu"))
 
 
 @pytest.fixture(params=["cpu", "gpu"])
 def each_device_kind(request, monkeypatch):
-    """Write kernels for a processor, then as for a graphics card, for the device that there is."""
+    """Use a processor's kernels, then a GPU's, on the available device."""
     context = get_context("dev0")
     monkeypatch.setattr(context, "profile", context.profile.as_kind(request.param))
     return request.param

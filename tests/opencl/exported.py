@@ -1,4 +1,4 @@
-"""Functions in files, for tests that compare them with the functions themselves."""
+"""Exported functions, for tests that compare them with the originals."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def floats(*shape, seed=0):
 
 
 def context_of_kind(device_kind, compute_units=None):
-    """Return a context on the device that there is, that takes the kernels of a kind of device."""
+    """Return a context on the available device, with the kernels of a given kind of device."""
     context = new_context()
     context.profile = context.profile.as_kind(device_kind, compute_units)
     return context
 
 
 def export(path, examples, **functions):
-    """Write functions; `examples` is for all of them, or for each by its name."""
+    """Export functions; `examples` is for all of them, or maps names to examples."""
     examples = examples if isinstance(examples, dict) else dict.fromkeys(functions, examples)
     return write(functions, path, examples)
 
 
 def exported(folder, device_kind, examples, **functions):
-    """Write functions, and load them for a kind of device."""
+    """Export functions, and load them for a kind of device."""
     path = folder / "functions.optdb"
     export(path, examples, **functions)
     return load(path, context_of_kind(device_kind))

@@ -1,4 +1,4 @@
-"""Arrays of all layouts on the device dev0, and ops that are run on them without a function, for tests."""
+"""Arrays of all layouts on the device dev0, and ops that run on them without a function, for tests."""
 
 from __future__ import annotations
 

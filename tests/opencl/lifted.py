@@ -12,7 +12,7 @@ from optdb.opencl import lifters as _lifters  # noqa: F401  fills the database
 
 
 def lifted_function(inputs, outputs, at_home=(), name="dev0"):
-    """Return a function that computes on the device what there are lifters for, and no other rewrites.
+    """Return a function that computes on the device whatever lifters support, without other rewrites.
 
     All inputs but those in `at_home` come from the device, so that lifting never costs more than it gains.
     """
@@ -24,7 +24,7 @@ def lifted_function(inputs, outputs, at_home=(), name="dev0"):
 
 
 def ops_of(function) -> list[type]:
-    """Return the classes of a function's ops, transfers left out."""
+    """Return the classes of a function's ops, without transfers."""
     nodes: list[Apply] = function.maker.fgraph.toposort()
     return [type(node.op) for node in nodes if not isinstance(node.op, OpenCLFromHost | HostFromOpenCL)]
 
@@ -35,7 +35,7 @@ def host_function(inputs, outputs, linker="py"):
 
 
 def both(inputs, outputs, values, at_home=(), linker="py"):
-    """Return what the device and what the host computes, as NumPy arrays, and the device's ops."""
+    """Return the results of the device and of the host as NumPy arrays, and the device's ops."""
     outputs = outputs if isinstance(outputs, list) else [outputs]
     on_host = host_function(inputs, outputs, linker)
     on_device = lifted_function(inputs, outputs, at_home)

@@ -1,4 +1,4 @@
-"""Special functions on the device: of half floats, and their gradients. ``tests/codegen/scalars`` has their values."""
+"""Special functions on the device: for half floats, and their gradients. ``tests/codegen/scalars`` tests values."""
 
 from __future__ import annotations
 

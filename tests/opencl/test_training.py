@@ -1,4 +1,4 @@
-"""An unmodified script trains on the device by the flag alone, with the losses of the host."""
+"""An unmodified script trains on the device when only the flag is set, with the same losses as on the host."""
 
 from __future__ import annotations
 

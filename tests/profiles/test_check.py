@@ -11,7 +11,7 @@ from profiles import check, measure, models, ways
     [
         ([1.0, 2.0], [1.0, 2.0], 0.0),
         ([1.0, 2.0], [1.0, 2.2], 0.2 / 2.2),
-        # Far below the largest of its array, it is held against a hundredth of that.
+        # It is far below the largest element of its array, so it is compared with a hundredth of that.
         ([1e-9, 1.0], [3e-9, 1.0], 2e-7),
         ([0.0, 0.0], [0.0, 0.0], 0.0),
         ([0.0, 0.0], [0.0, 1.0], 1.0),

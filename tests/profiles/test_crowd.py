@@ -1,4 +1,4 @@
-"""Processes on one empty compiledir, some of them killed."""
+"""Processes on one empty compiledir, some of which are killed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_compilers_that_are_alive_are_left_over(monkeypatch, tmp_path):
     try:
         monkeypatch.setattr(crowd, "SECONDS_FOR_END", 0.2)
         deadline = time.monotonic() + 10
-        while not one.programs() and time.monotonic() < deadline:  # it has not begun
+        while not one.programs() and time.monotonic() < deadline:  # it has not started yet
             time.sleep(0.01)
         assert [line.split() for line in crowd._ended(one)] == [["sleep", "60"]]
     finally:

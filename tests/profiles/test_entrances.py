@@ -1,4 +1,4 @@
-"""All ways to turn optdb on cost the same."""
+"""All ways to enable optdb cost the same."""
 
 from __future__ import annotations
 

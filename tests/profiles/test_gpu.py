@@ -1,4 +1,4 @@
-"""What is measured on a GPU, at small sizes and on whatever device there is."""
+"""The measurements on a GPU, with small sizes and on any device."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_a_call_is_told_with_what_happened_in_it(capsys):
 
 @pytest.mark.parametrize("name", sorted(jax_nets.NETS))
 def test_jax_computes_the_models(name):
-    """Three steps from the same values; the costs tell whether the rule is the same, too."""
+    """It takes three steps from the same values; the costs show whether the update rule is the same."""
     pytest.importorskip("jax")
     sizes = steps.SMALL.get(name, {})
     model = models.build(name, **sizes)

@@ -15,7 +15,7 @@ from profiles import models as zoo
 
 @pytest.fixture
 def one_model(monkeypatch):
-    """A registry with one model, which is of this project's own zoo."""
+    """A registry with one model, from this project's own zoo."""
     monkeypatch.setattr(models, "known", lambda: ["small"])
     monkeypatch.setattr(models, "available", lambda: ["small"])
     monkeypatch.setattr(models, "entry", lambda name: SimpleNamespace(library="None", floatX="float32"))

@@ -9,11 +9,11 @@ from optdb.opencl import contexts, lifters_db
 from profiles import lift, measure, models
 from tests.zoo import SMALL
 
-#: Models that take long at their own sizes: layers of the same kinds are left out. `profiles.lift` counts for all.
+#: Models that take long at their own sizes: repeated layers are omitted. `profiles.lift` counts all.
 SMALLER = {name: SMALL[name] for name in ("sb_resnet", "cifar_resnet", "resnet50")}
-#: But for sb_resnet56, which is sb_resnet with more of the same.
+#: All models except sb_resnet56, which is sb_resnet with more of the same layers.
 KNOWN = [name for name in models.known() if not name.startswith("keras") and name != "sb_resnet56"]
-#: Those of them that take long.
+#: The models among them that take long.
 SLOW = ["vae", "mixture", "gp", "lstm", "gru30", "gru30_gates", "transformer", "resnet50", "cifar_resnet", "sb_resnet"]
 
 

@@ -1,4 +1,4 @@
-"""The script about what calls cost, with few kernels, few calls and small arrays."""
+"""The script that measures the cost of calls, with few kernels, few calls and small arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the two tiers, and what is shown of them."""
+"""Values of the two tiers, and how they are shown."""
 
 from __future__ import annotations
 

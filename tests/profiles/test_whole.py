@@ -1,4 +1,4 @@
-"""What is shown of starts of theano.function as a whole."""
+"""How the start of theano.function as a whole is shown."""
 
 import json
 

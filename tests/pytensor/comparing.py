@@ -15,7 +15,7 @@ from tests.opencl_device import new_context
 
 
 def mode_of_kind(kind: str) -> Mode:
-    """Return the mode of a context whose kernels are those of processors ('cpu') or of other devices ('gpu')."""
+    """Return the mode of a context with the kernels of processors ('cpu') or of other devices ('gpu')."""
     return Mode(_LinkerOfKind(kind), optdb.pytensor.OPENCL.provided_optimizer)
 
 
@@ -46,7 +46,7 @@ def compare(
 ) -> Any:
     """Compile a graph for the device and for PyTensor's Python linker, and compare each call, twice.
 
-    `on_host` nodes may run on the host. Return the function of the device.
+    The nodes `on_host` may run on the host. Return the device function.
     """
     outputs = outputs if isinstance(outputs, list) else [outputs]
     device = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")

@@ -11,7 +11,7 @@ collect_ignore_glob = [] if find_spec("pytensor") else ["test_*.py"]
 
 @pytest.fixture(autouse=True)
 def host_linker(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Let the host run its nodes in Python, which compiles nothing, or by the linkers that a test names."""
+    """Make the host run its nodes in Python, which compiles nothing, or with the linkers that a test names."""
     from optdb.pytensor import host_groups
 
     names = getattr(request, "param", ["py"])

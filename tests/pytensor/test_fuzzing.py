@@ -1,4 +1,4 @@
-"""Shared variables keep their promises in every state; planted faults are found."""
+"""Shared variables keep their invariants in every state; planted faults are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ctrl_c_interrupts")]
 
 STEPS = 20
-#: Runs that find each planted fault.
+#: The number of runs that finds each planted fault.
 ENOUGH = 60
 
 

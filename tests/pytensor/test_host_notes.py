@@ -1,4 +1,4 @@
-"""The warning of nodes on the host that take a large share of a function's calls."""
+"""The warning about host nodes that take a large share of a function's calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyMC's models in mode OPENCL, against PyTensor's default, and its sampler on both."""
+"""PyMC's models in mode OPENCL, compared with PyTensor's default, and PyMC's sampler on both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modes of a device, as PyMC takes them."""
+"""The modes of a device, as PyMC accepts them."""
 
 from __future__ import annotations
 

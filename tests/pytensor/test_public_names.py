@@ -1,4 +1,4 @@
-"""What optdb's public names for Theano's functions say where PyTensor is the host."""
+"""The errors of optdb's public names for Theano's functions if PyTensor is the host."""
 
 from __future__ import annotations
 

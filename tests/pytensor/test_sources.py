@@ -1,4 +1,4 @@
-"""What a function was compiled from: it outlives copies, and tells which rewrites the user has chosen."""
+"""The graph that a function was compiled from survives copies, and contains the user's choice of rewrites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ v = pt.vector("v")
 
 @pytest.fixture(autouse=True)
 def python_default():
-    """Let PyTensor's default be its Python, which compiles nothing."""
+    """Make PyTensor's default the Python linker, which compiles nothing."""
     with pytensor.config.change_flags(linker="py"):
         yield
 

@@ -1,4 +1,4 @@
-"""The versions of PyTensor that `import optdb.pytensor` takes."""
+"""The versions of PyTensor that `import optdb.pytensor` accepts."""
 
 from __future__ import annotations
 

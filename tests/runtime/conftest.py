@@ -1,4 +1,4 @@
-"""What tests of the runtime share."""
+"""Fixtures of the tests of the runtime."""
 
 from __future__ import annotations
 

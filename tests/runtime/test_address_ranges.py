@@ -1,4 +1,4 @@
-"""Ranges of addresses: they agree with NumPy about which arrays may share memory."""
+"""Address ranges: they agree with NumPy about which arrays may share memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.effort import examples
 
 @st.composite
 def _views(draw):
-    """Draw views of one memory, with steps of both signs, transposed, repeated, and without elements."""
+    """Draw views of one memory, with strides of both signs, transposed, repeated, and without elements."""
     memory = np.zeros(400, draw(st.sampled_from(["i1", "f4", "c16"])))
     views = []
     for _ in range(draw(st.integers(1, 8))):
@@ -31,7 +31,7 @@ def test_as_numpy_compares_pairs(views, count):
     for view in added:
         ranges.add(view)
     for view in asked:
-        # A range between the bounds of several arrays stands for all of them, as their bounds do for each.
+        # A range within the bounds of several arrays represents all of them, as their bounds represent each.
         assert ranges.overlap(view) == any(np.may_share_memory(view, other) for other in added)
     ranges.clear()
     assert not any(ranges.overlap(view) for view in views)

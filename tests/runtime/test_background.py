@@ -1,4 +1,4 @@
-"""Work in the background: it gives way to other threads, and a process that ends waits for it and begins no more."""
+"""Background work yields to other threads; a process that ends waits for it, and starts no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments are taken as theano.function takes them."""
+"""Arguments are converted as by theano.function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phases and stages of commands keep all dependencies, and are as few as these allow."""
+"""Phases and stages of commands respect all dependencies, and are as few as these allow."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_a_command_waits_for_a_phase_with_room():
     def used(reads, writes):
         return [ByteRange(reads, 0, 8, False), ByteRange(writes, 0, 8, True)]
 
-    # A chain of 1, 2, 3 and 4, and two commands that read 1 and that nothing waits for.
+    # A chain of 1, 2, 3 and 4, and two commands that read 1 and have no dependents.
     commands = [used(0, 1), used(1, 2), used(1, 9), used(1, 10), used(2, 3), used(3, 4)]
     tiles, is_long = [4, 4, 2, 2, 2, 1], [False, True, False, True, False, True]
     assert roomy_phases_of(commands, tiles, is_long, 4) == [0, 1, 2, 3, 2, 3]
-    # Where there is no room, nothing is gained by waiting.
+    # Without spare capacity, postponing gains nothing.
     assert roomy_phases_of(commands, [4, 4, 2, 2, 4, 4], is_long, 4) == [0, 1, 1, 1, 2, 3]
     assert roomy_phases_of(commands, tiles, [False] * 6, 4) == [0, 1, 2, 3, 2, 3]
     assert roomy_phases_of([], [], [], 4) == []

@@ -1,4 +1,4 @@
-"""PyOpenCL's own files: it computes where they cannot be written, and keeps no database of launches."""
+"""PyOpenCL's own files: it works if they are not writable, and stores no database of launches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_no_database_of_launches_is_opened(tmp_path):
 
 @pytest.mark.slow
 def test_programs_that_pyopencl_cannot_keep_are_built(tmp_path):
-    # PyOpenCL's own kernels, for a driver without a cache of its own.
+    # PyOpenCL's own kernels, for a driver without its own cache.
     with full_disk(tmp_path / "disk") as folder:
         env = {"XDG_CACHE_HOME": str(folder), "POCL_CACHE_DIR": str(tmp_path)}
         done = run_code(LAUNCH.format(first="", device="oclgrind"), env=env)
@@ -65,7 +65,7 @@ def test_what_launches_a_kernel_is_generated_once():
 
 
 def test_threads_generate_what_launches_a_kernel_once(monkeypatch):
-    """PyOpenCL's function asks its cache, and generates; in between, another thread may do the same."""
+    """PyOpenCL's function looks into its cache, then generates; in between, another thread may do the same."""
     generated = []
 
     def generate(*args):

@@ -19,7 +19,7 @@ LARGE = 4 * MIN_ZERO_COPY_BYTES
 
 @pytest.fixture
 def launches_take(context, monkeypatch):
-    """Return what sets the costs of launches in the device's profile."""
+    """Return a function that sets the costs of launches in the device's profile."""
 
     def set_costs(launch_s, kernel_compile_s=0.0):
         quirks = DeviceQuirks(True, launch_s, launch_s, kernel_compile_s)

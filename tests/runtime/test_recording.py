@@ -1,4 +1,4 @@
-"""What is recorded of a thread's commands while other threads use the same device."""
+"""The recording of a thread's commands while other threads use the same device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_buffer_of_another_thread_with_the_handle_of_a_released_one_is_not_tak
     recorder.on(AllocateBuffer(released, 8))
     own = recorder.memory(released)
     kept_by_the_context = buffer()
-    AllocateBuffer(kept_by_the_context, 8)  # by another thread, of which the recorder hears nothing
+    AllocateBuffer(kept_by_the_context, 8)  # by another thread, which the recorder does not see
     memory = recorder.memory(kept_by_the_context)
     assert own.buffer is None and memory.buffer is kept_by_the_context
     assert recorder.memory(kept_by_the_context) is memory

@@ -1,4 +1,4 @@
-"""The host is a bounded time ahead of the device, and waits rarely."""
+"""The host runs ahead of the device for a limited time, and waits rarely."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.runtime.run_ahead import STRIDE_S, RunAhead
 
 
 class Device:
-    """A queue whose steps take some time, and its events; the clock goes on while the host waits."""
+    """A queue whose steps take some time, and its events; the clock advances while the host waits."""
 
     def __init__(self, monkeypatch, seconds_per_step):
         self.now = self.done_at = 0.0

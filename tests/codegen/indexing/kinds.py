@@ -6,5 +6,5 @@ from optdb.codegen.operation import ArraySpec
 
 
 def kinds_of(index):
-    """Return what the entries of an index are, for operations."""
+    """Return the kinds of an index's entries, for operations."""
     return [entry if entry is None else slice if isinstance(entry, slice) else ArraySpec.of(entry) for entry in index]

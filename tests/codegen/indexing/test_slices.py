@@ -1,4 +1,4 @@
-"""Parts that slices and numbers name, set and incremented on the device, against NumPy."""
+"""Parts that slices and integers select, set and incremented on the device, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTEXTS = st.sampled_from([context, gpu_context])
 
 
 def change(array, y, index, setting, inplace=False, context=context):
-    """Set or increment a part of an array of the device."""
+    """Set or increment a part of a device array."""
     (result,) = compute(ChangeSlice(context(), ArraySpec.of(array), setting, inplace), array, y, index)
     return result
 

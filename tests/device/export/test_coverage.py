@@ -1,4 +1,4 @@
-"""For which calls a trace holds."""
+"""The calls for which a trace is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that are traced for their commands alone: what only a computed call knows is refused."""
+"""Functions that are traced only for their commands: anything that needs a computed call is rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.opencl_device import new_context
 
 
 def enqueued(describe, held=()):
-    """Return the outputs and the commands of a function of two vectors, `describe` of the tracer."""
+    """Return the outputs and commands of a function of two vectors, traced by `describe`."""
     context = new_context()
     tracer = Tracer(Trace("cpu", 2), context)
     with uncomputed(describe, 2, 1, frozenset(held), {}, context) as linked, tracer.following():

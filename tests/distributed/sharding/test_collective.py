@@ -1,4 +1,4 @@
-"""What rounds make of the vectors of all workers."""
+"""The results of rounds for the vectors of all workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optdb.host.theano.functions.originals import tensor
 
 
 def moments(x, axes):
-    """Return the moments of the channels of an array, as the host computes them."""
+    """Return the moments of an array's channels, computed as on the host."""
     cell = [None]
     op = ChannelMoments(axes)
     op.perform(op.make_node(tensor.TensorType(x.dtype, [False] * x.ndim)()), [x], [cell])
@@ -19,7 +19,7 @@ def moments(x, axes):
 
 
 def merged(x, cuts, axes=(0, 2)):
-    """Return means and variances of parts of an array."""
+    """Return means and variances, merged from parts of an array."""
     parts = np.split(x, cuts)
     vectors = [moments(part, axes) for part in parts]
     counts = [np.array([part.shape[0] * part.shape[2]]) for part in parts]

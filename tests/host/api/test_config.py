@@ -1,4 +1,4 @@
-"""Flags of Theano that optdb changes for a while."""
+"""Theano's flags that optdb changes temporarily."""
 
 from __future__ import annotations
 

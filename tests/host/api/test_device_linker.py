@@ -1,4 +1,4 @@
-"""The linker that leaves functions to a device."""
+"""The linker that delegates functions to a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_backend_links_what_the_linker_is_given(no_backend):
 
     def link(linker, input_storage, output_storage):
         linked.append(linker)
-        # A function inside of one that is being linked is the host's.
+        # The host computes a function within one that is being linked.
         return linker.make_thunk(input_storage, output_storage)
 
     device_linker.register_backend(link)

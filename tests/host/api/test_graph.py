@@ -1,4 +1,4 @@
-"""Nodes are sorted into the order in which Theano sorts them."""
+"""Nodes are sorted in the same order as by Theano."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_order_is_theanos(program, first_input, outputs):
     pool = graph_of(program)
     boundary = pool[first_input % len(pool)]  # the search stops at an input
     if boundary.owner is not None and len(boundary.owner.outputs) > 1:
-        boundary = pool[0]  # Theano's search never ends where a node is computed by half
+        boundary = pool[0]  # Theano's search never ends if only some outputs of a node are computed
     inputs = [*pool[:2], boundary]
     assert io_toposort(inputs, pool[-outputs:]) == stock(inputs, pool[-outputs:])
 

@@ -1,4 +1,4 @@
-"""What tests of fusion share."""
+"""Fixtures of the tests of fusion."""
 
 from __future__ import annotations
 

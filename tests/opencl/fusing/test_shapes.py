@@ -1,4 +1,4 @@
-"""Shapes of elementwise results are those of their operands: nothing is stored for its shape alone."""
+"""Shapes of elementwise results are those of their operands: no array is stored only for its shape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_variance_is_one_pass_over_its_array():
     x = there(X)
     mean = x.mean((0, 2, 3), keepdims=True)
     squares = (x - mean) ** 2
-    # The number of elements is that of the squares, as when batch normalization is spelled out.
+    # The number of elements is that of the squares, as in an expanded batch normalization.
     count = tt.prod([Shape()(squares)[axis] for axis in (0, 2, 3)]).astype("float32")
     f = lifted(squares.sum((0, 2, 3)) / count, Shape_i(1)(squares))
     variance, channels = f()

@@ -1,4 +1,4 @@
-"""Which inputs are the host's numbers is said once, by the counterpart."""
+"""Each counterpart declares, in one place, which of its inputs are host numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of nets, with all of the host's rewriters: no op of the host is left between those of the device."""
+"""Parts of nets, with all of the host's rewriters: no host op remains between device ops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NETS = {
 
 
 def optimized(inputs, outputs, at_home=()):
-    """Return a function whose arrays come from the device and go there, with all of the host's rewrites."""
+    """Return a function whose arrays come from the device and stay there, with all of the host's rewrites."""
     moved = {x: HostFromOpenCL()(OpenCLFromHost("dev0")(x)) for x in inputs if x not in at_home}
     outputs = [out.transfer("dev0") for out in theano.clone(outputs, moved)]
     return theano.function(inputs, outputs, mode=theano.Mode("py", "fast_run").including("opencl"))

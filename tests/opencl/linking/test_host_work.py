@@ -1,4 +1,4 @@
-"""What the host computes beside a device: in Python, once for inputs of some shapes, and each part of it once."""
+"""Host computations beside a device: in Python, once for inputs of some shapes, and each part only once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("default")
 
 
 class CountedIncrement(UnaryScalarOp):
-    """One more than a number; counts how often it is asked."""
+    """Increments a number; counts the calls."""
 
     calls = 0
 
@@ -51,7 +51,7 @@ def test_the_inputs_and_numbers_of_a_composite_may_be_used_several_times():
 def test_sizes_that_may_be_overwritten_are_computed_once():
     x = tt.fmatrix()
     rows = x.shape[0] - 1
-    squared = rows * rows  # in the memory of `rows`, as far as the graph is concerned
+    squared = rows * rows  # in the memory of `rows`, as far as the graph shows
     mode = theano.compile.get_default_mode().including("opencl").excluding("fusion")
     f = theano.function([x], as_opencl_variable(tt.exp(x[: squared % 7]), "dev0"), mode=mode)
     nodes, branches = f.fn.nodes, f.fn.linked.branches

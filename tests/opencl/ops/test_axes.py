@@ -1,4 +1,4 @@
-"""Theano's ops along axes, lifted, against the host: cumulative ones, the largest elements, sorted vectors."""
+"""Theano's ops along axes, lifted, compared with the host: cumulative ops, largest elements, sorted vectors."""
 
 from __future__ import annotations
 

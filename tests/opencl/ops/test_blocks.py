@@ -1,4 +1,4 @@
-"""Products of blocks that indexes name, and their gradients, against the host."""
+"""Products of blocks that indexes select, and their gradients, compared with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theano's diagonals, lifted, against the host."""
+"""Theano's diagonals, lifted, compared with the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def numbers(*shape):
 
 
 def compare(inputs, outputs, values, rtol):
-    """Compare with the host; return the classes of the device's ops."""
+    """Compare with the host; return the classes of the device ops."""
     got, want, ops = both(inputs, outputs, values)
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == theirs.dtype

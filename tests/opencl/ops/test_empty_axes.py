@@ -1,4 +1,4 @@
-"""Reductions of axes without elements: the value that Theano's Python linker has, or an error of the same class."""
+"""Reductions of axes without elements: the value of Theano's Python linker, or an error of the same class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 from tests.opencl.lifted import host_function, lifted_function
 
-#: The axes of arrays, and shapes with zeros in them.
+#: The axes of arrays, and shapes that contain zeros.
 AXES = [
     (0, [(0, 3), (3, 0), (0, 0)]),
     ((0, 1), [(2, 0, 3), (2, 3, 0)]),
@@ -32,7 +32,7 @@ REDUCTIONS = {
     "gradient of max": lambda x, axis: tt.grad(x.max(axis=axis).sum(), x),
     "log of a sum": lambda x, axis: tt.log(tt.exp(x).sum(axis=axis)),
 }
-#: The reductions that have no value of nothing run in each test run.
+#: The reductions without a value for no elements, which are in each test run.
 QUICK = ("CAReduce of maximum", "argmax", "sum", "max_and_argmax")
 DTYPES = ["float64", "float16", "float32", "int8", "uint8", "int64", "uint64", "bool", "complex128"]
 CASES = [
@@ -69,5 +69,5 @@ def test_values_and_errors_are_those_of_the_host(name, dtype):
                 continue
             for result, ours, theirs in zip(results, got, want, strict=True):
                 assert (ours.dtype, ours.shape) == (result.dtype, theirs.shape)
-                # The host's own cumulative sums of short integers are of int64, unlike the type of their variable.
+                # The host's own cumulative sums of short integers are int64, unlike the type of their variable.
                 np.testing.assert_array_equal(ours, theirs.astype(result.dtype), f"axis {axis} of {shape}")

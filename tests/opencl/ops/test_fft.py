@@ -1,4 +1,4 @@
-"""Theano's Fourier transforms, lifted, against the host."""
+"""Theano's Fourier transforms, lifted, compared with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients through ops of the device agree with those through the host's, and stay usable on it."""
+"""Gradients through device ops agree with those through the host's ops, and can be computed on the device."""
 
 from __future__ import annotations
 

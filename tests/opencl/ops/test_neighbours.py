@@ -1,4 +1,4 @@
-"""Theano's patches of images, lifted, against the host."""
+"""Theano's patches of images, lifted, compared with the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theano's joins, splits and changes of parts, lifted, against the host."""
+"""Theano's joins, splits and changes of parts, lifted, compared with the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optdb.opencl.ops.advanced import OpenCLAdvancedIncSubtensor1, OpenCLAdvance
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
 from tests.opencl.lifted import both, lifted_function, ops_of
 
-#: x[a:b:c] as the host's ops have it.
+#: x[a:b:c] as the host's ops represent it.
 SLICE = [slice(int64, int64, int64)]
 
 
@@ -28,7 +28,7 @@ def test_joins_of_different_dtypes():
 
 @pytest.mark.parametrize("shape", [(0, 0), (2, 0), (0, 2), (0,)])
 def test_rows_without_elements_have_the_numbers_that_the_host_accepts(shape):
-    """NumPy 1 accepts any number where there is nothing to set; NumPy 2 refuses it."""
+    """NumPy 1 accepts any number if there is nothing to set; NumPy 2 rejects it."""
     x, i = tt.TensorType("float32", (False,) * len(shape))(), tt.lvector()
     values, rows = np.zeros(shape, "float32"), np.array([0, 5, -9])
     step = lifted_function([x, i], [tt.inc_subtensor(x[i], 1)], at_home=[i])

@@ -1,4 +1,4 @@
-"""What the tests of this folder have in common."""
+"""Fixtures of the tests of this folder."""
 
 from __future__ import annotations
 

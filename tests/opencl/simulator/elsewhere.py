@@ -1,4 +1,4 @@
-"""What other processes do with a simulator; they import optdb before Theano."""
+"""Uses of a simulator in other processes, which import optdb before Theano."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import optdb  # noqa: F401
 
 
 def answers(data, batch, times):
-    """Return the process, and what it makes of a pickled simulator."""
+    """Return the process, and the results of a pickled simulator."""
     sim = pickle.loads(data)
     return os.getpid(), [float(sim(batch)) for _ in range(times)]

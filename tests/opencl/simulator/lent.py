@@ -1,4 +1,4 @@
-"""Arrays that are large enough to be used where they lie, and what counts the bytes that are copied."""
+"""Arrays that are large enough to be used in place, and a counter of copied bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import theano.tensor as tt
 from optdb.runtime import host_buffers
 from tests.opencl.simulator.made import simulated
 
-N = 3 * host_buffers.MIN_ZERO_COPY_BYTES // 4  # numbers of 4 bytes: enough to be lent
+N = 3 * host_buffers.MIN_ZERO_COPY_BYTES // 4  # numbers of 4 bytes: enough for zero-copy
 
 
 class Moved:
-    """Counts the bytes that are copied between the host's arrays and the device's."""
+    """Counts the bytes that are copied between host arrays and device arrays."""
 
     def __init__(self, copy):
         self._copy = copy
@@ -24,7 +24,7 @@ class Moved:
         return self._copy(queue, target, source, **kwargs)
 
     def take(self):
-        """Return what was copied to the device and from it since the last time."""
+        """Return the bytes copied to the device and from it since the last call."""
         found = self.up, self.down
         self.up = self.down = 0
         return found
@@ -35,7 +35,7 @@ def numbers(seed=0, shape=N):
 
 
 def called(sim, *args, times=3):
-    """Call several times: the first one records, the second one makes the plan."""
+    """Call several times: the first call records, the second one makes the plan."""
     for _ in range(times):
         result = sim(*args)
     return result

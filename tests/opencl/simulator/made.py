@@ -15,7 +15,7 @@ from optdb.device.plans.plan import Plan
 def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.SimulatorOCL]:
     """Return a function compiled for the host, and a simulator of it.
 
-    On the host, Theano computes fused nodes element by element in Python, others by NumPy.
+    On the host, Theano computes fused nodes element by element in Python, and others with NumPy.
     """
     mode = theano.Mode(linker="py", optimizer="fast_run").excluding("fusion")
     f = theano.function(inputs, outputs, mode=mode, **kwargs)
@@ -23,12 +23,12 @@ def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.Simu
 
 
 def plan_of(sim: optdb.SimulatorOCL) -> Plan:
-    """Return the plan that a simulator has made last."""
+    """Return the latest plan of a simulator."""
     return sim._executable.run.plans[-1]
 
 
 def chain(length: int) -> tuple[Any, Any, Any]:
-    """Return a matrix, shared weights, and a value of them that many small commands compute."""
+    """Return a matrix, shared weights, and a value that many small commands compute from them."""
     x = tt.fmatrix("x")
     w = theano.shared(np.eye(3, dtype="float32") * 2, "w")
     value = x
@@ -38,7 +38,7 @@ def chain(length: int) -> tuple[Any, Any, Any]:
 
 
 def training_step() -> tuple[Any, optdb.SimulatorOCL, Any, tuple[np.ndarray, np.ndarray]]:
-    """Return a function that trains, a simulator of it, its weights, and what it is called with."""
+    """Return a function that trains, a simulator of it, its weights, and its arguments."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.ivector("y")
     w = theano.shared(rng.randn(20, 5).astype("float32"), name="w")

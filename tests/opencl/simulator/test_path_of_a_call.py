@@ -1,4 +1,4 @@
-"""The modules that a call of a simulator goes through are few, and docs/plans.md draws them."""
+"""A call of a simulator passes through few modules, which docs/plans.md shows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from optdb.runtime.commands import CommandList
 from tests.opencl.simulator.made import training_step
 
 _PACKAGE = Path(optdb.__file__).parent
-#: The most modules of the package between the caller and OpenCL's library.
+#: The maximum number of the package's modules between the caller and OpenCL's library.
 _MOST_MODULES = 7
 
 
 def paths_to_commands(call):
-    """Return the package's modules on the stack where a call enqueues commands, the outermost one first."""
+    """Return the package's modules on the stack when a call enqueues commands, the outermost one first."""
     paths = []
 
     def note(frame, event, _):

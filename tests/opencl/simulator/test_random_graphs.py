@@ -1,4 +1,4 @@
-"""Simulators of random functions, with random inputs shared and updated, do what the functions do, call after call."""
+"""Simulators of random functions, whose random inputs are shared and updated, equal the functions in each call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.topo.test_values import compare, expressions, tolerance
 
 
 def next_value(x, outputs):
-    """Return what a shared variable becomes: an output that fits, or itself, negated where it has a sign."""
+    """Return the next value of a shared variable: an output that fits, or the variable, negated if it is signed."""
     for out in outputs:
         if out.type == x.type and getattr(out.tag, "drawn_shape", None) == x.tag.drawn_shape:
             return out
@@ -25,7 +25,7 @@ def next_value(x, outputs):
 
 @st.composite
 def functions(draw):
-    """Draw a function, its values for calls, and what its results are compared by."""
+    """Draw a function, its arguments for calls, and the tolerances of its results."""
     inputs, outputs, values = draw(expressions())
     shared, free, given_values = {}, [], []
     for x, value in zip(inputs, values, strict=True):

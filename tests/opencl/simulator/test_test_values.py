@@ -1,4 +1,4 @@
-"""All that simulators do where the user has test values computed, and variables of optdb's own have none."""
+"""Simulators work if the user has test values computed, and optdb's own variables have none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ A = np.arange(9, dtype="float32").reshape(3, 3) / 9
 def flag():
     with theano.change_flags(compute_test_value="raise", on_opt_error="raise"):
         yield
-        # What optdb turns off meanwhile is on again.
+        # Settings that optdb disables in the meantime are enabled again.
         assert theano.config.compute_test_value == "raise"
 
 

@@ -1,4 +1,4 @@
-"""The comparison of many small models by the default and both modes of devices."""
+"""The comparison of many small models on the default and on both device modes."""
 
 from __future__ import annotations
 

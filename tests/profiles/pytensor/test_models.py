@@ -1,4 +1,4 @@
-"""The twelve models: seeded data, sizes, and gradients that belong to their log densities."""
+"""The twelve models: seeded data, sizes, and gradients that match their log densities."""
 
 from __future__ import annotations
 

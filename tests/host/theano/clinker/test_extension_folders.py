@@ -1,4 +1,4 @@
-"""Extensions that Theano builds in its compiledir: which are whole."""
+"""Extensions that Theano builds in its compiledir: which are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is cached of an op's C code keeps no function alive."""
+"""Cached data of an op's C code keeps no function alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from theano.gof.op import Op
 
 
 class WithoutCode(Op):
-    """Adds 1, in Python alone."""
+    """Adds 1, in Python only."""
 
     __props__ = ("number",)
 

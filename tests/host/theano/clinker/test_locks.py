@@ -29,7 +29,7 @@ def test_who_waits_for_a_removed_lock_gets_the_next(tmp_path):
     path = tmp_path / "lock"
     first = FileLock(path)
     first.acquire()
-    waiting = os.open(path, os.O_RDWR)  # as one who waits has it open
+    waiting = os.open(path, os.O_RDWR)  # a waiting process has it open
     first.release(remove=True)
     second = FileLock(path)
     assert second.acquire(blocking=False)
@@ -51,7 +51,7 @@ def test_what_a_killed_process_was_making_is_removed(tmp_path):
     process.start()
     assert ready.wait(10)
     _remove_abandoned(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2  # a folder and its lock, while it lives
+    assert len(list(tmp_path.iterdir())) == 2  # a folder and its lock, while it is in use
     process.kill()
     process.join()
     _remove_abandoned(tmp_path)

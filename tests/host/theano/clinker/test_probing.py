@@ -1,4 +1,4 @@
-"""What Theano asks the compiler is remembered under all that the answer depends on, and nothing else."""
+"""Theano's questions to the compiler are cached under everything that the answers depend on, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optdb.host.theano.clinker import probing
 
 
 class Answers:
-    """Stands for the answers on disk."""
+    """Replaces the answers on disk."""
 
     def __init__(self):
         self.known = {}

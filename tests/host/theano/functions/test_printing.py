@@ -1,4 +1,4 @@
-"""Names of fused elementwise work: Theano's where they are short, in steps where what is shared makes them long."""
+"""Names of fused elementwise ops: Theano's if they are short, and lists of steps if shared parts make them long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from theano.scalar import Composite, float64
 
 
 def composite(levels):
-    """Return a Composite that takes its last result twice, so many times."""
+    """Return a Composite that uses its last result twice, repeated a number of times."""
     x, y = float64("x"), float64("y")
     out = x + y
     for _ in range(levels):

@@ -1,4 +1,4 @@
-"""Nothing observes new variables any more once a rewriter has ended, in whatever way."""
+"""No observer of new variables remains once a rewriter has ended, in whatever way."""
 
 import gc
 import weakref
@@ -19,7 +19,7 @@ def test_after_a_product_that_would_overwrite_its_own_matrix(with_engine):
     x, w = tt.dmatrix("x"), theano.shared(np.eye(3), "w")
     mode = theano.Mode("py", "fast_run")
     with optdb.enable() if with_engine else nullcontext():
-        # local_inplace_gemm raises InconsistencyError, which Theano's optimizer takes for a refusal.
+        # local_inplace_gemm raises InconsistencyError, which Theano's optimizer treats as a refusal.
         f = theano.function([x], w + w.dot(x), mode=mode)
         assert Variable.construction_observers == []
         forgotten = tt.exp(x)

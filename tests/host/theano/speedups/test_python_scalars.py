@@ -1,4 +1,4 @@
-"""Scalar ops compute in Python what they do in C, in time that grows as the graph does."""
+"""Scalar ops compute in Python the same as in C, in time linear in the size of the graph."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_bits_of_integers(dtype):
 
 @pytest.mark.parametrize("mode", [PY, optdb.mode(PY)], ids=["stock", "engine"])
 def test_the_gradient_of_a_decomposition_that_fails(mode):
-    """It tests several times by an inverted flag whether all went well."""
+    """It tests several times, with an inverted flag, whether all steps have succeeded."""
     x = tt.dmatrix()
     f = theano.function([x], tt.grad(Cholesky(lower=True, on_error="nan")(x).sum(), x), mode=mode)
     assert np.isnan(f([[1, 0.2], [0.2, -2]])).all()
@@ -42,7 +42,7 @@ def test_the_gradient_of_a_decomposition_that_fails(mode):
 
 
 def computed(op, *inputs):
-    """Return what a scalar op computes in Python."""
+    """Return the result of a scalar op in Python."""
     node = op(*[type() for type in op.inputs_type], return_list=True)[0].owner
     op.prepare_node(node, None, None, "py")
     storage = [[None] for _ in node.outputs]
@@ -51,7 +51,7 @@ def computed(op, *inputs):
 
 
 def test_no_part_of_a_graph_is_computed_twice():
-    """Twice at each of 60 levels would take longer than there is time."""
+    """Computing each of 60 levels twice would never end."""
     x, y = theano.scalar.float64(), theano.scalar.float64()
     out, expected = x + y, 0.5
     for _ in range(60):

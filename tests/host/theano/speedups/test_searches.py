@@ -1,4 +1,4 @@
-"""Theano's passes that search whole graphs are run where there is something to find."""
+"""Theano's passes that search whole graphs only run if there is something to find."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ x, y = tt.dvectors("x", "y")
 
 
 def fused(make):
-    """Return how many nodes each of Theano's pass and the patched one leaves, and the patched one's profile."""
+    """Return how many nodes Theano's pass and the patched one leave, and the patched one's profile."""
     left = []
     for is_patched in (False, True):
         fgraph = FunctionGraph([x, y], [make()], clone=True)

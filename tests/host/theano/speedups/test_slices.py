@@ -1,4 +1,4 @@
-"""Two slices become one that takes the same elements, and is written as Theano writes it."""
+"""Two slices become one that selects the same elements, written as Theano writes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ n, k = tt.lscalar("n"), tt.lscalar("k")
 
 
 def merged(merge, first, second, shifted):
-    """Return the merged slice's parts for an axis of length n; `shifted` puts k for a bound."""
+    """Return the merged slice's parts for an axis of length n; `shifted` replaces a bound with k."""
     if shifted:
         first = slice(k, first.stop, first.step)
     with optimizing():

@@ -1,4 +1,4 @@
-"""Nodes computed by whole arrays, by ``perform`` and by C code."""
+"""Nodes computed on whole arrays, by ``perform``, and by C code."""
 
 from __future__ import annotations
 

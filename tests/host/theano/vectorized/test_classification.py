@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy over rows, against ``perform``."""
+"""Softmax and cross entropy of rows, compared with ``perform``."""
 
 from __future__ import annotations
 

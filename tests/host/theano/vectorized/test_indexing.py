@@ -1,4 +1,4 @@
-"""Increments of rows, against ``perform``."""
+"""Increments of rows, compared with ``perform``."""
 
 from __future__ import annotations
 

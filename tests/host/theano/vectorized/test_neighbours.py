@@ -1,4 +1,4 @@
-"""Windows of images as rows, against ``perform``."""
+"""Windows of images as rows, compared with ``perform``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of products with a sparse matrix, against ``perform``."""
+"""Gradients of products with a sparse matrix, compared with ``perform``."""
 
 from __future__ import annotations
 

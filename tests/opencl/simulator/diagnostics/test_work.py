@@ -1,4 +1,4 @@
-"""Floating-point operations of nodes: exact counts, for reductions with prologues and epilogues, for products."""
+"""Floating-point operations of nodes: exact counts for reductions with prologues and epilogues, and for products."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_reduction_of_one_array():
 
 def test_reduction_of_a_product_that_broadcasts():
     x, y = tt.fmatrix("x"), tt.frow("y")
-    # A product and a sum for each element of what the inputs broadcast to.
+    # A product and a sum for each element of the broadcast inputs.
     assert counts([x, y], (x * y).sum(axis=0), ones(5, 7), ones(1, 7), kind="OpenCLCAReduce") == [2 * 5 * 7]
 
 

@@ -1,4 +1,4 @@
-"""What simulators tell of the models of profiles/: each has a profile, a check and a report."""
+"""Diagnostics of simulators for the models of profiles/: each has a profile, a check and a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.zoo import SMALL
 
 #: At this size, sb_resnet56 is sb_resnet.
 MODELS = [name for name in SMALL if name != "sb_resnet56"]
-#: The kernels of the others take longer to be compiled than a test of every day may take.
+#: The models whose kernels compile quickly enough for each test run.
 QUICK = ("mlp",)
 
 
@@ -35,7 +35,7 @@ def test_profile_check_and_report_of_a_model(name):
     profile = sim.profile(*model.data, n=1)
     launches = [row for row in profile.rows if row.kind == "launch"]
     assert launches and all(row.device >= 0 and row.nbytes > 0 for row in launches)
-    # What is counted is counted once for each node, and most nodes of a net are counted.
+    # Counts are per node, and the counts of most nodes of a net are known.
     counted = [row.operations for row in launches if row.operations is not None]
     assert counted and all(isinstance(count, int) and count >= 0 for count in counted)
     assert str(profile)

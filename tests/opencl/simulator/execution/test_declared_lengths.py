@@ -1,4 +1,4 @@
-"""A legacy convolution with declared lengths raises for others on a device, too, and in each call."""
+"""A legacy convolution with declared lengths raises for other lengths, also on a device, and in each call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import optdb
 
 IMAGES, FILTERS = (2, 3, 6, 5), (4, 3, 3, 2)
 ALL = {"imshp": IMAGES[1:], "kshp": FILTERS[2:], "nkern": FILTERS[0], "bsize": IMAGES[0]}
-#: Shapes of which one length is not what is declared, and the parameter that declares it.
+#: Shapes with one length that differs from the declared one, and the parameter that declares it.
 OTHERS = [
     ("bsize", (3, 3, 6, 5), FILTERS),
     ("imshp", (2, 3, 7, 5), FILTERS),
@@ -42,7 +42,7 @@ def test_other_lengths_raise(mode, ways):
     stock = convolution("py", mode, **ALL)
     f = convolution("opencl", mode, **ALL) if ways == "linker" else optdb.SimulatorOCL(convolution("py", mode, **ALL))
     operands = values(IMAGES, FILTERS)
-    # The first call, calls that are recorded, and those that repeat them; an error changes none of that.
+    # The first call, recorded calls, and calls that repeat them; an error changes none of that.
     for _ in range(4):
         np.testing.assert_allclose(f(*operands), stock(*operands), rtol=1e-4, atol=1e-5)
         for _, *shapes in OTHERS:

@@ -1,9 +1,9 @@
-"""What NumPy 1.23 gives, as a table, and how it was made.
+"""The results of NumPy 1.23 as a table, and the code to write it.
 
-``python -m tests.host.theano.importing.compat.numpy1`` writes it anew, where that version is installed.
-A line of ``numpy1_types.txt`` is for one left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or ``Z``
-(an array without dimensions), and the character of its type; then a character for each of `OPERANDS`, the type of the
-sum.
+If that version is installed, ``python -m tests.host.theano.importing.compat.numpy1`` writes the table anew.
+A line of ``numpy1_types.txt`` belongs to one left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or
+``Z`` (an array without dimensions), and the character of its type; then follows, for each of `OPERANDS`, the character
+of the sum's type.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VALUES = (0, 1, -1, 100, 200, -200, 40000, 70000, 0.1, 1e5, 1e300, 1j)
 
 
 def scalar(code: str, value: complex) -> np.generic:
-    """Return a scalar of a type, with the value that fits in it."""
+    """Return a scalar of a type, with a value that it can represent."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return np.array([value]).astype(code)[0]
@@ -61,7 +61,7 @@ def left(role: str, code: str) -> np.ndarray | np.generic:
 
 def type_of(result: object) -> str:
     """Return a character for the type of a result."""
-    # Two characters may name one type: long is as long as long long.
+    # Two characters may denote one type: long is as wide as long long.
     return np.dtype(np.asarray(result).dtype.str).char
 
 

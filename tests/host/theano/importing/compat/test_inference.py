@@ -1,4 +1,4 @@
-"""Theano infers the types and folds the values that it does with NumPy 1.23, with any NumPy."""
+"""With any NumPy, Theano infers the same types and folds the same values as with NumPy 1.23."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody but Theano sees what the compatibility layer does."""
+"""Only Theano sees the effects of the compatibility layer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 from tests.processes import output
 
-# Theano warns where it has no compiler.
+# Theano warns if it has no compiler.
 QUIETLY = {"flags": "cxx=", "env": {"PYTHONWARNINGS": "ignore"}}
 
-# Submodules that Theano imports appear in their packages; nothing else may.
+# Submodules that Theano imports become attributes of their packages; nothing else may appear.
 LOOK = """
 import builtins, collections, configparser, inspect, sys, types, unittest, warnings
 warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""What was pickled under one Python and NumPy is read under another, and computes the same."""
+"""Objects pickled with one Python and NumPy can be read with another, and compute the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMPY = tuple(map(int, np.__version__.split(".")[:2]))
 
 
 def unreadable_reason(written_by: str, case: str) -> str | None:
-    """Return why NumPy itself cannot read what a later NumPy pickled, None where it can."""
+    """Return why NumPy itself cannot read the pickles of a later NumPy; None if it can."""
     if "-numpy2." not in written_by or NUMPY >= (2, 0):
         return None
     if NUMPY < (1, 26):
@@ -28,7 +28,7 @@ def unreadable_reason(written_by: str, case: str) -> str | None:
 
 
 def assert_same(value, expected):
-    """Compare results, numbers to within what libraries of special functions differ by."""
+    """Compare results; numbers may differ as much as libraries of special functions do."""
     assert type(value) is type(expected)
     if isinstance(value, list):
         assert len(value) == len(expected)
@@ -66,7 +66,7 @@ def test_pickles_name_no_module_of_optdb(case):
 @pytest.mark.slow_cases("expressions", "function_with_scan", "function_with_updates")
 @pytest.mark.parametrize("case", sorted(pickled.CASES))
 def test_theano_s_zip_files_are_written_and_read(monkeypatch, case):
-    # Theano looks for pygpu at each object, which takes most of the time where there are many folders to look in.
+    # Theano searches for pygpu for each object, which dominates the time if there are many folders.
     monkeypatch.setitem(sys.modules, "pygpu", None)
     make, use = pickled.CASES[case]
     made = make()
