@@ -1,11 +1,11 @@
-"""Random convolutions and poolings on a device, against the Python of Theano's own ops.
+"""Random convolutions and poolings on a device, compared with the Python code of Theano's own ops.
 
-A convolution is drawn with its gradients: two or three axes (or one, as images of a single row), all border modes,
-steps, dilation, groups, filters that are not shared, sizes of 0, filters longer than images, arrays that do not fit.
-Where Theano's op computes, the device computes the same numbers of the same shape; where the op raises, the device
-raises an error that says why.
+A convolution is drawn with its gradients: two or three axes (or one, as images with a single row), all border modes,
+strides, dilation, groups, unshared filters, sizes of 0, filters longer than images, arrays that do not match. If
+Theano's op computes, the device computes the same numbers in the same shape; if the op raises, the device raises an
+error that gives the reason.
 
-``python -m fuzzing.convolutions`` runs many examples, each chunk of them in a process of its own.
+``python -m fuzzing.convolutions`` runs many examples in chunks, each chunk in a separate process.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from optdb.codegen.convolve.geometry import axes_of
 
 __all__ = ["Case", "compare", "convolutions", "poolings"]
 
-#: Examples of one process.
+#: Number of examples per process.
 CHUNK = 200
 
-#: What a device raises for arrays that do not fit.
+#: The errors that a device may raise for arrays that do not match.
 _CLEAR = (ValueError, TypeError, NotImplementedError, AssertionError)
 
 _TOLERANCES = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
@@ -52,24 +52,24 @@ _POOLS = {"pool": pool.Pool, "largest": pool.MaxPoolGrad, "average": pool.Averag
 
 @dataclass(frozen=True)
 class Case:
-    """An op of Theano's and what it is given; it prints as a call."""
+    """One of Theano's ops and its arguments; it prints as a call."""
 
     kind: str
     op: Any
     #: The shapes of the arrays.
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
-    #: Whole numbers after the arrays: the shape that a gradient has, or windows, strides and pads.
+    #: Integers after the arrays: the shape of a gradient, or windows, strides and pads.
     numbers: tuple[tuple[int, ...], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.op} of {self.dtype} arrays {self.shapes}, {self.numbers}"
 
     def arrays(self) -> list[np.ndarray]:
-        """Return the arrays: small whole numbers, so that sums are exact.
+        """Return the arrays: small integers, so that sums are exact.
 
-        Where the largest is searched for, all are different: Theano's Python compares it with elements after those
-        windows that begin in the padding, too.
+        If a maximum is searched for, all elements differ: Theano's Python code also compares the maximum with elements
+        beyond windows that begin in the padding.
         """
         rng = np.random.RandomState(sum(map(sum, self.shapes)))
         arrays = [rng.randint(-3, 4, shape).astype(self.dtype) for shape in self.shapes]
@@ -80,7 +80,7 @@ class Case:
         return arrays
 
     def _largest(self, x: np.ndarray, gz: np.ndarray) -> np.ndarray:
-        """Return the largest elements that a pooling of `x` finds, or zeros where it refuses to."""
+        """Return the largest elements that a pooling of `x` finds, or zeros if it raises."""
         forward = pool.Pool(ignore_border=self.op.ignore_border, mode="max", ndim=self.op.ndim)
         try:
             return performed(forward, [x, *self.host_numbers()])
@@ -88,12 +88,12 @@ class Case:
             return np.zeros_like(gz)
 
     def host_numbers(self) -> list[np.ndarray]:
-        """Return the whole numbers, as arrays."""
+        """Return the integers as arrays."""
         return [np.array(value, "int64") for value in self.numbers]
 
 
 def performed(op: Any, arrays: list[np.ndarray]) -> np.ndarray:
-    """Compute an op by its own Python."""
+    """Compute an op with its own Python code."""
     node = op.make_node(*[TensorType(array.dtype, (False,) * array.ndim)() for array in arrays])
     storage: list[list[Any]] = [[None]]
     params = getattr(op, "params_type", None)
@@ -103,12 +103,12 @@ def performed(op: Any, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def compare(case: Case, device: str = "auto") -> str:
-    """Compute a case on a device; return 'equal' or, where Theano's op raises and the device, too, 'refused'.
+    """Compute a case on a device; return 'equal', or 'refused' if both Theano's op and the device raise.
 
     Raises
     ------
     AssertionError
-        If the device computes something else, or where one of the two raises.
+        If the device computes another result, or if only one of the two raises.
     """
     arrays = case.arrays()
     expected: np.ndarray | Exception
@@ -127,7 +127,7 @@ def compare(case: Case, device: str = "auto") -> str:
         assert isinstance(expected, Exception), f"{case}: the device raises {_brief(error)}"
         return "refused"
     if isinstance(expected, Exception):
-        # SciPy, which convolves in three dimensions, takes some empty arrays and refuses others.
+        # SciPy, which convolves in three dimensions, accepts some empty arrays and rejects others.
         assert case.kind == "inputs" and seen.ndim == 5 and not seen.size, f"{case}: {seen.shape}; stock: {expected!r}"
         return "refused"
     assert seen.dtype == case.dtype, f"{case}: {seen.dtype}"
@@ -138,12 +138,12 @@ def compare(case: Case, device: str = "auto") -> str:
 
 
 def _brief(error: Exception) -> str:
-    """Return an error without what Theano adds about the node."""
+    """Return an error without Theano's details about the node."""
     return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
 def _wide(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Return arrays for Theano: its Python convolves no float16."""
+    """Return arrays for Theano: its Python code does not convolve float16."""
     return [array.astype("float32") for array in arrays] if case.dtype == "float16" else arrays
 
 
@@ -159,12 +159,12 @@ def _paddings(dims: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def convolutions(draw: Any) -> Case:
-    """Draw a convolution or a gradient of one; in most, arrays fit."""
+    """Draw a convolution or one of its gradients; in most cases, arrays match."""
     dims = draw(st.sampled_from([2, 2, 2, 3]))
     kind = draw(st.sampled_from(["forward", "weights", "inputs"]))
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     unshared = dims == 2 and draw(st.integers(0, 3)) == 0
-    # One size in some is 0, more often than all others.
+    # In some cases one size is 0, more often than it would be by chance.
     some = st.sampled_from([1, 2, 3, 0, 1, 2])
     batch, channels, features = draw(some), draw(some), draw(some)
     # With more of them, a GPU computes tiles.
@@ -207,7 +207,7 @@ def convolutions(draw: Any) -> Case:
 
 @st.composite
 def poolings(draw: Any) -> Case:
-    """Draw a pooling or a gradient of one."""
+    """Draw a pooling or one of its gradients."""
     dims = draw(st.integers(1, 3))
     kind = draw(st.sampled_from(list(_POOLS)))
     ignore_border = draw(st.booleans())
@@ -258,7 +258,7 @@ def run(number: int, examples: int, device: str = "auto") -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some examples, and the seed that they come from."""
+    """Some examples, and their seed."""
 
     seed: int
     examples: int
@@ -284,9 +284,9 @@ def _run(chunk: Chunk, timeout: float) -> End:
 def main(
     examples: int, number: int, processes: int, device: str, kernels: tuple[str, ...], timeout: float, worker: bool
 ) -> None:
-    """Compare random convolutions and poolings on a device with the Python of Theano's own ops.
+    """Compare random convolutions and poolings on a device with the Python code of Theano's own ops.
 
-    The exit status is 1 where an example differs; the smallest one of each process is printed. The same seed gives the
+    The exit status is 1 if an example differs; the smallest one of each process is printed. The same seed gives the
     same examples.
     """
     if worker:

@@ -1,7 +1,7 @@
-"""What a random graph is made of: operations on small integers, which are exact in every dtype.
+"""The operations of random graphs: on small integers, which are exact in every dtype.
 
-An :class:`Operation` says which values it takes and what shape it gives. Lengths are symbolic (see `Length`), so that a
-graph is valid for inputs of any size, and two values fit each other where their lengths are the same expression.
+An :class:`Operation` says which values it takes and the shape of its result. Lengths are symbolic (see `Length`), so
+that a graph is valid for inputs of any size, and two values match if their lengths are the same expression.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from theano.tensor.signal.pool import pool_2d
 
 __all__ = ["OPERATIONS", "Length", "Operation", "Value"]
 
-#: A number, the name of a length that calls choose, or an expression: the operation and its operands.
+#: A number, the name of a length that calls choose, or an expression: an operation and its operands.
 Length = Any
 
 
@@ -29,9 +29,9 @@ class Value:
     Parameters
     ----------
     var : Variable
-        Of Theano.
+        A Theano variable.
     shape : tuple of Length
-        One for each dimension.
+        One length for each dimension.
     """
 
     var: Any
@@ -49,12 +49,12 @@ class Value:
 
     @property
     def is_real(self) -> bool:
-        """Whether its elements are numbers with an order."""
+        """Whether its elements are ordered numbers."""
         return self.is_float or self.is_int
 
     @property
     def is_number(self) -> bool:
-        """Whether its elements are numbers: all but bool."""
+        """Whether its elements are numbers: all dtypes except bool."""
         return self.var.dtype != "bool"
 
     @property
@@ -69,18 +69,18 @@ class Value:
 
 @dataclass(frozen=True)
 class Operation:
-    """A way to make a value of others.
+    """A way to compute a value from others.
 
     Parameters
     ----------
     build : callable
         Returns the variable, from the variables of the arguments and the parameter.
     shape : callable
-        Returns its lengths, from the values of the arguments.
+        Returns the lengths of the result, from the values of the arguments.
     slots : tuple of callable
-        For each argument, whether a value may be it; also gets the arguments before it.
+        For each argument, a predicate that accepts a value; it also gets the earlier arguments.
     params : tuple
-        Of which the parameter is one.
+        The possible values of the parameter.
     """
 
     build: Callable[..., Any]
@@ -118,12 +118,12 @@ def _real_array(value: Value) -> bool:
 
 
 def _accumulated(value: Value) -> bool:
-    """Tell whether NumPy's cumsum keeps the dtype, as Theano's type of CumOp says: small integers become wide ones."""
+    """Tell whether NumPy's cumsum keeps the dtype, as the type of Theano's CumOp claims: it widens small integers."""
     return _real_array(value) and (value.is_float or value.var.dtype in ("int64", "uint64"))
 
 
 def _masked(value: Value) -> bool:
-    """Tell whether a mask of the same shape selects elements: Theano makes no mask of a broadcastable axis."""
+    """Tell whether a mask of the same shape can select elements: Theano makes no mask of a broadcastable axis."""
     return _real_array(value) and not any(value.var.broadcastable)
 
 
@@ -140,7 +140,7 @@ def _float_matrix(value: Value) -> bool:
 
 
 def _wide_array(value: Value) -> bool:
-    """Tell whether a value is a vector or a matrix of a dtype that SciPy computes in."""
+    """Tell whether a value is a vector or a matrix with a dtype that SciPy supports."""
     return value.var.dtype in ("float32", "float64") and value.ndim in (1, 2)
 
 
@@ -190,7 +190,7 @@ def _exact(var: Any, of: Any) -> Any:
 
 
 def _part(first: Length) -> Callable[..., tuple[Length, ...]]:
-    """Return a shape with an expression of the first length instead of that length."""
+    """Return a shape in which an expression replaces the first length."""
     return lambda value, *_: ((*first, value.shape[0]), *value.shape[1:])
 
 
@@ -223,16 +223,16 @@ def _pooled(var: Any, mode: str) -> Any:
 
 
 def _class_is_certain(var: Any, index: Any) -> Any:
-    """Return 1 for a row whose element in a column is positive: its cross entropy is exactly 0, and else infinite."""
+    """Return 1 for a row with a positive element in a column: its cross entropy is exactly 0, otherwise infinite."""
     entropies = tt.nnet.crossentropy_categorical_1hot(_exact(tt.gt(var, 0), var), tt.clip(index, 0, var.shape[1] - 1))
     return _exact(tt.eq(entropies, 0), var)
 
 
 def _loss_of_classes(var: Any, index: Any) -> Any:
-    """Return for each element whether the gradient of a cross entropy moves it far down, or up, or not.
+    """Return, for each element, whether the gradient of a cross entropy moves it far down, far up, or not.
 
-    The softmax of a row is near 0, but for its largest elements, of which one is near 1, two near a half, and so on.
-    A row whose class is not among them has a large loss, and counts twice. No power of e is 0 in float32.
+    The softmax of a row is near 0 except for its largest elements: near 1 for one, near a half for two, and so on. A
+    row whose class is not among them has a large loss, and counts twice. No power of e is 0 in float32.
     """
     scores = 8 * tt.clip(var, -4, 4)
     losses = tt.nnet.categorical_crossentropy(tt.nnet.softmax(scores), tt.clip(index, 0, var.shape[1] - 1))
@@ -242,12 +242,12 @@ def _loss_of_classes(var: Any, index: Any) -> Any:
 
 
 def _softmax_winner(var: Any) -> Any:
-    """Return 1 for an element of a row that is its largest, alone or with another one: exact, as a softmax is not."""
+    """Return 1 for an element that is the largest of its row, alone or not: this is exact, unlike a softmax."""
     return _exact(tt.gt(tt.nnet.softmax(64 * _small(var)), 0.4), var)
 
 
 def _gradient(var: Any) -> Any:
-    # Not by a power, which devices compute within their rounding.
+    # Not a power, which devices compute with rounding errors.
     return tt.grad(tt.sqr(_small(var)).sum(), var)
 
 
@@ -255,14 +255,14 @@ def _narrow(var: Any) -> Any:
     return tt.clip(var, -1, 1)
 
 
-#: So many products of a sum are joined.
+#: The number of products in a sum that are joined.
 _PRODUCTS = 9
 
 
 def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
-    """Return a sum of different products, as the gradient of a weight is where steps are written out.
+    """Return a sum of different products, like the gradient of a weight in an unrolled loop.
 
-    Some factors are turned views, and some are those of other products; one term is no product.
+    Some factors are transposed views, some are factors of other products too, and one term is not a product.
     """
     terms = []
     for number in range(_PRODUCTS):
@@ -276,7 +276,7 @@ def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
 
 
 def _steps(a: Any, b: Any) -> Any:
-    """Return what steps that are written out compute of the parts of one array, each multiplied with one matrix."""
+    """Return the results of unrolled steps on the parts of one array, each multiplied by one matrix."""
     numbers = tt.arange(_PRODUCTS, dtype="int8").dimshuffle(0, "x", "x") - 4
     parts, total = _narrow(a.dimshuffle("x", 0, 1) + tt.cast(numbers, a.dtype)), tt.zeros_like(a)
     for number in range(_PRODUCTS):
@@ -285,8 +285,8 @@ def _steps(a: Any, b: Any) -> Any:
 
 
 def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
-    """Return what a loop computes of its states and a matrix, and the gradients, which take the states again."""
-    # BLAS takes no empty matrix.
+    """Return the results of a loop over its states and a matrix, and the gradients, which use the states again."""
+    # BLAS accepts no empty matrix.
     ones = tt.ones((a.shape[0] + 1, a.shape[1] + 1), a.dtype)
     part = tt.set_subtensor(ones[1:, 1:], _narrow(a))
     weights = tt.set_subtensor(tt.eye(a.shape[1] + 1, dtype=a.dtype)[1:, 1:], _narrow(b))
@@ -302,15 +302,15 @@ def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
 
 
 def _in_fours(var: Any) -> Any:
-    """Return a matrix in the corner of zeros, with as many rows, and as many columns, as some fours have."""
+    """Return a matrix in the corner of zeros, padded to multiples of four rows and columns."""
     rows, columns = (var.shape[axis] // 4 * 4 + 4 for axis in range(2))
     return tt.set_subtensor(tt.zeros((rows, columns), var.dtype)[: var.shape[0], : var.shape[1]], var)
 
 
 def _product_of_fours(a: Any, turned: str) -> Any:
-    """Return a product of a matrix with another one made of it, which adds a bias.
+    """Return a product of a matrix with another one computed from it, plus a bias.
 
-    Sums have many terms, and a GPU may read the rows by fours. Some of the matrices are turned views.
+    Sums have many terms, and a GPU may read the rows by fours. Some of the matrices are transposed views.
     """
     left, right = _narrow(a), _narrow(a.T - 1)
     turns_left, turns_right = turned in ("left", "both"), turned in ("right", "both")
@@ -321,7 +321,7 @@ def _product_of_fours(a: Any, turned: str) -> Any:
     return (tt.dot(one, other) + other[0])[: a.shape[0], : a.shape[0]]
 
 
-#: Columns, and where slices of them begin and end: apart, side by side, and not in order.
+#: Number of columns, and the bounds of slices of them: with gaps, adjacent, and not in order.
 _COLUMNS = 8
 _SLICES = (
     ((0, 2), (2, 4), (4, 6), (6, 8)),
@@ -333,7 +333,7 @@ _SLICES = (
 
 
 def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
-    """Return the gradient of a product of slices with regard to what they are slices of."""
+    """Return the gradient of a product of slices with respect to the sliced array."""
     columns = _exact(tt.outer(_narrow(var).flatten(), tt.arange(1, _COLUMNS + 1, dtype="int8") % 3 - 1), var)
     product: Any = 1
     for start, stop in slices:
@@ -342,16 +342,16 @@ def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
 
 
 def _convolved(var: Any, flipped: bool) -> Any:
-    """Return the last of some features: a convolution with more of them than a GPU leaves to other kernels."""
+    """Return the last few features of a convolution that has too many for a GPU to leave to other kernels."""
     taps = tt.arange(5 * 3 * 3, dtype="int8").reshape((5, 1, 3, 3)) % 4 - 1
     image = _narrow(var).dimshuffle("x", "x", 0, 1)
     return tt.nnet.conv2d(image, _exact(taps, var), border_mode="half", filter_flip=flipped)[0, 4]
 
 
 def _bidiagonal(var: Any) -> Any:
-    """Return a triangle with as many rows as an array, made of its signs.
+    """Return a triangle with as many rows as an array, computed from the array's signs.
 
-    Its condition is such that factors and solutions are off by less than a half, and can be rounded.
+    Its condition number is so small that factors and solutions have errors below a half, and can be rounded.
     """
     signs = tt.sgn(var if var.ndim == 1 else _small(var).sum(axis=1)).astype(var.dtype)
     n = var.shape[0]
@@ -364,7 +364,7 @@ def _factor(var: Any, lower: bool) -> Any:
 
 
 def _solution(var: Any, structure: str) -> Any:
-    # SciPy refuses systems without rows.
+    # SciPy rejects systems without rows.
     right = tt.concatenate([tt.zeros_like(_small(var).sum(axis=0, keepdims=True)), _small(var)])
     lower = _bidiagonal(right)
     triangle = lower if structure == "lower_triangular" else lower.T
@@ -372,18 +372,18 @@ def _solution(var: Any, structure: str) -> Any:
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
-    """Tell whether a product with a second float array of one or two dimensions exists.
+    """Tell whether a second float array of one or two dimensions can be a factor of a product.
 
-    A rewriter of Theano's raises TypeError for outer products of float16.
+    One of Theano's rewriters raises TypeError for outer products of float16.
     """
     is_outer = any(first.var.broadcastable) or any(second.var.broadcastable)
     halves = "float16" in (first.var.dtype, second.var.dtype)
     return second.is_float and second.shape[0] == first.shape[1] and not (is_outer and halves)
 
 
-#: By name.
+#: Operations by name.
 OPERATIONS: dict[str, Operation] = {
-    # Theano's own rewriters take the sign of an unsigned number out of a wider product.
+    # Theano's own rewriters move the sign of an unsigned number out of a wider product.
     "negative": Operation(lambda a, _: -a, _same, (_signed,)),
     "plus": Operation(lambda a, k: _exact(_bounded(a) + k, a), _same, (_number,), (1, 2, -3)),
     "times": Operation(lambda a, k: _exact(_small(a) * k, a), _same, (_real,), (2, 3)),
@@ -431,7 +431,7 @@ OPERATIONS: dict[str, Operation] = {
         (lambda value: value.ndim == 1, lambda b, a: b.ndim == 2 and a.shape == (("product", *b.shape),)),
     ),
     "reversed": Operation(lambda a, _: a[::-1], _same, (_array,)),
-    # Theano's Python divides by the length.
+    # Theano's Python code divides by the length.
     "rolled": Operation(
         lambda a, k: tt.roll(a, k, axis=0), _same, (lambda a: a.ndim > 0 and isinstance(a.shape[0], int),), (1, -1)
     ),

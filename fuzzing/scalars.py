@@ -1,11 +1,12 @@
-"""Random Composites computed by NumPy, as in the first tier, and by their C code.
+"""Random Composites computed with NumPy, as in the first tier, and with their C code.
 
-Two kinds are drawn. In those that are *open*, every step is an output: each is compared where its operands are the same
-on both sides, so that what rounding does to one step does not hide or excuse the next. *Exact* ones have steps that
-round as IEEE 754 says, few outputs, some of them written over inputs, and arrays of all layouts; their results are
-equal. Neither is compared where C leaves the result open, as for a float that is cast to integers beyond their range.
+Two kinds are drawn. In an *open* Composite, every step is an output: it is compared where its operands are equal on
+both sides, so that a rounding error in one step neither hides nor excuses the next one. An *exact* Composite has steps
+that IEEE 754 defines exactly, few outputs, some of which overwrite inputs, and arrays of all layouts; both results are
+equal. Neither kind is compared where C leaves the result undefined, such as an out-of-range cast of a float to an
+integer.
 
-``python -m fuzzing.scalars`` runs many rounds, each in a process of its own. A round compiles its Composites together.
+``python -m fuzzing.scalars`` runs many rounds, each in a separate process. A round compiles its Composites together.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FLOATS = ("float32", "float64")
 DTYPES = ("bool", *INTEGERS, *FLOATS, *FLOATS)
 
 _CASTS = tuple(ts.Cast(ts.get_scalar_type(name)) for name in dict.fromkeys(DTYPES))
-#: Ops whose results IEEE 754 or the arithmetic of integers determines.
+#: Ops whose results are defined by IEEE 754 or by integer arithmetic.
 EXACT: dict[int, tuple[Any, ...]] = {
     1: (
         *(ts.isnan, ts.isinf, ts.invert, ts.identity, ts.abs_, ts.sgn, ts.ceil, ts.floor, ts.trunc, ts.neg, ts.inv),
@@ -52,7 +53,7 @@ EXACT: dict[int, tuple[Any, ...]] = {
     ),
     3: (ts.add, ts.mul, ts.switch, ts.clip, ts.inopenrange, ts.inclosedrange),
 }
-#: Ops that libraries compute, each to a few units in the last place.
+#: Ops that libraries compute to within a few units in the last place.
 ROUNDED: dict[int, tuple[Any, ...]] = {
     1: (
         *(ts.log, ts.log2, ts.log10, ts.log1p, ts.exp, ts.exp2, ts.expm1, ts.deg2rad, ts.rad2deg, ts.cos, ts.arccos),
@@ -67,12 +68,12 @@ ROUNDED: dict[int, tuple[Any, ...]] = {
 
 #: Relative tolerances of `ROUNDED` ops, by the widest float.
 _TOLERANCES = {"float32": 3e-6, "float64": 1e-12}
-#: C's series for these are short.
+#: The tolerance of ops for which C uses short series.
 _SHORT_SERIES = 1e-7
 
 
 class Differs(AssertionError):
-    """The first tier computes something else than C code."""
+    """The first tier computes another result than C code."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """A Composite with what it is given; it prints as its steps."""
+    """A Composite and its arrays; it prints as its steps."""
 
     dtypes: tuple[str, ...]
     steps: tuple[Step, ...]
     #: Indices of the steps that are outputs.
     outputs: tuple[int, ...]
-    #: Which output is written over which input.
+    #: For each output that overwrites an input, the index of the input.
     overwrites: dict[int, int]
-    #: Which dimensions of each input are broadcast.
+    #: The broadcast dimensions of each input.
     patterns: tuple[tuple[bool, ...], ...]
     arrays: tuple[np.ndarray, ...]
 
@@ -128,7 +129,7 @@ class Case:
 
 
 def _relaid(array: np.ndarray) -> np.ndarray:
-    """Return a copy with the same strides, in memory of its own."""
+    """Return a copy with the same strides, in separate memory."""
     if not array.size or 0 in array.strides:
         return array.copy() if not array.size else array
     low = sum(min(0, stride * (length - 1)) for stride, length in zip(array.strides, array.shape, strict=True))
@@ -172,13 +173,13 @@ def _values(rng: np.random.RandomState, dtype: str, shape: tuple[int, ...], is_d
     chosen = np.asarray(special_values, dtype)[rng.randint(0, len(special_values), shape)]
     values = np.where(rng.random_sample(shape) < 0.5, chosen, np.asarray(ordinary).astype(dtype))
     if is_divisor and not dtype.startswith("float"):
-        # C ends the process where the smallest integer is divided by -1.
+        # Dividing the smallest integer by -1 in C ends the process.
         values = np.where((values == 0) | (values == np.asarray(-1).astype(dtype)), 3, values)
     return np.asarray(values).astype(dtype)
 
 
 def _laid_out(rng: np.random.RandomState, array: np.ndarray, is_overwritten: bool) -> np.ndarray:
-    """Return the same values in a layout: C, Fortran, reversed, every second one, columns, or repeated."""
+    """Return the same values in a layout: C, Fortran, reversed, every second element, columns, or repeated."""
     layouts = ["C", "C", "Fortran", "reversed", "strided", "columns", *([] if is_overwritten else ["repeated"])]
     layout = layouts[rng.randint(len(layouts))]
     if not array.ndim or layout == "C":
@@ -199,7 +200,7 @@ def _is_divided(op: Any) -> bool:
 
 
 def _applied(op: Any, operands: Sequence[Any]) -> Any:
-    """Return the output of a scalar op with C code; None where it takes no such operands, or has no C code."""
+    """Return the output of a scalar op with C code; None if it does not accept the operands, or has no C code."""
     try:
         (out,) = op.make_node(*operands).outputs
         op.c_code(out.owner, "n", ["x"] * len(operands), ["z"], {"fail": "", "id": "0"})
@@ -209,7 +210,7 @@ def _applied(op: Any, operands: Sequence[Any]) -> Any:
 
 
 def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int, pool: Any, count: int) -> list[Step]:
-    """Draw steps; the last `divisors` inputs are what integers are divided by."""
+    """Draw steps; the last `divisors` inputs are divisors of integers."""
     values = [ts.get_scalar_type(dtype)() for dtype in dtypes]
     steps: list[Step] = []
     while len(steps) < count:
@@ -220,7 +221,7 @@ def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int
         if _is_divided(op):
             operands[1] = rng.randint(len(dtypes) - divisors, len(dtypes))
         step = Step(op, tuple(operands))
-        # Of two equal outputs Theano's C code sets one; two fast sigmoids declare the same variable.
+        # Theano's C code sets only one of two equal outputs; two fast sigmoids declare the same variable.
         is_second = op is sigm.ultra_fast_scalar_sigmoid and any(other.op is op for other in steps)
         out = None if step in steps or is_second else _applied(op, [values[i] for i in operands])
         if out is not None:
@@ -238,7 +239,7 @@ def draw_case(rng: np.random.RandomState, is_open: bool) -> Case:
     Parameters
     ----------
     rng : RandomState
-        The source of all choices.
+        The source of all random choices.
     is_open : bool
         Whether all steps are outputs.
     """
@@ -268,7 +269,7 @@ def _draw_overwrites(
     outputs: Sequence[int],
     patterns: list[tuple[bool, ...]],
 ) -> dict[int, int]:
-    """Draw which outputs are written over inputs, which are then not broadcast."""
+    """Draw which outputs overwrite inputs, which are then not broadcast."""
     case = Case(tuple(dtypes), tuple(steps), tuple(outputs), {}, (), ())
     values = case.values()
     overwrites: dict[int, int] = {}
@@ -286,7 +287,7 @@ def _draw_overwrites(
 
 
 def _ancestors(steps: Sequence[Step], step: int, inputs: int) -> set[int]:
-    """Return a step and those that it is computed from."""
+    """Return a step and the steps that it depends on."""
     found, left = set(), [step]
     while left:
         at = left.pop()
@@ -300,41 +301,41 @@ def _ancestors(steps: Sequence[Step], step: int, inputs: int) -> set[int]:
 
 
 def _fits(value: np.ndarray, dtype: str) -> np.ndarray:
-    """Return where the whole part of a float is a number of an integer dtype."""
+    """Return where the integer part of a float is in the range of an integer dtype."""
     limits = np.iinfo(dtype)
-    # The largest integers of 64 bits are no floats.
+    # The largest 64-bit integers are not floats.
     return np.isfinite(value) & (value > float(limits.min) - 1) & (value < float(limits.max))
 
 
 def defined(op: Any, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
-    """Return where C determines the result of a scalar op."""
+    """Return where C defines the result of a scalar op."""
     x, *rest = operands
     everywhere = np.ones(x.shape, bool)
     if isinstance(op, ts.Cast) and x.dtype.kind == "f" and dtype.startswith(("int", "uint")):
         return _fits(x, dtype)
     if isinstance(op, ts.Pow) and np.dtype(dtype).kind in "iu":
-        # C computes it as a double, and converts that.
+        # C computes it as a double, and converts the result.
         exact = x.astype("float64") ** rest[0]
         in_double = _is_in_double(x) & _is_in_double(rest[0])
         return _fits(exact, dtype) & (np.abs(exact) < 2**53) & in_double
     if isinstance(op, special.Gamma | special.GammaLn):
-        return (x > 0) | (x != np.floor(x)) | np.isnan(x)  # poles, whose sign differs between libraries
+        return (x > 0) | (x != np.floor(x)) | np.isnan(x)  # except poles, whose sign differs between libraries
     if isinstance(op, special.Psi | special.TriGamma):
         return x > 0  # C returns 0 for the others
     if isinstance(op, special.J0 | special.J1):
-        return np.isfinite(x) & (np.abs(x) < 1e4)  # later zeros are far from exact in both
+        return np.isfinite(x) & (np.abs(x) < 1e4)  # further zeros are inexact in both
     if isinstance(op, ts.Trunc) and x.dtype.kind == "i":
-        return x > np.iinfo(x.dtype).min  # C negates negative ones
+        return x > np.iinfo(x.dtype).min  # C negates negative integers
     if _is_divided(op):
         return _is_division_defined(x, rest[0], dtype)
     if op in (ts.maximum, ts.minimum):
-        # C passes the larger one through a double.
+        # C converts the larger one to a double.
         return np.logical_and.reduce([_is_in_double(array) for array in operands])
     return everywhere
 
 
 def _is_division_defined(x: np.ndarray, y: np.ndarray, dtype: str) -> np.ndarray:
-    """Return where C divides as Python does: it negates negative integers, and may take them for unsigned ones."""
+    """Return where C divides like Python: it negates negative integers, and may treat them as unsigned."""
     discrete = x.dtype.kind != "f" and y.dtype.kind != "f"
     where = np.full(x.shape, not (discrete and dtype.startswith("float")))
     kinds = {x.dtype.kind, y.dtype.kind}
@@ -356,13 +357,13 @@ def by_numpy(case: Case) -> list[np.ndarray]:
     node = case.node()
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     compute = function_of(node)
-    assert compute is not None  # cases are of ops that the first tier computes
+    assert compute is not None  # the first tier supports all ops of cases
     compute(case.copies(), storage)
     return [cell[0] for cell in storage]
 
 
 def by_c(cases: Sequence[Case]) -> list[list[np.ndarray]]:
-    """Compute cases by C code that is compiled at once."""
+    """Compute cases with C code that is compiled at once."""
     nodes = [case.node() for case in cases]
     inputs = [
         In(var, borrow=True, mutable=index in case.overwrites.values())
@@ -377,7 +378,7 @@ def by_c(cases: Sequence[Case]) -> list[list[np.ndarray]]:
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return where two arrays have the same number, the sign of a zero included, or both NaN."""
+    """Return where two arrays have the same number, including the sign of a zero, or both NaN."""
     if a.dtype.kind != "f":
         return a == b
     return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
@@ -392,7 +393,7 @@ def _close(op: Any, a: np.ndarray, b: np.ndarray, operands: Sequence[np.ndarray]
     tolerance = _TOLERANCES["float32" if "float32" in dtypes else "float64"]
     if isinstance(op, special.Psi | special.J0 | special.J1 | special.Gamma | special.GammaLn):
         tolerance = max(tolerance, _SHORT_SERIES)
-    # C's functions of floats may flush what is too small for a full mantissa.
+    # C's float functions may flush subnormal numbers to zero.
     return equal | (np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b)) + np.finfo(a.dtype).tiny)
 
 
@@ -402,7 +403,7 @@ def check(case: Case, expected: Sequence[np.ndarray]) -> int:
     Raises
     ------
     Differs
-        Where a number, a dtype, a shape or the place of a NaN is another one.
+        If a number, a dtype, a shape or the position of a NaN differs.
     """
     found = by_numpy(case)
     for position, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
@@ -469,14 +470,14 @@ def run(number: int, cases: int, report: Callable[[str], None] | None = None) ->
     number : int
         The seed.
     cases : int
-        How many Composites.
+        Number of Composites.
     report : callable, optional
         Called with each difference, instead of raising the first one.
 
     Raises
     ------
     Differs
-        If one differs.
+        If a result differs.
     """
     rng = np.random.RandomState(number)
     drawn = [draw_case(rng, is_open=index % 2 == 0) for index in range(cases)]
@@ -508,9 +509,9 @@ def _run(number: int, cases: int, timeout: float) -> End:
 @click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
 @click.option("--worker", is_flag=True, hidden=True)
 def main(rounds: int, cases: int, number: int, processes: int, timeout: float, worker: bool) -> None:
-    """Compare random Composites computed by NumPy, as in the first tier, with their C code.
+    """Compare random Composites computed with NumPy, as in the first tier, with their C code.
 
-    The exit status is 1 where a number differs. The same seed gives the same Composites.
+    The exit status is 1 if a number differs. The same seed gives the same Composites.
     """
     if worker:
         differences: list[str] = []

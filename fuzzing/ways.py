@@ -1,4 +1,4 @@
-"""The ways in which a function of a program is computed, as its switches say."""
+"""The ways to compute a function of a program, according to its switches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFERENCE = theano.Mode("py", None)
 
 
 class Refused(Exception):
-    """A way cannot compute the program, and says so by name."""
+    """A way cannot compute the program, and raises a named error."""
 
 
 class Compiled:
@@ -42,11 +42,11 @@ class Compiled:
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        What calls compute.
+        The function that calls compute.
     shared : sequence of shared variables
-        Those of the program, or the function's own in their stead.
+        The shared variables of the program, or the function's replacements.
     tiered : str
-        When it is waited for the C code, see `Compilation`.
+        When to wait for the C code, see `Compilation`.
     """
 
     def __init__(self, function: Any, shared: Sequence[Any], tiered: str = "off") -> None:
@@ -56,7 +56,7 @@ class Compiled:
             optdb.wait(function)
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        """Call the function some times, and return what the last call does."""
+        """Call the function several times, and return the results of the last call."""
         for _ in range(times):
             results = self._function(*map(np.array, arguments)) if times > 1 else self._function(*arguments)
             if self._waits:
@@ -73,33 +73,33 @@ class Compiled:
         self._shared[index].set_value(value)
 
     def take(self, shared: Sequence[Any]) -> None:
-        """Go on with the values of the program's shared variables."""
+        """Load the values of the program's shared variables."""
         for index, var in enumerate(shared):
             if var is not self._shared[index]:
                 self.set(index, var.get_value())
 
     def give(self, shared: Sequence[Any]) -> None:
-        """Let the program's shared variables have the function's values."""
+        """Copy the function's values to the program's shared variables."""
         for index, var in enumerate(shared):
             if var is not self._shared[index]:
                 var.set_value(self.get(index))
 
 
 class Simulated(Compiled):
-    """A simulator of a function, with values of its own.
+    """A simulator of a function, with its own values.
 
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        What it computes.
+        The simulated function.
     shared : sequence of shared variables
-        Those of the function.
+        The shared variables of the function.
     device : str
-        Where.
+        The device.
     pickled : bool
         Whether the simulator comes from a pickle.
     loops : bool
-        Whether several calls with the same arguments are one of `call_n_times`.
+        Whether several calls with the same arguments become one `call_n_times`.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Simulated(Compiled):
             sim, shared = _through_pickle(pickle, sim, shared)
         super().__init__(sim, shared)
         self.sim, self._loops = sim, loops
-        # A copy of a function has variables of its own, with the values and names of the program's.
+        # A copy of a function has its own variables, with the values and names of the program's.
         self._names = {var.name for var in sim.shared}
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
@@ -129,7 +129,7 @@ class Simulated(Compiled):
 
     def take(self, shared: Sequence[Any]) -> None:
         super().take(shared)
-        if names := self._in_common(shared):  # none at all stands for all
+        if names := self._in_common(shared):  # an empty list would mean all
             self.sim.sync_from_theano(*names)
 
     def give(self, shared: Sequence[Any]) -> None:
@@ -138,7 +138,7 @@ class Simulated(Compiled):
         super().give(shared)
 
     def _in_common(self, shared: Sequence[Any]) -> list[str]:
-        """Return the names of the simulator's variables that are the program's."""
+        """Return the names of the simulator's variables that belong to the program."""
         same = [var.name for var, own in zip(shared, self._shared, strict=True) if var is own]
         return [name for name in same if name in self._names]
 
@@ -149,13 +149,13 @@ class Loaded(Compiled):
     Parameters
     ----------
     simulated : Simulated
-        What is exported.
+        The simulator to export.
     shared : sequence of shared variables
-        Those of the simulator.
+        The shared variables of the simulator.
     examples : list of tuple
         Arguments of calls.
     device : str
-        Where it is computed.
+        The device that computes the file.
     """
 
     def __init__(self, simulated: Simulated, shared: Sequence[Any], examples: list[tuple], device: str) -> None:
@@ -173,7 +173,7 @@ class Loaded(Compiled):
         try:
             return super().call(arguments, times)
         except ValueError as error:
-            if "example" in str(error):  # no trace holds for such shapes
+            if "example" in str(error):  # no trace is valid for these shapes
                 raise Refused(str(error)) from error
             raise
 
@@ -202,19 +202,19 @@ class Loaded(Compiled):
 class Functions:
     """The functions of a program, each compiled as its switches say, on the same shared variables.
 
-    Functions that share variables find each other's values there. A simulator, and what comes from a pickle, has values
-    of its own: they are exchanged where another function has its turn.
+    Functions that share variables see each other's values. A simulator, and an unpickled function, has its own values:
+    they are copied when another function is called next.
 
     Parameters
     ----------
     program : Program
-        What they compute.
+        The program of the functions.
     surroundings : Surroundings
         How the graph is made.
     compilations : sequence of Compilation
         How each function is compiled.
     device : str
-        On which device, as `optdb.mode` names it.
+        The device, as `optdb.mode` names it.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class Functions:
             yield
 
     def _compiled(self, number: int) -> Compiled:
-        """Return a function, compiled now if it is not yet."""
+        """Return a function; compile it first if necessary."""
         if number not in self._ways:
             chosen = self._compilations[number]
             with self._compiling(chosen.op_cache == "on", chosen.engine == "on", chosen.flags()):
@@ -262,23 +262,23 @@ class Functions:
         function, shared = _ORIGINS[chosen.origin](self._function(number, chosen), self.graph.shared)
         if chosen.way == "function":
             return Compiled(function, shared, chosen.tiered)
-        # `call_n_times` has always the same arguments, unless the function may change them.
+        # `call_n_times` repeats the same arguments, unless the function may change them.
         loops = chosen.way == "loop" and not any(leaf.mutable for leaf in self._program.inputs)
         simulated = Simulated(function, shared, self._device, chosen.way == "pickled simulator", loops)
         if chosen.way != "file":
             return simulated
         calls = [call for call in self._program.calls if call.function == number]
-        # A trace is for more shapes than those of its example: the last call may have one of its own, others have not.
+        # A trace may be valid for more shapes than its example's: the last call may get its own trace, others do not.
         examples = [calls[0], *(call for call in calls[-1:] if call.sizes != calls[0].sizes)]
         arguments = [tuple(self._program.arguments(call)) for call in examples]
         return Loaded(simulated, shared, arguments, self._device)
 
     def _function(self, number: int, chosen: Compilation) -> Any:
-        """Compile a function; what Theano's own optimizer refuses, by the engine.
+        """Compile a function; with the engine if Theano's own optimizer rejects it.
 
-        Theano refuses functions that return an input and, more than once, its length; where it copies a result that is
-        a constant of one element, an assertion of its ShapeFeature may fail; and its loop fusion takes a test value
-        without elements for that of a scalar.
+        Theano rejects functions that return an input and, more than once, its length. If it copies a result that is a
+        constant of one element, an assertion of its ShapeFeature may fail. Its loop fusion confuses an empty test value
+        with that of a scalar.
         """
         # Theano's own host part may return an argument that it has overwritten.
         mutable = self._surroundings.shared == "host" and chosen.mode != "lifted"
@@ -297,7 +297,7 @@ class Functions:
                 return self.graph.compile(number, mode, mutable)
 
     def of(self, number: int) -> Compiled:
-        """Return a function that has its turn: with the shared values that the one before has left."""
+        """Return the function to call next, with the shared values that the previous one has left."""
         way = self._compiled(number)
         if way is not self._turn:
             if self._turn is not None:
@@ -307,9 +307,9 @@ class Functions:
         return way
 
     def call(self, number: int, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        """Call a function some times, under its flags, and return what the last call does.
+        """Call a function several times, with its flags, and return the results of the last call.
 
-        Theano's C code refuses products of a matrix without elements that has one column.
+        Theano's C code rejects products of a matrix without elements that has one column.
         """
         chosen = self._compilations[number]
         scripted = scripted_beginnings() if chosen.first_commands == "script" else contextlib.nullcontext()
@@ -324,7 +324,7 @@ class Functions:
 
 @contextlib.contextmanager
 def scripted_beginnings() -> Iterator[None]:
-    """Let scripts enqueue the commands that calls begin with, as where one thread feeds each of several devices."""
+    """Make scripts enqueue the first commands of calls, as if one thread fed several devices."""
     call = PlannedVM.__call__
 
     def begun(machine: PlannedVM, before: Any = None) -> None:
@@ -344,7 +344,7 @@ def _enqueue_by_script(commands: CommandList) -> bool:
 
 
 def reference(program: Program, float_dtype: str) -> Functions:
-    """Return a program's functions as Theano computes them in Python, without optimization."""
+    """Return a program's functions, computed by Theano in Python without optimization."""
     return _Reference(program, Surroundings(float_dtype=float_dtype), [Compilation()] * 2, "cpu")
 
 
@@ -371,7 +371,7 @@ def _linker(chosen: Compilation, device: str) -> Any:
 
 
 def _swapped(function: Any, shared: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """Return a copy of a function with other shared variables, and these."""
+    """Return a copy of a function with replaced shared variables, and the replacements."""
     used = {id(item.variable) for item in function.maker.inputs}
     swap = {var: _like(var) for var in shared if id(var) in used}
     return function.copy(swap=swap), [swap.get(var, var) for var in shared]
@@ -383,11 +383,11 @@ def _like(var: Any) -> Any:
 
 
 def _through_pickle(module: Any, computed: Any, shared: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """Return what is loaded from a pickle of a function or simulator and its shared variables."""
+    """Return a function or simulator and its shared variables after a round trip through pickle."""
     try:
         content = module.dumps((computed, list(shared)))
     except TypeError as error:
-        # Theano's linkers keep a function of SciPy's in the graph, at outer products that Python computes.
+        # Theano's linkers put a SciPy function into the graph, at outer products that Python computes.
         if "'fortran' object" in str(error):
             raise Refused(str(error)) from error
         raise
@@ -398,7 +398,7 @@ def _pickled(module: Any) -> Callable[[Any, Sequence[Any]], tuple[Any, Sequence[
     return lambda function, shared: _through_pickle(module, function, shared)
 
 
-#: Origin to what makes the function and its shared variables of the compiled function and those of the program.
+#: Origin to a function that returns the function and its shared variables, given the compiled function and variables.
 _ORIGINS: dict[str, Callable[[Any, Sequence[Any]], tuple[Any, Sequence[Any]]]] = {
     "compiled": lambda function, shared: (function, shared),
     "copied": lambda function, shared: (function.copy(), shared),

@@ -1,7 +1,7 @@
 """The table of cases: small arrays for each op with kernels.
 
-A line is an op and what it is given: see `memcheck.case.Case`. Sizes are such that no group and no block divides them,
-and that each of an op's kernels is launched for both kinds of devices; `python -m memcheck` says which are not.
+A line is an op and its inputs: see `memcheck.case.Case`. Sizes are chosen such that no group and no block divides them,
+and that each of an op's kernels is launched for both kinds of devices; `python -m memcheck` lists the others.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from optdb.opencl.type import OpenCLArrayType
 MIXED = ("float16", "float32", "float64", "int8", "complex64")
 
 HALF, TWO = Number(0.5), Number(2.0)
-#: Row numbers, some twice, some from the end.
+#: Row numbers, some twice, some counted from the end.
 ROWS = np.array([3, 0, 3, -1, 1])
 #: A class for each of five rows.
 CLASSES = np.array([2, 0, 6, 6, 1])
@@ -92,7 +92,7 @@ _ELEMWISE = [
 
 
 def _scaled(axis: list[int]) -> Any:
-    """Return a function that sums over axes, and goes on with the sum and two other arrays, to two results."""
+    """Return a function that sums over axes, and computes two results from the sum and two other arrays."""
 
     def scaled(x: Any, *others: Any) -> Any:
         (total,) = OpenCLCAReduce(scalar.add, axis=axis).make_node(x).outputs
@@ -104,7 +104,7 @@ def _scaled(axis: list[int]) -> Any:
 
 
 def _several(axis: list[int]) -> Any:
-    """Return a function that folds three elements of two arrays in one pass, and goes on with a third array."""
+    """Return a function that folds three elements of two arrays in one pass, and continues with a third array."""
 
     def several(x: Any, y: Any, *others: Any) -> Any:
         dtype = x.type.dtype
@@ -122,7 +122,7 @@ def _several(axis: list[int]) -> Any:
 
 
 def _placed(x: Any, y: Any, width: int = 7) -> Any:
-    """Add and multiply into places of an array of zeros, and subtract."""
+    """Write a sum and a product to slices of an array of zeros, and compute a difference."""
     dtype, context_name = x.type.dtype, x.type.context_name
     steps = tuple([(Scalar(name, dtype), (0, 1)) for name in ("Add", "Mul", "Sub")])
     kind = OpenCLArrayType(dtype, (False, False), context_name)
@@ -135,17 +135,17 @@ def _placed_rows_of_fours(x: Any, y: Any) -> Any:
 
 
 def _padded(x: Any) -> Any:
-    """Put an array, which may broadcast, into every other row of an array of zeros."""
+    """Write an array, which may broadcast, to every other row of an array of zeros."""
     return _padded_to(x, (6, 7), [slice(int8, None, int8)], 1, 2)
 
 
 def _padded_rows(x: Any) -> Any:
-    """Put rows of fours between rows of zeros."""
+    """Write rows of fours between rows of zeros."""
     return _padded_to(x, (6, 8), [slice(int8, int8)], 1, 4)
 
 
 def _padded_columns(x: Any) -> Any:
-    """Put rows of fours beside columns of zeros."""
+    """Write rows of fours beside columns of zeros."""
     return _padded_to(x, (3, 12), [slice(None), slice(None, int8)], 8)
 
 
@@ -157,17 +157,17 @@ def _padded_to(x: Any, shape: tuple[int, int], part: list[slice], *numbers: int)
 
 
 def _saved_backwards(saved: Any, states: Any, wanted: Any, matrix: Any) -> Any:
-    """Multiply the states of steps, in rows of fours, the last ones first."""
+    """Multiply the states of steps, in rows of fours, starting with the last ones."""
     backwards = OpenCLSubtensor([slice(None, None, int64)])(wanted, np.int64(-1))
     return OpenCLSavedProducts()(saved, states, backwards, matrix)
 
 
-#: What a loop has saved, its states, some of them, a matrix, and what the loop adds: nothing of which is a view.
+#: A loop's saved products, its states, some of them, a matrix, and the addends; none of them is a view.
 _STEPS = [(3, 5, 7), (4, 5, 9), (2, 5, 9), (9, 7), (3, 5, 7), (2, 5, 7)]
 
 
 def _of_first_columns(op: Any) -> Any:
-    """Return a function that applies an op to eight columns of a matrix: rows of fours, with gaps between."""
+    """Return a function that applies an op to eight columns of a matrix: rows of fours with gaps."""
 
     def of_first_columns(x: Any, *others: Any) -> Any:
         return op(OpenCLSubtensor([slice(None), slice(None, int64)])(x, np.int64(8)), *others)
@@ -198,7 +198,7 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.add, axis=[0], pre_scalar_op=scalar.exp), floats(5, 37)),
     Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 4]), floats(5, 3, 7, 2, 3)),
     Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 3]), array("float32", 40, 3, 7, 5)),
-    # So many elements are read by four.
+    # Enough elements to be read by four.
     Case(
         OpenCLCAReduce(scalar.add, axis=[0, 2], pre_scalar_op=scalar.mul),
         array("float32", 128, 8, 64),
@@ -276,7 +276,7 @@ _PARTS = [
     ],
 ]
 
-#: Numbers for two axes, some named twice, some from the end; and a mask.
+#: Numbers for two axes, some repeated, some counted from the end; and a mask.
 PLACES, OTHERS = np.array([[3], [-5]]), np.array([0, 2, 2, -1])
 MASK = np.arange(15).reshape(5, 3) % 4 == 1
 
@@ -323,10 +323,10 @@ _INDEXES = [
     Case(OpenCLFlatten(2), floats(3, 5, 7)),
 ]
 
-#: Rows, terms and columns of products for each block shape, with parts of blocks at the edges.
+#: Rows, terms and columns of products for each block shape, with partial blocks at the edges.
 _SHAPES = [(9, 5, 37), (37, 5, 9), (26, 37, 27), (50, 3, 51), (75, 3, 70), (127, 3, 130)]
 
-#: For a batch of three: two blocks of four, and three blocks of five.
+#: For a batch of three: two of four blocks, and two of five blocks.
 INS, OUTS = np.array([[0, 3], [-4, 3], [1, 1]]), np.array([[4, 0, -1], [2, 2, 2], [-5, 1, 3]])
 
 _PRODUCTS = [
@@ -339,13 +339,13 @@ _PRODUCTS = [
         ]
     ],
     *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
-    # One tile of float64, whatever the other cases' dtypes are where each is run once.
+    # One tile of float64, whatever the dtypes of other cases if each is run once.
     Case(OpenCLDot22(), array("float64", 50, 3), array("float64", 3, 51)),
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
     # Tiles of these are read four numbers at a time.
     *[Case(OpenCLDot22(), array("float32", m, k), array("float32", k, n)) for m, k, n in [(26, 40, 28), (33, 44, 36)]],
     Case(OpenCLGemm(True), array("float32", 26, 28), HALF, array("float32", 26, 36), array("float32", 36, 28), TWO),
-    # Sums of so many terms have parts.
+    # Sums with this many terms are computed in parts.
     Case(OpenCLDot22(), array("float32", 3, 512), array("float32", 512, 7)),
     Case(OpenCLDot22(), array("float16", 5, 512), array("float16", 512, 8)),
     Case(OpenCLGemm(True), *[array("float32", 3, 9), HALF, array("float32", 3, 512), array("float32", 512, 9), TWO]),
@@ -402,7 +402,7 @@ _COPIES_GAPS = "it copies only what lies with gaps"
 _WIDE = "it is for more elements than 32 bits count, on graphics cards"
 _SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
 
-#: How names of kernels begin that are launched by the same code for all ops: each is run if any op launches it.
+#: Prefixes of kernels that the same code launches for all ops: each counts as run if any op launches it.
 SHARED = ("matmul_",)
 
 #: Kernels that an op has and never launches, with the reason.

@@ -1,9 +1,9 @@
-"""What data-parallel steps cost, whether they are exact, and what killed workers do to them.
+"""The cost and exactness of data-parallel steps, and the effect of killed workers.
 
-``python -m profiles.distributed cost`` tells what a step takes, in parts, and how many bytes go through the scheduler.
-``... equal`` compares steps of several workers with those of one device on the whole batch. ``... kills`` kills workers
-at random while they train, and compares the state with that of a run without. ``... devices`` trains on one device and
-on several, by threads and by dask's workers, and prints how many steps a second each makes.
+``python -m profiles.distributed cost`` prints the parts of a step's time, and the number of bytes through the
+scheduler. ``... equal`` compares steps of several workers with those of one device on the whole batch. ``... kills``
+kills workers at random while they train, and compares the state with that of an undisturbed run. ``... devices`` trains
+on one device and on several, with threads and with dask's workers, and prints the steps per second of each.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from profiles.training import CHAOS, difference, nudged
 if TYPE_CHECKING:
     from distributed import Client
 
-#: For how long dask may take to start killed workers anew, before a new cluster is made.
+#: Seconds in which dask may restart killed workers before a new cluster is made.
 RESTART_S = 30.0
-#: Of `cost`: so many steps follow each other.
+#: Number of consecutive steps in `cost`.
 BLOCK = 5
 #: The minimum number of steps of `devices` before those that count.
 _WARM_UP = 24
-#: What `devices` measures besides one device.
+#: The ways that `devices` measures in addition to one device.
 _WAYS = ("simulators", "whole", "parts")
 #: The models of `devices`, with their sizes; the width is an option.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "lstm": {"width": 512, "steps": 50, "vocabulary": 10000},
     "mlp": {"width": 4096},
 }
-#: How far exact steps may be from those of one device, by floatX; farther only where nudges bring those as far.
+#: Tolerance of exact steps relative to one device, by floatX; larger if nudges have an effect as large.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 #: Models by name: sizes, and axes.
 _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
@@ -64,7 +64,7 @@ _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
 
 
 def mlp_adam(width: int = 32, batch: int = 24, classes: int = 10) -> models.Model:
-    """Return a train step of a small net by Adam."""
+    """Return a training step of a small net with Adam."""
     rng = np.random.RandomState(1)
     x, y = tt.matrix("x"), tt.ivector("y")
     first, second = parts.weights(rng, width, width), parts.weights(rng, width, classes)
@@ -103,7 +103,7 @@ class Trained(NamedTuple):
     results: list[list[Any]]
 
     def differences(self, other: Trained) -> list[float]:
-        """Return how far each variable is from the other's, and last the results: relative to the largest number."""
+        """Return the relative difference of each variable, and last that of the results."""
         results = zip(chain(*self.results), chain(*other.results), strict=True)
         return [*map(difference, self.state, other.state), max(starmap(difference, results))]
 
@@ -123,9 +123,9 @@ def main() -> None:
 def equal(
     workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str], nudges: int
 ) -> None:
-    """Compare exact steps with those of one device on the whole batch, and with what nudges of its first values do.
+    """Compare exact steps with those of one device on the whole batch, and with the effect of nudged first values.
 
-    Ends with 1 if workers come farther away than rounding would bring them.
+    The exit status is 1 if workers differ by more than rounding explains.
     """
     table = Table("model", "workers", "state", "results", "most different variable", "after nudges: state", "results")
     differ = False
@@ -154,7 +154,7 @@ def _short(number: float) -> str:
 
 
 def is_far(found: float, allowed: float) -> bool:
-    """Tell if workers are farther from one device than rounding explains, and some times what nudges have done."""
+    """Tell whether workers differ from one device by more than rounding explains, a multiple of the nudges' effect."""
     return not found <= max(_TOLERANCE[theano.config.floatX], CHAOS * allowed)
 
 
@@ -165,7 +165,7 @@ def _furthest(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
 
 
 def _alone(f: Any, device: str, batches: Sequence[Any], seed: int | None = None) -> Trained:
-    """Train on one device; from values that are one unit in the last place away, up or down, if there is a seed."""
+    """Train on one device; with a seed, from values that are one unit in the last place away, up or down."""
     with optdb.SimulatorOCL(f, device) as alone:
         if seed is not None:
             for shared in f.get_shared():
@@ -176,7 +176,7 @@ def _alone(f: Any, device: str, batches: Sequence[Any], seed: int | None = None)
 
 @contextmanager
 def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int] | None) -> Iterator[DataParallel]:
-    """Train on devices of threads, or else on dask's workers."""
+    """Train on threads with a device each, or else on dask's workers."""
     if threads:
         with DataParallel(f, devices=threads, axes=axes) as train:
             yield train
@@ -193,7 +193,7 @@ def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that no step may exceed.")
 @click.option("--seed", default=0, show_default=True)
 def kills(runs: int, steps: int, workers: int, kills: int, timeout: float, seed: int) -> None:
-    """Kill workers at random while they train; the final state has to be that of a run without."""
+    """Kill workers at random while they train; the final state has to equal that of an undisturbed run."""
     model = build("mlp_adam")
     f, batches = compiled(model), batches_of(model, steps)
     expected = _alone(f, "auto", batches).state
@@ -214,7 +214,7 @@ def kills(runs: int, steps: int, workers: int, kills: int, timeout: float, seed:
 
 
 def _complete(client: Client, workers: int, timeout: float) -> bool:
-    """Wait until dask has started all workers anew; tell if it does not."""
+    """Wait until dask has restarted all workers; return False if it does not."""
     try:
         client.wait_for_workers(workers, timeout=timeout)
     except TimeoutError:
@@ -239,7 +239,7 @@ def _killed_run(
             start = time.perf_counter()
             killer = None
             if number in at:
-                # One stays, since only workers have the state.
+                # One worker stays, since only workers have the state.
                 end = time.monotonic() + timeout
                 while len(train.refresh()) < 2 and time.monotonic() < end:
                     time.sleep(0.1)
@@ -256,7 +256,7 @@ def _killed_run(
 
 
 def _killer(client: Client, train: DataParallel, rng: random.Random) -> threading.Thread:
-    """Begin to kill one worker, in the midst of the next step."""
+    """Start to kill one worker during the next step."""
     address = rng.choice(train.addresses)
     (pid,) = client.run(os.getpid, workers=[address]).values()
     delay = rng.random() * 0.02
@@ -276,7 +276,7 @@ def _killer(client: Client, train: DataParallel, rng: random.Random) -> threadin
 @click.option("--steps", default=50, show_default=True)
 @click.option("--workers", default=2, show_default=True)
 def cost(width: int, batch: int, steps: int, workers: int) -> None:
-    """Tell what a step of an mlp costs, in parts, and how many bytes go through the scheduler."""
+    """Print the parts of the cost of an mlp's step, and the bytes through the scheduler."""
     from optdb.distributed.clusters import local_devices
     from optdb.distributed.workers import device_list
 
@@ -291,9 +291,9 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     ):
 
         def block(number: int) -> list[dict[str, float]]:
-            """Make some steps, then as many of a part alone: the machine is as busy for both."""
+            """Make some steps, then the same number of a part alone: the machine is equally busy in both."""
             given = batches[number % len(batches)]
-            train(*given)  # not measured: no update of a step before it is left
+            train(*given)  # not measured: no update of an earlier step is pending
             rows = [_timed(train, given) for _ in range(BLOCK)]
             train.get(train.shared[0])  # waits for the last update
             part = [value[: len(value) // workers] for value in given]
@@ -319,7 +319,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
 
 
 def _seconds_alone(alone: optdb.SimulatorOCL, part: Sequence[Any]) -> float:
-    """Return how long a worker's part takes by itself, with its update."""
+    """Return the time of a worker's part alone, including its update."""
     start = time.perf_counter()
     alone(*part)
     finish(alone)
@@ -331,7 +331,7 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     train(*batch)
     whole = time.perf_counter() - start
     longest = {key: max(seconds[key] for seconds in train.seconds) for key in train.seconds[0]}
-    # That of the worker that waits for others the least is the work itself.
+    # The worker that waits the least for others shows the time of the work itself.
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
     return {
         "whole step": whole,
@@ -343,7 +343,7 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
 
 @contextmanager
 def counted_bytes(client: Client) -> Iterator[Callable[[], int]]:
-    """Count the bytes that the scheduler reads and writes, over all of its connections; yield what tells how many."""
+    """Count the bytes that the scheduler reads and writes over all connections; yield a function that returns them."""
 
     def written(dask_scheduler: Any) -> int:
         return sum(comm.stream._total_write_index for comm in _connections(dask_scheduler))
@@ -411,11 +411,11 @@ def devices(
     dask: bool,
     ways: Sequence[str],
 ) -> None:
-    """Train a net on one device and on several; call simulators in threads; print steps a second.
+    """Train a net on one device and on several; call simulators in threads; print the steps per second.
 
-    Blocks and the size of pictures are those of cifar_resnet. The ways: 'simulators' in threads of the caller, with a
-    whole batch each; exact steps with statistics of the 'whole' batch, or of 'parts', by calls that wait for their
-    results, and by `train`.
+    Blocks and image sizes are those of cifar_resnet. The ways: 'simulators' in threads of the caller, with a whole
+    batch each; exact steps with statistics of the 'whole' batch, or of 'parts', both in calls that wait for their
+    results, and in `train`.
     """
     names = list(devices) or _several_devices(count)
     print("devices:", ", ".join(f"{spec} ({optdb.SimulatorOCL(_tiny(), spec).device})" for spec in names))
@@ -475,7 +475,7 @@ def _exact_rate(
 
 
 def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
-    """Return how many steps a second `train` makes, all of them in all seconds: no step is waited for by itself."""
+    """Return the steps per second of `train`, all steps divided by all seconds: single steps are not waited for."""
     train.train(batches)
     start = time.perf_counter()
     train.train(batches[number % len(batches)] for number in range(steps))

@@ -1,14 +1,12 @@
-"""Optimizes a model as ``theano.function`` would, one phase after another against the clock.
+"""Optimizes a model as ``theano.function`` would, and times each phase.
 
-`specify` turns a `Model` into the inputs and outputs that a compilation works on, once. `optimize`
-makes a fresh graph of them, asks for the optimizer inside a `Way`, and runs it with a stopwatch
-around each of its members; the `Measurement` it returns has the seconds of each phase, counts of
-the graph before and after, and the graph itself, which ``check`` can run. `alternate` does this
-for several ways in turn.
+`specify` turns a `Model` into the inputs and outputs of a compilation, once. `optimize` makes a fresh graph from them,
+queries the optimizer inside a `Way`, and runs it with a stopwatch around each of its members. The returned
+`Measurement` has the seconds of each phase, counts of the graph before and after, and the graph itself, which ``check``
+can run. `alternate` does this for several ways in turn.
 
-Seconds are CPU seconds of this process (`time.process_time`): compilers that a phase starts are
-not in them, but the time to write their input is. So a run in which something had to be compiled
-is thrown away and made again, see `optimize_warm`.
+Seconds are CPU seconds of this process (`time.process_time`): they exclude compilers that a phase starts, but include
+the time to write their input. So a run in which something had to be compiled is repeated, see `optimize_warm`.
 """
 
 from __future__ import annotations
@@ -76,14 +74,14 @@ REWRITING = ("canonicalize", "stabilize", "specialize")
 
 @dataclass(frozen=True)
 class Specification:
-    """What a compilation of a model starts from.
+    """The starting point of a model's compilations.
 
     Parameters
     ----------
     model
-        Where it came from.
+        The model.
     inputs
-        Its inputs and all of its shared variables, updates attached.
+        Its inputs and all of its shared variables, with updates.
     outputs
         Its outputs.
     """
@@ -93,7 +91,7 @@ class Specification:
     outputs: list[SymbolicOutput]
 
     def graph(self) -> FunctionGraph:
-        """A fresh clone of the graph, with the supervisor that guards what must not be destroyed."""
+        """A fresh clone of the graph, with the supervisor that guards protected variables."""
         graph, _ = std_fgraph(self.inputs, self.outputs)
         graph.profile = None
         return graph
@@ -124,24 +122,23 @@ class Measurement:
     seconds
         CPU seconds of the query and of the whole optimizer.
     phases
-        The same, by phase.
+        The seconds of each phase.
     before, after
         Number of apply nodes.
     inplace
-        Number of nodes, at the end, that write their result into an array they are given. A 0-d
-        result saves nothing that way; see `inplace_scalars`.
+        Number of nodes, at the end, that overwrite one of their inputs. Overwriting a 0-d input saves nothing; see
+        `inplace_scalars`.
     inner
-        Number of nodes, at the end, inside the ops of others (Scan's loops and fused scalar
-        graphs).
+        Number of nodes, at the end, inside other ops (Scan's loops and fused scalar graphs).
     failures
-        What Theano logged as errors: rewriters that raised.
+        Errors that Theano logged, from rewriters that raised.
     graph
-        The optimized graph; None where it was dropped to save memory.
+        The optimized graph; None if it was dropped to save memory.
     compiled
-        Number of C modules that had to be compiled on the way.
+        Number of C modules that had to be compiled meanwhile.
     inplace_scalars
-        Number of nodes, at the end, that write over nothing but 0-d inputs. There are fewer of
-        them where more scalar arithmetic is fused.
+        Number of nodes, at the end, that overwrite only 0-d inputs. The more scalar arithmetic is fused, the fewer
+        there are.
     """
 
     way: str
@@ -158,14 +155,14 @@ class Measurement:
 
 
 class Stopwatch(Optimizer):
-    """Stands in for a member of an optimizer and notes the CPU seconds that the member takes.
+    """Wraps a member of an optimizer, and records the CPU seconds that the member takes.
 
     Parameters
     ----------
     member
-        Does the work.
+        The wrapped member.
     note
-        Told the seconds.
+        Called with the seconds.
     """
 
     def __init__(self, member: Optimizer, note: Callable[[float], None]):
@@ -177,7 +174,7 @@ class Stopwatch(Optimizer):
         return str(self.member)
 
     def optimize(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
-        """Run the member, requirements included."""
+        """Run the member, including its requirements."""
         start = time.process_time()
         try:
             return self.member.optimize(fgraph, *args, **kwargs)
@@ -186,7 +183,7 @@ class Stopwatch(Optimizer):
 
 
 class _Complaints(logging.Handler):
-    """Keeps the errors that Theano logs instead of raising."""
+    """Stores the errors that Theano logs instead of raising."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -198,7 +195,7 @@ class _Complaints(logging.Handler):
 
 @contextlib.contextmanager
 def _as_when_compiling() -> Iterator[list[str]]:
-    """Set what FunctionMaker sets around the optimizer; yield the list of what is logged as an error meanwhile."""
+    """Apply FunctionMaker's settings for the optimizer; yield the list of errors that are logged meanwhile."""
     complaints = _Complaints()
     logger = logging.getLogger("theano")
     logger.addHandler(complaints)
@@ -230,7 +227,7 @@ def _with_stopwatches(optimizer: SeqOptimizer, seconds: dict[str, float]) -> Seq
 
 
 def _modules_compiled() -> int:
-    """How many C modules this process has compiled so far."""
+    """The number of C modules that this process has compiled so far."""
     return theano.gof.cc.get_module_cache().stats[2] if theano.config.cxx else 0
 
 
@@ -244,7 +241,7 @@ def _inner_nodes(node: Apply) -> int:
 
 
 def _destroyed_ranks(node: Apply) -> set[int]:
-    """The ranks of the inputs that a node destroys; what has no rank, a random state, counts as an array."""
+    """The ranks of the inputs that a node destroys; a value without a rank, a random state, counts as an array."""
     destroyed = itertools.chain(*getattr(node.op, "destroy_map", {}).values())
     return {getattr(node.inputs[i].type, "ndim", 1) for i in destroyed}
 
@@ -256,16 +253,16 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         before = len(graph.apply_nodes)
         seconds = dict.fromkeys(PHASES, 0.0)
         compiled = _modules_compiled()
-        # The garbage of earlier runs must not be collected within this one.
+        # Garbage of earlier runs must not be collected during this one.
         gc.collect()
 
         start = time.process_time()
         optimizer = way.mode().optimizer
         seconds["query"] = time.process_time() - start
-        assert isinstance(optimizer, SeqOptimizer)  # what a query of Theano's database gives
+        assert isinstance(optimizer, SeqOptimizer)  # the result of a query of Theano's database
         _with_stopwatches(optimizer, seconds).optimize(graph)
         whole = time.process_time() - start
-        # Within the context: optdb has a module cache of its own.
+        # Within the context, since optdb has its own module cache.
         compiled = _modules_compiled() - compiled
 
     return Measurement(
@@ -286,7 +283,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
 
 
 def optimize_warm(specification: Specification, way: Way) -> Measurement:
-    """Optimize a fresh graph, and again if C modules had to be compiled on the way."""
+    """Optimize a fresh graph, and again if C modules had to be compiled meanwhile."""
     measurement = optimize(specification, way)
     return optimize(specification, way) if measurement.compiled else measurement
 
@@ -294,12 +291,12 @@ def optimize_warm(specification: Specification, way: Way) -> Measurement:
 def alternate(
     specification: Specification, ways: list[Way], repeat: int, tell: Callable[[str], None] = lambda way: None
 ) -> dict[str, list[Measurement]]:
-    """Measure each way `repeat` times, in turn, so that a slower hour of the machine falls on all of them.
+    """Measure each way `repeat` times, in turn, so that a slow phase of the machine affects all of them.
 
     Parameters
     ----------
     specification
-        Of the model.
+        The specification of the model.
     ways
         At least one.
     repeat
@@ -310,7 +307,7 @@ def alternate(
     Returns
     -------
     dict
-        Name of the way to its measurements; only the last of each still holds its graph.
+        Name of the way to its measurements; only the last one of each way still has its graph.
     """
     runs: dict[str, list[Measurement]] = {way.name: [] for way in ways}
     for _ in range(repeat):

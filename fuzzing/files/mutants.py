@@ -1,8 +1,8 @@
-"""Mutants of sound files: the same one each time for the same seed and number.
+"""Mutants of valid files, reproducible from a seed and a number.
 
-Most change what the manifest says, where it says it, and have digests that fit. Others change the manifest's encoding
-and what JSON leaves open, texts of programs token by token, bytes of arrays, members of the archive, the archive's list
-of them, bytes of the finished file, or put something at the path that is no such file.
+Most mutants change values of the manifest, at any path, and have matching digests. Others change the manifest's
+encoding and aspects that JSON leaves open, program texts token by token, bytes of arrays, members of the archive, the
+archive's list of members, bytes of the finished file, or replace the file by something that is not a regular file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.exported.archive import DIGEST, KIND, MANIFEST, VERSION
 
 __all__ = ["Mutant", "mutant", "packed"]
 
-#: Numbers at the ends of what dtypes hold and of what is checked, and others near those of a file.
+#: Numbers at the limits of dtypes and of checks, and others near those of a file.
 _NUMBERS = (
     *(0, 1, -1, 2, 3, 4, 5, 8, 12, 13, 16, 31, 32, 64, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32),
     *(2**40, 2**48, 2**53, 2**58, 2**60, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**31), -(2**63), 10**30),
@@ -80,7 +80,7 @@ _OTHERS: tuple[Any, ...] = (
     ),
     *("launch", "copy", "fill", "upload", "axis", "arithmetic", "scalar", "compute_units", "kind"),
 )
-#: What a program of a file must not have.
+#: Texts that a file's program must not contain.
 _PIECES = (
     *(
         '#include "/etc/passwd"\n',
@@ -122,7 +122,7 @@ _PIECES = (
 )
 _TOKEN = re.compile(r"\s+|\w+|.", re.DOTALL)
 
-#: Parts of a manifest that decide over what kernels read and write; a change of others leaves that to the file.
+#: Parts of a manifest that determine what kernels read and write; changes of other parts do not affect that.
 _OF_KERNELS = ("entries", "commands", "programs", "memories", "arguments", "states", "guards")
 
 
@@ -133,19 +133,19 @@ class Mutant:
     Parameters
     ----------
     original : Original
-        What was altered.
+        The file that was altered.
     kind : str
-        In what way.
+        The kind of change.
     content : bytes
-        Of the file.
+        The content of the file.
     form : str
-        What is at the path: one of `FORMS`.
+        The kind of entry at the path: one of `FORMS`.
     nbytes : int
-        The size of a sparse file, whose beginning is the content.
+        The size of a sparse file that begins with the content.
     new_kernels : bool
-        Whether its kernels are others, or may read and write elsewhere.
+        Whether its kernels are changed, or may read and write elsewhere.
     new_programs : bool
-        Whether its programs are others.
+        Whether its programs are changed.
     """
 
     original: Original
@@ -160,14 +160,14 @@ class Mutant:
 def mutant(originals: Sequence[Original], seed: int, number: int) -> Mutant:
     """Return a mutant."""
     rng = random.Random(f"{seed} {number}")
-    # The first has all that there can be; of the others, kernels and sizes are those of real functions.
+    # The first original has all features; in the others, kernels and sizes are those of real functions.
     original = originals[0] if rng.random() < 0.5 else rng.choice(originals)
     kind = rng.choices(list(_KINDS), [share for share, _ in _KINDS.values()])[0]
     return _KINDS[kind][1](kind, original, rng)
 
 
 def packed(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
-    """Return a file whose digests fit its content."""
+    """Return a file whose digests match its content."""
     return _archive(_text(manifest, members).encode(), members)
 
 
@@ -200,7 +200,7 @@ def _of_manifest(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 def _change(manifest: dict[str, Any], rng: random.Random) -> set[Any]:
-    """Change something somewhere; return the names of the fields around it."""
+    """Change a value somewhere; return the names of the enclosing fields."""
     inner: Any = manifest
     path: list[Any] = []
     while True:
@@ -232,7 +232,7 @@ def _change(manifest: dict[str, Any], rng: random.Random) -> set[Any]:
 
 
 def _near(value: Any, rng: random.Random) -> Any:
-    """Return something like a value."""
+    """Return a value close to a given one."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -275,7 +275,7 @@ def _of_array(kind: str, original: Original, rng: random.Random) -> Mutant:
     name = rng.choice(arrays)
     content = bytearray(members[name])
     for _ in range(rng.choice((1, 2, 8))):
-        # Headers are where an array says what it is.
+        # Headers describe an array.
         content[rng.randrange(min(len(content), 128))] = rng.choice(b"0123456789()', <|ifcbOVTrueFalse\x00\xff\n")
     members[name] = bytes(content)
     return Mutant(original, kind, packed(original.manifest, members), True, False)
@@ -302,7 +302,7 @@ def _of_archive(kind: str, original: Original, rng: random.Random) -> Mutant:
 def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
     content = bytearray(packed(original.manifest, original.members))
     for _ in range(rng.choice((1, 1, 3, 20))):
-        # Half of them where the archive lists its members.
+        # Half of them in the archive's list of members.
         start = 0 if rng.random() < 0.5 else max(len(content) - 800, 0)
         position = rng.randrange(start, len(content)) if len(content) > start else 0
         how = rng.randrange(4)
@@ -320,7 +320,7 @@ def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 def _of_text(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Alter the manifest as a text: what a parser of JSON may or may not accept, in any encoding."""
+    """Alter the manifest as text: syntax that a JSON parser may or may not accept, in any encoding."""
     text = _text(original.manifest, original.members)
     for _ in range(rng.choice((0, 1, 1, 2))):
         position = rng.choice([match.end() for match in re.finditer(r"[\[{,:]", text)])
@@ -335,7 +335,7 @@ def _of_text(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 _ENCODINGS = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-8-sig", "utf-7")
 _MARKS = (*[b""] * 12, b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\0")
-#: What is inserted into a manifest's text.
+#: Texts that are inserted into a manifest.
 _TEXTS: tuple[Callable[[random.Random], str], ...] = (
     lambda rng: rng.choice(("NaN,", "Infinity,", "-Infinity,", "1e400,", "-0,", "-0.0,", "01,", "0x1,", "1_0,", "+1,")),
     lambda rng: f"{rng.choice(('1', '-1', '0.', '1e', '1e-'))}{'7' * rng.choice((30, 39, 40, 41, 5000, 200_000))},",
@@ -361,7 +361,7 @@ def _nested(depth: int, begin: str, end: str) -> str:
 
 
 def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Alter the archive's own list of members, which is read before any of them, or what surrounds it."""
+    """Alter the archive's own list of members, which is read before any member, or the bytes around it."""
     content = io.BytesIO(packed(original.manifest, original.members))
     with zipfile.ZipFile(content, "a") as file:
         # So that the list is written again.
@@ -372,7 +372,7 @@ def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
 
 
 _PREFIXES = (*[b""] * 6, b"#!/bin/sh\n", b"PK\x01\x02" * 100, b"PK\x05\x06" + bytes(18), b"\0" * 4096)
-#: Attributes of members, with values that do not fit.
+#: Attributes of members, with wrong values.
 _ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     "flag_bits": (0x1, 0x8, 0x20, 0x40, 0x800, 0x2000, 0xFFFF),
     "compress_type": (8, 12, 14, 93, 97, 0xFFFF),
@@ -417,22 +417,22 @@ def _change_list(file: zipfile.ZipFile, rng: random.Random) -> None:
         file.comment = rng.choice((b"PK\x05\x06" + bytes(18), b"x" * 65535, b"PK\x01\x02" * 5000))
 
 
-#: What there may be at a path.
+#: The kinds of entries at a path.
 FORMS = ("file", "link", "fifo", "zeros", "null", "terminal", "folder", "socket", "loop", "missing", "sparse", "memory")
-#: Those that the system itself refuses to open, by an error of its own.
+#: The kinds that the system itself refuses to open, with its own error.
 REFUSED_FORMS = ("terminal", "socket", "loop", "missing")
 _SPARSE_BYTES = (1 << 10, 1 << 20, 1 << 24, 1 << 27, 1 << 32, 1 << 37, 1 << 42)
 
 
 def _of_form(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Put something else at the path."""
+    """Put another kind of entry at the path."""
     form = rng.choice(FORMS[1:])
     content = packed(original.manifest, original.members) if form in ("link", "sparse") else b""
     return Mutant(original, kind, content, True, False, form, rng.choice(_SPARSE_BYTES) if form == "sparse" else 0)
 
 
 _Maker = Callable[[str, Original, random.Random], Mutant]
-#: For each kind, its share.
+#: The share of each kind of change.
 _KINDS: dict[str, tuple[int, _Maker]] = {
     "manifest": (64, _of_manifest),
     "program": (14, _of_program),

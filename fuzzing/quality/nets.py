@@ -1,4 +1,4 @@
-"""Random stacks of layers, written in Theano as Keras 2.3 writes them, with a loss, its gradient and an optimizer."""
+"""Random stacks of layers, written in Theano like Keras 2.3, with a loss, its gradient and an optimizer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def draw(seed: int) -> Drawn:
-    """Return a net that follows from a seed."""
+    """Return the net of a seed."""
     return _Net(random.Random(f"net {seed}")).drawn()
 
 
@@ -48,7 +48,7 @@ class _Net:
         self.weights: list[Any] = []
         self.updates: OrderedDict[Any, Any] = OrderedDict()
         self.is_phased = False
-        #: Of the value, without the batch.
+        #: The shape of the value, without the batch axis.
         self.shape: tuple[int, ...] = ()
 
     def drawn(self) -> Drawn:

@@ -1,7 +1,7 @@
-"""The rules of the state machine, and what is compared after each step.
+"""The rules of the state machine, and the comparisons after each step.
 
-Every rule does the same to Theano's variables, to simulators and to models in NumPy. After each step all variables, and
-all results and arguments that the caller holds, equal what the models say.
+Every rule makes the same change to Theano's variables, to simulators and to models in NumPy. After each step, all
+variables, and all results and arguments that the caller holds, equal those of the models.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from optdb.opencl.simulator.execution.merging import RepeatedMethod
 
 __all__ = ["Differs", "SharedVariables"]
 
-#: The most functions of a run: to compile one takes longer than to call it.
+#: Maximum number of functions in a run: compiling one takes longer than calling it.
 MOST_FUNCTIONS = 7
-#: The most results of which the contents are compared after each step.
+#: Maximum number of results whose contents are compared after each step.
 MOST_HELD = 24
-#: What the caller writes into arrays of its own.
+#: The number that the caller writes into its own arrays.
 GARBAGE = 1
 
 Values = dict[int, np.ndarray]
 
 
 class Differs(AssertionError):
-    """A variable or a result is not what the model says."""
+    """A variable or a result differs from the model."""
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Used:
     model: Model
     call: Any
     way: str
-    #: The present values of the variables that it uses: Theano's, or a simulator's.
+    #: The current values of its variables: Theano's, or a simulator's.
     values: Values
     simulator: Simulator | None = None
     is_copy: bool = False
@@ -67,20 +67,20 @@ class Used:
 
 @dataclass(eq=False)
 class Simulator:
-    """A simulator, and what its variables are by the model."""
+    """A simulator, and the values of its variables according to the model."""
 
     sim: Any
     values: Values
 
     def takes(self, numbers: set[int], present: Values) -> None:
-        """Take Theano's present values of variables that are new here."""
+        """Add variables that are new here, with Theano's current values."""
         for k in numbers - set(self.values):
             self.values[k] = present[k].copy()
 
 
 @dataclass(eq=False)
 class Held:
-    """An array of the caller, and what is in it."""
+    """An array of the caller, and its expected content."""
 
     what: str
     array: np.ndarray
@@ -88,7 +88,7 @@ class Held:
 
 
 def step(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
-    """Return a decorator that makes a method a rule; a call without a defined outcome is left out."""
+    """Return a decorator that makes a method a rule; a call with an undefined outcome is skipped."""
 
     def decorate(method: Callable[..., None]) -> Any:
         @functools.wraps(method)
@@ -116,20 +116,20 @@ def _noting_failure(method: Callable[..., None]) -> Callable[..., None]:
 _numbers = st.integers(0, 9)
 _variables = st.integers(0, COUNT - 1)
 _length = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
-#: Not both 0: a row without elements is incremented out of bounds without an error.
+#: Not both 0: incrementing a row without elements out of bounds raises no error.
 _lengths = st.tuples(_length, _length).filter(any)
 _seeds = st.integers(0, 99)
-#: A device more often than a linker of Theano's own.
+#: A device is chosen more often than one of Theano's own linkers.
 _ways = st.sampled_from([way for way in WAYS for _ in range(1 if way in HOST_WAYS else 3)])
 _errors = st.sampled_from([None, None, None, ArithmeticError, KeyboardInterrupt])
 
 
 class SharedVariables(RuleBasedStateMachine):
-    """Shared variables, the functions that use them, and what the caller holds."""
+    """Shared variables, the functions that use them, and the arrays that the caller holds."""
 
-    #: On which device, as `optdb.mode` names it.
+    #: The device, as `optdb.mode` names it.
     device = "auto"
-    #: Whether a step has failed: what is found after it may follow from it.
+    #: Whether a step has failed: later findings may follow from it.
     has_failed = False
 
     @initialize(
@@ -147,7 +147,7 @@ class SharedVariables(RuleBasedStateMachine):
         defaults: frozenset[int],
         functions: list[tuple[Spec, str]],
     ) -> None:
-        """Make the variables, those of one kind in one shape, and the first functions."""
+        """Make the variables, with one shape per kind, and the first functions."""
         self.kinds, self.defaults = kinds, defaults
         sizes = [lengths[kind != kinds[0]] for kind in kinds]
         self.values: Values = {k: contents(kind, shapes_of(kind, sizes[k]), seed + k) for k, kind in enumerate(kinds)}
@@ -165,7 +165,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
     @step(spec=specs(), way=_ways, to_last=st.booleans(), repeats=st.booleans())
     def compile(self, spec: Spec, way: str, to_last: bool, repeats: bool = False) -> None:
-        """Compile a function; a simulator's is a new one's, or a method more of the last one."""
+        """Compile a function; for a simulator, make a new one, or add a method to the last one."""
         self._add(spec, way, to_last, repeats)
 
     def _add(self, spec: Spec, way: str, to_last: bool, repeats: bool) -> None:
@@ -188,12 +188,12 @@ class SharedVariables(RuleBasedStateMachine):
             call = simulator.sim
             self.simulators.append(simulator)
         if repeats:
-            RepeatedMethod(call)  # which lets its plans repeat commands
+            RepeatedMethod(call)  # lets its plans repeat commands
         simulator.takes(numbers, self.values)
         self.functions.append(Used(model, call, way, simulator.values, simulator))
 
     def _compiled(self, spec: Spec, way: str) -> Any:
-        """Return a compiled function; None if Theano refuses it by itself."""
+        """Return a compiled function; None if Theano itself rejects it."""
         try:
             return compiled(spec, self.kinds, self.shared, way, self.device)
         except Exception as error:
@@ -210,13 +210,13 @@ class SharedVariables(RuleBasedStateMachine):
         used = self._function(number)
         if used.is_copy or used.simulator is not None or used.is_of_host:
             # Theano finds no variables in a copy of a copy. In copies of its own linkers, a node that overwrites a
-            # variable may run before one that reads it: the copied graph has no order of these.
+            # variable may run before one that reads it: the copied graph does not order these.
             return
         spec, numbers = used.spec, used.spec.used()
         swaps = old in numbers and new not in numbers and self.kinds[old] == self.kinds[new]
         if (swaps and {old, new} & self.defaults) or (deletes and used.model.defaulted):
-            return  # the copy keeps what defaults were at first
-        # Theano copies outputs as borrowed or not, and updates by themselves.
+            return  # the copy keeps the initial defaults
+        # Theano copies outputs as borrowed or not, and updates separately.
         options = {"swap": {self.shared[old]: self.shared[new]}} if swaps else {}
         call = used.call.copy(delete_updates=deletes, **options)
         spec = spec.swapped(old, new) if swaps else spec
@@ -229,13 +229,13 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds)
     def call_plainly(self, number: int, seed: int) -> None:
-        """Call a function with new arguments: it has plans once it was called more often."""
+        """Call a function with new arguments: it gets plans after several calls."""
         self.call(number, "new", seed, 0, 0, 1, None)
 
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
     def call_thrice(self, number: int, seed: int, index: int) -> None:
-        """Call a function with one array that has other contents each time."""
+        """Call a function with one array that has different contents each time."""
         for repetition in range(3):
             self.call(number, "rewritten", seed + repetition, index, 0, 1, None)
             self.all_are_as_expected()
@@ -243,7 +243,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds)
     def call_alike(self, number: int, seed: int) -> None:
-        """Call a function with the same arguments again and again: all that it does may be its commands."""
+        """Call a function repeatedly with the same arguments: the calls may consist of commands alone."""
         self.call(number, "new", seed, 0, 0, 1, None)
         for _ in range(6):
             self.all_are_as_expected()
@@ -252,7 +252,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: any(used.last_borrowed for used in self.functions))
     @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
     def call_with_borrowed(self, number: int, seed: int, index: int) -> None:
-        """Call a function with what it has returned as borrowed, again and again."""
+        """Call a function repeatedly with its own borrowed results."""
         candidates = [number for number, used in enumerate(self.functions) if used.last_borrowed]
         for _ in range(3):
             self.call(candidates[number % len(candidates)], "borrowed", seed, index, 0, 1, None)
@@ -319,11 +319,11 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: any(not used.is_of_host for used in self.functions))
     @step(first=_numbers, second=_numbers, seed=_seeds, index=st.integers(0, 2))
     def call_in_threads(self, first: int, second: int, seed: int, index: int) -> None:
-        """Call two functions at a time: the outcome is that of one after the other."""
+        """Call two functions at the same time: the outcome equals that of some sequential order."""
         candidates = [used for used in self.functions if not used.is_of_host]
         calls = [candidates[number % len(candidates)] for number in (first, second)]
         if any(output.borrow for used in calls for output in used.spec.outputs):
-            return  # the second call may overwrite the first one's
+            return  # the second call may overwrite the first one's results
         arguments = [self._argument(used, "new", seed + position, 0).copy() for position, used in enumerate(calls)]
         both = [self._in_order(calls, arguments, index, order) for order in ((0, 1), (1, 0))]
         orders = [order for order in both if order is not None]
@@ -349,14 +349,14 @@ class SharedVariables(RuleBasedStateMachine):
             f"{[var.get_value() for var in self.shared]}\nexpected one of {orders}"
         )
 
-    # State of a function's own
+    # Private state of a function
 
     @step(spec=specs(), attempts=attempts(), way=st.sampled_from(["file", "private", "target"]), twin=st.booleans())
     def call_separate(self, spec: Spec, attempts: list[Attempt], way: str, twin: bool) -> None:
-        """Call a function from a file, one with private state, or one of variables on the device."""
+        """Call a function from a file, one with private state, or one with variables on the device."""
         spec = spec.fitted(self.kinds)
         if "trouble" in spec.operations():
-            return  # for a step on the host, a file is refused
+            return  # a function with a host step cannot be exported
         k, kind = spec.argument, self.kinds[spec.argument]
         like = self.values[k]
         values = {number: value.copy() for number, value in self.values.items()}
@@ -412,7 +412,7 @@ class SharedVariables(RuleBasedStateMachine):
     def zero(self, k: int, borrow: bool) -> None:
         """Set a variable to zeros, in place or not."""
         if self.kinds[k].is_bool and not borrow:
-            return  # Theano's would be whole numbers
+            return  # Theano's zeros would be integers
         self.shared[k].zero(borrow)
         self.values[k] = np.zeros_like(self.values[k])
 
@@ -440,12 +440,12 @@ class SharedVariables(RuleBasedStateMachine):
             simulator.sim.sync_from_theano()
             simulator.values.update({k: self.values[k].copy() for k in simulator.values})
 
-    # What the caller holds
+    # Arrays that the caller holds
 
     @precondition(lambda self: self.held)
     @step(number=st.integers(0, MOST_HELD - 1))
     def write_into_result(self, number: int) -> None:
-        """Write over a result, which is the caller's."""
+        """Overwrite a result, which belongs to the caller."""
         held = self.held[number % len(self.held)]
         held.array[...] = GARBAGE
         held.expected = np.full_like(held.expected, GARBAGE)
@@ -463,7 +463,7 @@ class SharedVariables(RuleBasedStateMachine):
             _check(f"{held.what}, later", held.array, held.expected)
 
     def teardown(self) -> None:
-        """Wait for calls, and compare once more, unless a step has failed, whose error is the one to be seen."""
+        """Wait for calls, and compare again, unless a step has failed, whose error must remain visible."""
         if self.has_failed:
             return
         for used, future, results in getattr(self, "pending", ()):
@@ -479,7 +479,7 @@ class SharedVariables(RuleBasedStateMachine):
         return shapes_of(self.kinds[k], lengths) if other_shape else value.shape
 
     def _argument(self, used: Used, source: str, seed: int, longer: int) -> np.ndarray:
-        """Return an argument for a function: a new array, one that it has had, or a result."""
+        """Return an argument for a function: a new array, an earlier argument, or a result."""
         k = used.spec.argument
         kind = self.kinds[k]
         like = used.values.get(k, self.values[k])
@@ -506,14 +506,14 @@ class SharedVariables(RuleBasedStateMachine):
     def _expected(
         self, used: Used, argument: np.ndarray, index: int, times: int, values: Values | None = None
     ) -> tuple[list[np.ndarray], Values] | None:
-        """Return the results and next values of some calls; None if they raise. Raise `Undefined` as the model does."""
+        """Return the results and next values of some calls; None if they raise. Raise `Undefined` like the model."""
         state = dict(used.values if values is None else values)
         changed: Values = {}
         for step in range(times):
             try:
                 results, following = used.model.call(state, argument, index)
             except (IndexError, ValueError) as error:
-                if step:  # what the steps before have changed stays so, in a simulator and in a function alike
+                if step:  # the changes of earlier steps persist, both in a simulator and in a function
                     raise Undefined(f"step {step} raises {error}") from error
                 return None
             state.update(following)
@@ -523,7 +523,7 @@ class SharedVariables(RuleBasedStateMachine):
     def _in_order(
         self, calls: Sequence[Used], arguments: Sequence[np.ndarray], index: int, order: tuple[int, int]
     ) -> tuple[list[list[np.ndarray]], list[Values]] | None:
-        """Return the results of two calls in an order, and what each function's variables are afterwards."""
+        """Return the results of two calls in an order, and the values of each function's variables afterwards."""
         states = {id(used.values): dict(used.values) for used in calls}
         results: list[list[np.ndarray]] = [[], []]
         for position in order:
@@ -536,7 +536,7 @@ class SharedVariables(RuleBasedStateMachine):
         return results, [states[id(used.values)] for used in calls]
 
     def _is_seen(self, used: Used) -> bool:
-        """Tell whether the variables of a function are what its model says now."""
+        """Tell whether the variables of a function have the values of its model."""
         simulator = used.simulator
 
         def value_of(k: int) -> Any:
@@ -545,7 +545,7 @@ class SharedVariables(RuleBasedStateMachine):
         return all(np.array_equal(value_of(k), value) for k, value in used.values.items())
 
     def _take(self, used: Used, results: Any, expected: Any, what: str) -> None:
-        """Compare the results of a call, keep them, and let its model's next values be the present ones."""
+        """Compare the results of a call, keep them, and make the model's next values the current ones."""
         results = _listed(results)
         if expected is None:
             raise Differs(f"{what} does not raise: {used.spec}")
@@ -561,7 +561,7 @@ class SharedVariables(RuleBasedStateMachine):
         used.values.update({k: value.copy() for k, value in expected[1].items()})
 
     def _after_error(self, used: Used, expected: Any, error: type | None, raised: BaseException) -> None:
-        """See that an error was to come; after one of Theano's own functions, set all variables again."""
+        """Check that an error was expected; if it was in one of Theano's own functions, set all variables again."""
         if error is not None and isinstance(raised, error):
             pass
         elif expected is not None or not isinstance(raised, Exception):

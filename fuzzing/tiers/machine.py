@@ -1,7 +1,7 @@
-"""The rules of the state machine, and what holds after each step.
+"""The rules of the state machine, and its invariants.
 
-All functions of a run add to the same two variables, or to copies of these. In every state, and by whatever calls, both
-variables of a pair have the same value after each step, which is the sum of what was added.
+All functions of a run add to the same two variables, or to copies of these. In every state, and after any calls, both
+variables of a pair have the same value, which is the sum of the addends.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from optdb.host.theano.clinker.tiers.turns import turn
 
 __all__ = ["TieredFunctions"]
 
-#: The most functions of a run.
+#: Maximum number of functions in a run.
 MOST_FUNCTIONS = 4
-#: Threads that call at a time, and how often each calls.
+#: Number of concurrent threads, and of calls of each.
 THREADS, CALLS = 3, 6
-#: How often threads give way in them.
+#: Switch interval of these threads, in seconds.
 SECONDS_BETWEEN_SWITCHES = 1e-6
-#: How long a thread may wait for its turn on a busy machine.
+#: Maximum seconds that a thread waits for its turn on a busy machine.
 SECONDS_FOR_TURN = 60.0
-#: One of so many Python events of a call is interrupted, of at most the next number.
+#: One in this many Python events of a call is interrupted, at most the next number of events in all.
 EVENTS_BETWEEN_INTERRUPTS = 7
 MOST_EVENTS = 250
-#: A compiler that is not there.
+#: A compiler that does not exist.
 LOST = "/nonexistent/g++"
 
 
 @dataclass(eq=False)
 class Pair:
-    """Two variables' containers, and the value that both have by the model."""
+    """The containers of two variables, and the value of both according to the model."""
 
     containers: list[Any]
     value: np.ndarray
 
     def read(self) -> list[np.ndarray]:
-        """Return the present values."""
+        """Return the current values."""
         return [np.array(container.storage[0]) for container in self.containers]
 
 
@@ -78,7 +78,7 @@ class Used:
 
     @property
     def has_compiler(self) -> bool:
-        """Whether a compiler was there when it was compiled."""
+        """Whether a compiler existed when it was compiled."""
         return self.way != "no compiler"
 
 
@@ -95,7 +95,7 @@ class TieredFunctions(RuleBasedStateMachine):
     def begin(self, spec: Spec, way: str) -> None:
         """Close the gate, and compile the first function."""
         self.scopes = contextlib.ExitStack()
-        # A shell lets programs in the background ignore interrupts.
+        # A shell makes background programs ignore interrupts.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         self.gate = self.scopes.enter_context(Gate(background).closed())
         if plug.is_installed():
@@ -111,14 +111,14 @@ class TieredFunctions(RuleBasedStateMachine):
         self.compile(spec, way)
 
     def teardown(self) -> None:
-        """Drop all functions and their modules, and put everything back."""
+        """Drop all functions and their modules, and restore everything."""
         self.functions.clear()
         gc.collect()
         self.scopes.close()
         module_cache().clear_unversioned()
         collector.nodes = NodeLinker()
 
-    # Ways in and out
+    # Compiling and dropping functions
 
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
     @rule(spec=specs(), way=_ways)
@@ -134,14 +134,14 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @rule(by_flag=st.booleans())
     def turn_on(self, by_flag: bool) -> None:
-        """Turn the engine and tiers on."""
+        """Enable the engine and tiers."""
         optdb.enable(tiered=None if by_flag else True)
         theano.config.optdb.tiered = True
         self.is_on = True
 
     @rule()
     def turn_off(self) -> None:
-        """Turn both off: what was compiled before stays as it is."""
+        """Disable both: functions compiled earlier stay unchanged."""
         theano.config.optdb.tiered = False
         self.is_on = False
         self._uninstall_unused()
@@ -149,12 +149,12 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS and self.functions)
     @rule(number=_numbers, how=st.sampled_from(["copy", "share", "copy.copy", "pickle"]))
     def copy(self, number: int, how: str) -> None:
-        """Copy a function, or unpickle one with variables of its own, where it has tiers."""
+        """Copy a function, or unpickle one with its own variables, if it has tiers."""
         used = self._function(number)
         if used.way not in ("mode", "no compiler") and not self.is_on:
             return
         if how == "pickle" and used.spec.has_scan and self.is_lost and not self.is_on:
-            return  # a loop that is unpickled by itself is of Theano's default mode, and waits for its C code
+            return  # a loop that is unpickled alone has Theano's default mode, and waits for its C code
         pair, way = used.pair, "mode" if used.way == "no compiler" else used.way
         has_loop_in_python = used.has_loop_in_python or (used.spec.has_scan and not used.has_compiler)
         if how == "pickle":
@@ -182,18 +182,18 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @rule()
     def build_one(self) -> None:
-        """Let one compiler end."""
+        """Let one compiler finish."""
         self.gate.let_one()
 
     @rule()
     def build_all(self) -> None:
-        """Let all compilers end."""
+        """Let all compilers finish."""
         self.gate.let_all()
 
     @precondition(lambda self: not self.is_lost)
     @rule(rarely=st.integers(0, 3))
     def lose_compiler(self, rarely: int) -> None:
-        """Let the compiler be gone."""
+        """Make the compiler disappear."""
         if not rarely:
             theano.config.cxx = LOST
             self.is_lost = True
@@ -211,13 +211,13 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers, term=_terms, first=st.integers(1, EVENTS_BETWEEN_INTERRUPTS), waits=st.booleans())
     def interrupt(self, number: int, term: int, first: int, waits: bool) -> None:
-        """Interrupt calls, or `optdb.wait`, at a Python event each: a call is made wholly or not at all."""
+        """Interrupt calls, or `optdb.wait`, at one Python event each: a call takes effect completely or not at all."""
         for event in range(first, MOST_EVENTS, EVENTS_BETWEEN_INTERRUPTS):
             if not self._interrupt(self._function(number), term, event, waits):
                 return
 
     def _interrupt(self, used: Used, term: int, event: int, waits: bool) -> bool:
-        """Interrupt a call at an event; return whether it had so many."""
+        """Interrupt a call at an event; return whether it had that many events."""
         arguments = _arguments(term, LENGTH)
         before = used.pair.value
         try:
@@ -244,7 +244,7 @@ class TieredFunctions(RuleBasedStateMachine):
         lengths=st.lists(_lengths, min_size=1),
     )
     def call_in_threads(self, numbers: list[int], term: int, lengths: list[int]) -> None:
-        """Call functions in threads: each call's results are its own, and no addition is lost."""
+        """Call functions in threads: each call gets its own results, and no addition is lost."""
         functions = [self._function(number) for number in numbers]
 
         def work(position: int) -> None:
@@ -261,7 +261,7 @@ class TieredFunctions(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @rule(number=_numbers)
     def wait(self, number: int) -> None:
-        """Wait for a function's C code: all that can be built is in place then."""
+        """Wait for a function's C code: afterwards, everything that can be built is in place."""
         used = self._function(number)
         self.gate.let_all()
         tier = optdb.wait(used.call)
@@ -269,18 +269,18 @@ class TieredFunctions(RuleBasedStateMachine):
         if used.spec.linker.startswith("cvm") and not (tier.in_python or used.spec.has_scan):
             assert type(used.call.fn) is vm.CVM
 
-    # What holds
+    # Invariants
 
     @invariant()
     def variables_are_right(self) -> None:
-        """Both variables of each pair are the sum of what was added."""
+        """Both variables of each pair equal the sum of the addends."""
         for pair in {used.pair for used in self.functions}:
             for value in pair.read():
                 np.testing.assert_array_equal(value, pair.value)
 
     @invariant()
     def tiers_are_right(self) -> None:
-        """Reports agree with what nodes are made of."""
+        """Reports agree with the implementations of nodes."""
         for used in self.functions:
             tier = optdb.tier(used.call)
             assert tier.done or used.has_compiler
@@ -297,7 +297,7 @@ class TieredFunctions(RuleBasedStateMachine):
     # Helpers
 
     def _uninstall_unused(self) -> None:
-        """Restore Theano's linker unless tiers are on, also in processes whose flags say that optdb's stays."""
+        """Restore Theano's linker unless tiers are on, even if the process's flags keep optdb's linker."""
         if not self.is_on:
             optdb.disable()
             plug.uninstall()
@@ -306,7 +306,7 @@ class TieredFunctions(RuleBasedStateMachine):
         return self.functions[number % len(self.functions)]
 
     def _check(self, used: Used, results: list[np.ndarray], term: int, length: int, is_alone: bool = True) -> None:
-        """Compare results with the model; of calls in threads, the variables' values are only the same."""
+        """Compare results with the model; for calls in threads, only compare the two variables with each other."""
         result, first, second = results
         np.testing.assert_array_equal(result, used.spec.factor * np.arange(length))
         np.testing.assert_array_equal(first, used.pair.value if is_alone else second)
@@ -328,7 +328,7 @@ def _switching_often() -> Iterator[None]:
 
 
 def _turn_is_free() -> bool:
-    """Take the turn, and leave it to others; return whether it could be taken."""
+    """Take the turn, and release it again; return whether it could be taken."""
     is_free = turn.acquire(timeout=SECONDS_FOR_TURN)
     if is_free:
         turn.release()
