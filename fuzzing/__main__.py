@@ -23,9 +23,9 @@ from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
 
-#: Examples of one process: what a process compiles stays in its memory. With a C compiler, all of it is new C code.
+#: Number of examples per process, which keeps compiled code in memory. With a C compiler, all of it is new C code.
 CHUNK, CHUNK_OF_C = 100, 10
-#: One of so many processes has a C compiler.
+#: One in this many processes has a C compiler.
 C_SHARE = 8
 
 
@@ -76,10 +76,10 @@ def main(
     timeout: float,
     pairs_file: Path | None,
 ) -> None:
-    """Compare random functions under random switches with what Theano computes without any optimization.
+    """Compare random functions under random switches with Theano's results without any optimization.
 
-    The exit status is 1 where an example differs. The smallest example of each difference is printed, as switches and a
-    program that `fuzzing.comparing.compare` takes. The same seed gives the same examples.
+    The exit status is 1 if an example differs. The smallest example of each difference is printed, as switches and a
+    program that `fuzzing.comparing.compare` accepts. The same seed gives the same examples.
     """
     console = Console(soft_wrap=True)
     drawn = failures = 0
@@ -114,7 +114,7 @@ def _tasks(
     only: Mapping[str, Sequence[str]],
     without: Sequence[str],
 ) -> Iterator[Task]:
-    """Yield what is to be run: on each device in turn, under each combination of a process's switches in turn."""
+    """Yield the tasks: on each device in turn, with each combination of a process's switches in turn."""
     processes = {compiler: itertools.cycle(_processes(compiler, seed, only)) for compiler in _compilers(only)}
     for number, device in enumerate(itertools.cycle(devices)):
         if examples <= 0:
@@ -127,13 +127,13 @@ def _tasks(
 
 
 def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Return the compilers that there are."""
+    """Return the available compilers."""
     chosen = chosen_values(Process, only)["compiler"]
     return [compiler for compiler in chosen if compiler == "none" or shutil.which(compiler)]
 
 
 def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
-    """Return all combinations of the switches of a process that leave others a value, shuffled.
+    """Return all combinations of a process's switches that leave values for the other switches, shuffled.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
 
 
 def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None:
-    """Return why a process excludes all values that a switch is confined to; None if it does so for no switch."""
+    """Return why a process excludes all values to which a switch is restricted; None if it does so for no switch."""
     for name, values in only.items():
         excluded = (exclusion((name, value), dataclasses.asdict(process)) for value in values)
         rules = [rule for rule in excluded if rule is not None]
@@ -159,12 +159,12 @@ def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None
     return None
 
 
-#: What is added to the seed where a process has died and another one runs the rest.
+#: The number that is added to the seed if a process has died and another one runs the rest.
 _NEXT_SEED = 500_000
 
 
 def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
-    """Run some examples; return what was found, and what differs or ended a process."""
+    """Run some examples; return the results, and differences or the error that ended a process."""
     whole = Found()
     troubles: list[str] = []
     while whole.drawn < task.examples and len(troubles) < task.differences:
@@ -182,7 +182,7 @@ def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
 
 
 def _run_process(task: Task, timeout: float) -> tuple[Found, list[str]]:
-    """Run some examples in a process; return what it has found, and what differs or ended it."""
+    """Run some examples in a process; return its results, and differences or the error that ended it."""
     if task.until is not None and time.time() > task.until:
         return Found(), []
     own = ",".join(f"{name}={value}" for name, value in task.process.flags().items())

@@ -1,4 +1,4 @@
-"""One program computed under some switches, and compared with Theano's unoptimized Python call by call."""
+"""One program computed with some switches, and compared call by call with Theano's unoptimized Python."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fuzzing.ways import Functions, Refused, reference
 
 __all__ = ["Differs", "compare"]
 
-#: What the caller writes into results and arguments that are its own.
+#: The number that the caller writes into its own results and arguments.
 _GARBAGE = 77
 
 
 class Differs(AssertionError):
-    """A function computes something else than the reference."""
+    """A function computes another result than the reference."""
 
 
 @dataclass
@@ -29,9 +29,9 @@ class _Held:
     Parameters
     ----------
     what : str
-        Which one.
+        Its description.
     seen, expected : ndarray
-        What is held, and a copy of what it has to be.
+        The held array, and a copy of its expected content.
     lender : int or None
         The function whose next call may change it; None if none may.
     """
@@ -43,11 +43,11 @@ class _Held:
 
 
 def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
-    """Compute a program under switches, and see that results and shared values are those of the reference.
+    """Compute a program with switches, and check that results and shared values equal those of the reference.
 
-    After each call the caller overwrites its arguments and every other result of its own: neither may matter. All
-    results that it holds are looked at again after each later call; borrowed ones until the next call of their
-    function. A call for which the reference raises, as for an index of an empty array, is left out.
+    After each call the caller overwrites its arguments and every other result, which must have no effect. All results
+    that it holds are checked again after each later call, and borrowed ones until the next call of their function. A
+    call for which the reference raises, such as an index of an empty array, is omitted.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
     Raises
     ------
     Differs
-        If something is not equal.
+        If a value differs.
     """
     return _Comparison(program, switches, device).run()
 
@@ -85,7 +85,7 @@ class _Comparison:
         return self._checked > 0
 
     def _step(self, number: int) -> None:
-        """Make a call, unless the reference cannot, and look at everything."""
+        """Make a call, unless the reference cannot, and check everything."""
         call = self._program.calls[number]
         for index, value in self._program.assignments(number).items():
             self._reference.of(call.function).set(index, value)
@@ -113,7 +113,7 @@ class _Comparison:
         self._checked += 1
 
     def _arguments(self, call: Call) -> list[np.ndarray]:
-        """Return a call's arguments; some are results of the call before.
+        """Return a call's arguments; some are results of the previous call.
 
         Theano's own linkers allow less than a device: neither a borrowed result as an argument of the next call, nor an
         array that is passed twice and may be overwritten.
@@ -125,7 +125,7 @@ class _Comparison:
                 continue
             result, usual = self._results[output], arguments[index]
             borrowed = any(held.seen is result and held.lender is not None for held in self._held)
-            # Of several calls, the first one may overwrite what it has lent.
+            # With several calls, the first one may overwrite the results that it has lent.
             if borrowed and (on_host or call.times > 1):
                 continue
             if (result.dtype, result.shape) == (usual.dtype, usual.shape):
@@ -138,7 +138,7 @@ class _Comparison:
         ]
 
     def _see_arguments(self, where: str, arguments: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> None:
-        """See that a call left those arguments alone that it may not overwrite."""
+        """Check that a call left arguments unchanged that it may not overwrite."""
         mutable = [value for leaf, value in zip(self._program.inputs, arguments, strict=True) if leaf.mutable]
         for index, (value, before) in enumerate(zip(arguments, given, strict=True)):
             if not any(np.may_share_memory(value, other) for other in mutable):
@@ -146,7 +146,7 @@ class _Comparison:
         self._held = [held for held in self._held if not _shares(held.seen, mutable)]
 
     def _see_results(self, where: str, call: Call, expected: Sequence[Any], arguments: Sequence[np.ndarray]) -> None:
-        """See that results are right, and hold them from now on."""
+        """Check that results are right, and hold them from now on."""
         outputs = self._program.functions[call.function].outputs
         aliases = [*arguments, *(var.get_value(borrow=True) for var in self._reference.graph.shared)]
         for index, ((_, borrow), ours, theirs) in enumerate(zip(outputs, self._results, expected, strict=True)):
@@ -172,10 +172,10 @@ class _Comparison:
             self._check(f"{held.what}, looked at again {where}", held.seen, held.expected)
 
     def _overwrite(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
-        """Write over arguments and over every other result, as their owner may.
+        """Overwrite arguments and every other result, as their owner may.
 
-        An argument that a function of the host may overwrite is given away: the next value of a shared variable may lie
-        there.
+        An argument that a host function may overwrite is not touched again: the next value of a shared variable may be
+        in it.
         """
         lent = [held.seen for held in self._held]
         if _is_of_host(self._switches.of(call.function)):

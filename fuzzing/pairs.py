@@ -1,4 +1,4 @@
-"""How often two values of switches were drawn together, and which never were: ``python -m fuzzing.pairs FILE ...``."""
+"""Counts how often pairs of switch values were drawn together: ``python -m fuzzing.pairs FILE ...``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fuzzing.switches import EXCLUDED, Compilation, Process, Surroundings, Switc
 
 __all__ = ["Pairs"]
 
-#: In front of the switches of the other function.
+#: The prefix of the other function's switches.
 OTHER = "other "
 
 Value = tuple[str, str]
@@ -44,7 +44,7 @@ class Pairs:
         self.counts.update(found | alone)
 
     def update(self, other: Pairs) -> None:
-        """Add the counts of another one."""
+        """Add the counts of another object."""
         self.counts.update(other.counts)
         self.examples += other.examples
 
@@ -68,7 +68,7 @@ class Pairs:
             yield from ((a, (OTHER + b[0], b[1])) for a, b in itertools.product(_of(_OWN, one), _of(_OWN, other)))
 
     def tables(self) -> str:
-        """Return Markdown: the switches and their values, and for each two switches the rarest pair of their values."""
+        """Return Markdown: the switches and their values, and the rarest pair of values for each two switches."""
         switches = {"python": self.pythons(), **_COMMON, **_OWN}
         number = {name: index + 1 for index, name in enumerate(switches)}
         head = "| | switch | values and examples |\n|---|---|---|"
@@ -125,7 +125,7 @@ class Pairs:
             yield f"| {number[row]} `{row}` | " + " | ".join(cells) + " |"
 
     def write(self, path: Path) -> None:
-        """Write the counts into a file, with those that it has already."""
+        """Write the counts to a file, added to the counts in it."""
         total = Pairs()
         if path.exists():
             total.update(Pairs.read(path))
@@ -140,7 +140,7 @@ class Pairs:
 
 
 def _key(one: Value, other: Value) -> str:
-    """Return the name of a pair; which function is the first one does not matter."""
+    """Return the name of a pair; the order of the functions does not matter."""
     bare = [(name.removeprefix(OTHER), value) for name, value in (one, other)]
     across = any(name.startswith(OTHER) for name, _ in (one, other))
     (a, of_a), (b, of_b) = sorted(bare)
@@ -162,11 +162,11 @@ def _values(switches: Mapping[str, tuple[str, ...]], one: str, other: str) -> li
 
 
 def shown(pairs: Iterable[tuple[Value, Value]]) -> list[str]:
-    """Return pairs of values, each as a line."""
+    """Return pairs of values as lines."""
     return [f"{a}={of_a} never with {b}={of_b}" for (a, of_a), (b, of_b) in pairs]
 
 
-#: What is around the tables in a document.
+#: The text around the tables in a document.
 _BEGIN, _END = "<!-- pairs -->\n", "<!-- end of pairs -->\n"
 
 
@@ -174,9 +174,9 @@ _BEGIN, _END = "<!-- pairs -->\n", "<!-- end of pairs -->\n"
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--docs", type=click.Path(exists=True, path_type=Path), help="Replace the tables of this document.")
 def main(files: tuple[Path, ...], docs: Path | None) -> None:
-    """Show how often switches were drawn together, by the files that `python -m fuzzing --pairs` has written.
+    """Show how often switches were drawn together, from files that `python -m fuzzing --pairs` has written.
 
-    The exit status is 1 where two values never were, though they do not exclude each other.
+    The exit status is 1 if two values never were, although they do not exclude each other.
     """
     total = Pairs()
     for path in files:

@@ -16,10 +16,10 @@ from fuzzing.operations import OPERATIONS, Length, Value
 
 __all__ = ["Body", "Call", "Graph", "Leaf", "Program", "Step"]
 
-#: The lengths of test values: no operation lacks the elements that it takes.
+#: The lengths of test values: no operation lacks elements that it needs.
 _TEST_SIZES = {"n": 3, "m": 2}
 
-#: How an argument may lie in memory.
+#: The memory layouts of arguments.
 LAYOUTS = ("plain", "reversed", "strided")
 
 
@@ -30,7 +30,7 @@ class Leaf:
     Parameters
     ----------
     dtype : str
-        Of its elements.
+        The dtype of its elements.
     shape : tuple of Length
         Numbers, and names of lengths that a call chooses.
     mutable : bool
@@ -59,14 +59,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Body:
-    """One of a program's functions: what it returns, and what it changes.
+    """One of a program's functions: its results and its updates.
 
     Parameters
     ----------
     outputs : tuple of (int, bool)
         The values that are returned, and whether each is borrowed.
     updates : tuple of (int, int)
-        Shared variables and the values that are their next ones.
+        Shared variables, and the values that are their next ones.
     """
 
     outputs: tuple[tuple[int, bool], ...]
@@ -80,19 +80,19 @@ class Call:
     Parameters
     ----------
     sizes : tuple of (str, int)
-        The lengths of inputs and shared variables; where they change, shared variables get other values first.
+        The lengths of inputs and shared variables; if they change, shared variables are set to other values first.
     seeds : tuple of int
-        For the values of the inputs; inputs with equal seeds, shapes and dtypes are given the same array.
+        The seeds of input values; inputs with equal seeds, shapes and dtypes are the same array.
     assigned : tuple of (int, int)
-        Shared variables that are given other values before, and the seeds of these.
+        Shared variables that are set to other values before the call, and the seeds of these.
     layout : str
-        How arguments lie in memory.
+        The memory layout of arguments.
     times : int
-        How often the function is called.
+        Number of calls.
     function : int
-        Which of the program's functions.
+        The number of the program's function.
     passed_on : tuple of (int, int)
-        Inputs, and outputs of the call before that are their arguments where dtype and shape fit.
+        Inputs, and outputs of the previous call that are their arguments if dtype and shape match.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -111,13 +111,13 @@ class Program:
     Parameters
     ----------
     inputs, shared : tuple of Leaf
-        What the functions take, and what they keep.
+        The inputs, and the shared variables.
     steps : tuple of Step
-        What is computed; values are numbered, inputs and shared variables first.
+        The computation; values are numbered, starting with inputs and shared variables.
     functions : tuple of Body
-        What is compiled.
+        The functions.
     calls : tuple of Call
-        One after the other.
+        The calls, in order.
     """
 
     inputs: tuple[Leaf, ...]
@@ -152,14 +152,14 @@ class Program:
 
 
 class Graph:
-    """Theano's graph of a program, with shared variables of its own.
+    """Theano's graph of a program, with its own shared variables.
 
     Parameters
     ----------
     program : Program
-        The calls do not matter.
+        The program, whose calls do not matter.
     target : str
-        Where its shared variables are: the host, which Theano calls 'cpu', or the context of a device.
+        The location of its shared variables: the host, which Theano calls 'cpu', or the context of a device.
     tested : bool
         Whether inputs have test values.
     """
@@ -186,16 +186,16 @@ class Graph:
             self.values.append(applied(step, self.values))
 
     def compile(self, number: int, mode: theano.Mode, mutable: bool = True) -> Any:
-        """Return a compiled function, which may overwrite the program's mutable inputs unless that is ruled out.
+        """Return a compiled function, which may overwrite the program's mutable inputs unless `mutable` is false.
 
         Parameters
         ----------
         number : int
-            Which of the program's functions.
+            The number of the program's function.
         mode : theano.Mode
-            How it is compiled.
+            The mode of compilation.
         mutable : bool
-            Whether mutable inputs are.
+            Whether mutable inputs may be overwritten.
         """
         body = self.program.functions[number]
         overwritten = [leaf.mutable and mutable for leaf in self.program.inputs]
@@ -204,7 +204,7 @@ class Graph:
         ]
         outputs = [theano.Out(self.values[index].var.transfer("cpu"), borrow=borrow) for index, borrow in body.outputs]
         updates = [(self.shared[index], self.values[following].var) for index, following in body.updates]
-        # Theano logs that a rewriter fails, and goes on with the graph as it was.
+        # If a rewriter fails, Theano logs that and continues with the unchanged graph.
         with theano.change_flags(on_opt_error="raise"):
             return theano.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
 
@@ -218,7 +218,7 @@ def applied(step: Step, values: list[Value]) -> Value:
 
 
 def _laid_out(value: np.ndarray, layout: str) -> np.ndarray:
-    """Return an array with the same values that lies otherwise in memory."""
+    """Return an array with the same values in another memory layout."""
     if layout == "reversed" and value.ndim:
         return np.ascontiguousarray(value[::-1])[::-1]
     if layout == "strided" and value.ndim:

@@ -15,19 +15,19 @@ from fuzzing.switches import Compilation, Process, Surroundings, Switches, exclu
 
 __all__ = ["BRANCHES", "LOOPS", "Example", "chosen_values", "examples", "programs"]
 
-#: Operations with branches, and those with loops: they compile slowly.
+#: Operations with branches, and operations with loops: they compile slowly.
 BRANCHES = frozenset({"if_number", "if_device"})
 LOOPS = frozenset({"running_total"})
 
 _SHAPES: tuple[tuple[Length, ...], ...] = ((), ("n",), ("n", "m"), (3,), (3, 2))
 _INT_DTYPES = ("int32", "int64", "int32", "int64", "int8", "int16", "uint8", "bool")
-#: Beside floatX.
+#: The dtypes besides floatX.
 _OTHER_DTYPES = ("float32", "float64", "float16", "complex64")
-#: Mostly more than nothing, since there every operation has something to do.
+#: Mostly not 0, so that operations have elements.
 _LENGTHS = (2, 3, 1, 0)
 
 
-#: A program and the switches under which it is computed.
+#: A program and its switches.
 Example = tuple[Program, Switches]
 
 
@@ -38,18 +38,18 @@ def examples(
     without: Collection[str] = (),
     only: Mapping[str, Collection[str]] | None = None,
 ) -> Example:
-    """Draw a program, and the switches under which it is computed.
+    """Draw a program and its switches.
 
     Parameters
     ----------
     draw : callable
-        Of Hypothesis.
+        The draw function of Hypothesis.
     process : Process
         The switches of this process.
     without : collection of str
-        Operations that are left out.
+        Excluded operations.
     only : mapping from str to collection of str
-        Switches, and the values to which they are confined.
+        Switches, and the values to which they are restricted.
     """
     only = only or {}
     surroundings = Surroundings(**draw(_values(Surroundings, only)))
@@ -63,7 +63,7 @@ def examples(
 def _values(
     draw: Callable, part: type, only: Mapping[str, Collection[str]], given: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Draw values for the switches of a part, none of which excludes another one, or a given one."""
+    """Draw values for the switches of a part that exclude neither each other nor given values."""
     found: dict[str, str] = {}
     switches = chosen_values(part, only)
     for name, values in switches.items():
@@ -81,7 +81,7 @@ def _values(
 
 
 def chosen_values(part: type, only: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
-    """Return the switches of a part, with those of their values that are to be drawn."""
+    """Return the switches of a part, each with the values that may be drawn."""
     return {
         name: tuple(value for value in values if value in only.get(name, values))
         for name, values in values_of(part).items()
@@ -101,13 +101,13 @@ def programs(
     Parameters
     ----------
     draw : callable
-        Of Hypothesis.
+        The draw function of Hypothesis.
     most_steps, most_calls : int
-        So many operations and calls at most.
+        Maximum numbers of operations and of calls.
     without : collection of str
-        Operations that are left out.
+        Excluded operations.
     float_dtype : str
-        The usual dtype of what belongs on the device.
+        The usual dtype of device values.
     """
     ints = st.builds(Leaf, st.sampled_from(_INT_DTYPES), st.sampled_from(_SHAPES), st.booleans())
     usual_floats = st.builds(Leaf, st.just(float_dtype), st.sampled_from(_SHAPES[1:]), st.booleans())
@@ -142,7 +142,7 @@ def programs(
             if step is not None:
                 steps.append(step)
                 values.append(applied(step, values))
-        # There is always something that belongs on the device, and the last value is used.
+        # There is always a device value, and the last value is used.
         device = next(index for index, leaf in enumerate(inputs) if leaf.dtype == float_dtype)
         steps.append(Step("plus", (device,), 1))
         values.append(applied(steps[-1], values))
@@ -155,7 +155,7 @@ def programs(
 def _passing_on(
     draw: Callable, values: list[Value], inputs: tuple[Leaf, ...], functions: tuple[Body, ...], before: Call, call: Call
 ) -> Call:
-    """Draw which result of the call before is an argument of a call, of those that fit."""
+    """Draw which results of the previous call become arguments of a call, among those that match."""
     possible = [
         (index, output)
         for index, leaf in enumerate(inputs)
@@ -170,7 +170,7 @@ def _passing_on(
 
 @st.composite
 def _bodies(draw: Callable, values: list[Value], inputs: int, shared: int) -> Body:
-    """Draw what a function returns and changes."""
+    """Draw the results and updates of a function."""
     last = len(values) - 1
     outputs = draw(st.lists(st.tuples(st.integers(0, last), st.booleans()), min_size=1, max_size=4))
     outputs = (*outputs, (last, False), (max(last - 1, 0), False))
@@ -189,7 +189,7 @@ def _steps(draw: Callable, values: list[Value], names: list[str]) -> Step | None
         candidates = [number for number, value in enumerate(values) if fits(value, *before)]
         if not candidates:
             return None
-        # What was made last is the most interesting.
+        # The latest value is the most interesting.
         chosen.append(draw(st.sampled_from(candidates[::-1])))
     return Step(name, tuple(chosen), draw(st.sampled_from(operation.params)))
 
@@ -200,7 +200,7 @@ def _writes_parts(value: Value) -> bool:
 
 @st.composite
 def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> tuple[tuple[int, int], ...]:
-    """Draw next values of shared variables: each a value of the same type and lengths, or none."""
+    """Draw next values of shared variables: a value of the same type and lengths for each, or none."""
     found = []
     for index in range(shared):
         present = values[inputs + index]

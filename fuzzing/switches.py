@@ -1,4 +1,4 @@
-"""The switches under which an example is computed: their values, which exclude each other, and how they are set."""
+"""The switches of an example: their values, which exclude each other, and how they are set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ON_OFF = ("on", "off")
 
 
 def _switch(*values: str) -> Any:
-    """Return the field of a switch with these values, the usual one first."""
+    """Return the field of a switch with these values, the default first."""
     return field(default=values[0], metadata={"values": values})
 
 
@@ -52,24 +52,24 @@ class Process:
     engine_at_import: str = _switch("off", "on")
     op_cache_at_import: str = _switch("off", "on")
     kernel_cache: str = _switch("kept", "off")
-    #: Which lists of commands one call of C enqueues: long ones that come often, or all that come again.
+    #: Which lists of commands one call of C enqueues: long lists that repeat often, or all that repeat.
     command_batches: str = _switch("usual", "smallest")
-    #: For which device kernels are written, see `fuzzing.profiles.KERNELS`.
+    #: The kind of device that kernels are written for, see `fuzzing.profiles.KERNELS`.
     kernels: str = _switch(*KERNELS)
-    #: Whether the device's memory is the host's, by its profile, or, on any device, its own.
+    #: Whether the device shares the host's memory, as its profile says, or counts as having its own.
     memory: str = _switch(*MEMORIES)
-    #: Which products on a GPU read four numbers at a time: those of few tiles, or all that are aligned.
+    #: Which products on a GPU read four numbers at a time: those with few tiles, or all that are aligned.
     quad_tiles: str = _switch("few", "all")
 
     def begin(self, device: str) -> None:
-        """Set what is no flag, in the process itself, whose functions are computed on a device."""
+        """Set switches that are not flags in a process whose functions run on a device."""
         if self.command_batches == "smallest":
             use_smallest_batches(device)
         replace_options(device, quad_tiles=self.quad_tiles)
         replace_profile(device, self.kernels, self.memory)
 
     def flags(self) -> dict[str, str]:
-        """Return the flags to be set in THEANO_FLAGS, in Theano's words."""
+        """Return the contents of THEANO_FLAGS."""
         words = {"on": "True", "off": "False"}
         flags = {
             "optdb.clinker": self.clinker,
@@ -82,17 +82,17 @@ class Process:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Switches that both functions of an example have in common."""
+    """Switches that both functions of an example share."""
 
-    #: Whether ops are made under the op cache.
+    #: Whether ops are created under the op cache.
     op_cache_for_graph: str = _switch(*ON_OFF[::-1])
     float_dtype: str = _switch("float32", "float64", "float16")
     test_values: str = _switch("off", "ignore", "warn", "raise")
     #: The same while rewriters run.
     test_values_of_rewriters: str = _switch("off", "ignore", "warn", "raise")
-    #: Where shared variables are.
+    #: The location of shared variables.
     shared: str = _switch("host", "device")
-    #: Whether a call may write next values over present ones before its end, where no node reads these.
+    #: Whether a call may overwrite present values with next values before its end, if no node reads them afterwards.
     next_values: str = _switch("at the end", "early")
     #: When the functions are compiled.
     compiled: str = _switch("before calls", "at first call")
@@ -105,7 +105,7 @@ class Compilation:
     way: str = _switch("function", "simulator", "pickled simulator", "loop", "file")
     mode: str = _switch("fast_run", "fast_compile", "TOPO", "OPENCL", "lifted")
     linker: str = _switch("py", "c|py", "vm", "cvm", "opencl")
-    #: What happened to the function before its first call.
+    #: What was done to the function before its first call.
     origin: str = _switch("compiled", "copied", "swapped", "pickled", "cloudpickled")
     engine: str = _switch(*ON_OFF[::-1])
     op_cache: str = _switch(*ON_OFF[::-1])
@@ -113,12 +113,12 @@ class Compilation:
     plans: str = _switch(*ON_OFF)
     merge_launches: str = _switch("auto", "always", "never")
     persistent_launches: str = _switch("auto", "always", "split", "never")
-    #: Who enqueues the commands that a call begins with: the plan, or a script of the caller.
+    #: What enqueues the first commands of a call: the plan, or a script of the caller.
     first_commands: str = _switch("plan", "script")
     matmul_precision: str = _switch("highest", "high", "default")
     memory_fraction: str = _switch("1", "0.5")
     allow_gc: str = _switch(*ON_OFF)
-    #: When a function with tiers has its C code: sometime, before the first call, or between the first two.
+    #: When a tiered function has its C code: at any time, before the first call, or between the first two.
     tiered: str = _switch("off", "on", "before calls", "after a call")
 
     def flags(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Switches:
     surroundings: Surroundings = Surroundings()
     first: Compilation = Compilation()
     second: Compilation = Compilation()
-    #: Not drawn: what the process runs on.
+    #: Not drawn: the Python that runs the process.
     python: str = field(default_factory=_python)
 
     def of(self, number: int) -> Compilation:
@@ -151,12 +151,12 @@ class Switches:
         return (self.first, self.second)[number]
 
     def common(self) -> dict[str, str]:
-        """Return the values that both functions have in common, by the name of the switch."""
+        """Return the values that both functions share, by the name of the switch."""
         parts = dataclasses.asdict(self.process) | dataclasses.asdict(self.surroundings)
         return {"python": self.python, **parts}
 
     def differing(self) -> dict[str, dict[str, object]]:
-        """Return the parts that are not the usual ones, as Python prints them."""
+        """Return the parts that differ from the defaults, as Python prints them."""
         return {
             part.name: {
                 name: value
@@ -185,14 +185,14 @@ def values_of(part: type) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Two values that no function has together, each of any of some values of its switch.
+    """Two values, from sets of values of two switches, that no function has together.
 
     Parameters
     ----------
     first, second : (str, tuple of str)
-        A switch and values of it.
+        A switch and some of its values.
     reason : str
-        Why not.
+        The reason.
     """
 
     first: tuple[str, tuple[str, ...]]
@@ -256,7 +256,7 @@ FLAGS: dict[str, str] = {
     "optdb.tiered": "tiered",
 }
 
-#: Flags of optdb that are no switches, with the reason.
+#: Flags of optdb that are not switches, with the reason.
 NOT_DRAWN: dict[str, str] = {
     "optdb.trace": "it prints what happens, and changes nothing",
     "optdb.kernel_cache_dir": "a folder is like another one",
@@ -264,21 +264,21 @@ NOT_DRAWN: dict[str, str] = {
 
 
 def exclusion(one: tuple[str, str], others: Mapping[str, str] | Collection[tuple[str, str]]) -> Exclusion | None:
-    """Return what excludes a value beside others, or None."""
+    """Return the exclusion of a value by others, or None."""
     pairs = others.items() if isinstance(others, Mapping) else others
     return next((rule for rule in EXCLUDED for other in pairs if rule.holds(one, other)), None)
 
 
 @contextlib.contextmanager
 def in_force(op_cache: bool = False, on: bool = False, flags: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Compile as switches say within the block; then restore what was in force.
+    """Compile according to switches within the block; then restore the previous state.
 
     Parameters
     ----------
     op_cache : bool
         Whether the op cache is installed.
     on : bool
-        Whether the engine is.
+        Whether the engine is enabled.
     flags : mapping
         Other flags of Theano and optdb, by their full names.
     """

@@ -1,6 +1,6 @@
-"""Some examples in a process of their own: ``python -m fuzzing.worker TASK``, where TASK is a `Task` as JSON.
+"""Some examples in a separate process: ``python -m fuzzing.worker TASK``, where TASK is a `Task` as JSON.
 
-It prints the smallest example of each difference that was found. If there is one, the status is `DIFFERS`.
+It prints the smallest example of each difference. If there is one, the exit status is `DIFFERS`.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from fuzzing.switches import Process
 
 __all__ = ["DIFFERS", "Found", "Progress", "Task", "run"]
 
-#: The status of a process that has found differences; Python's own is 1 where something is wrong with the harness.
+#: The exit status of a process that has found differences; Python's own status is 1 for errors of the harness.
 DIFFERS = 3
 
-#: A difference is shrunk for so long.
+#: Maximum seconds to shrink a difference.
 SHRINK_S = 60.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """Some examples, and the seed that they come from.
+    """Some examples, and their seed.
 
     Parameters
     ----------
     seed : int
-        Where random numbers begin.
+        The seed of random numbers.
     examples : int
-        How many.
+        Number of examples.
     device : str
-        On which device, as `optdb.mode` names it.
+        The device, as `optdb.mode` names it.
     process : Process
         The switches of the process.
     only : mapping from str to collection of str
-        Switches, and the values to which they are confined.
+        Switches, and the values to which they are restricted.
     without : collection of str
-        Operations that are left out.
+        Excluded operations.
     shrinks : bool
-        Whether a failing example is made smaller.
+        Whether a failing example is shrunk.
     differences : int
-        After so many differences the task ends.
+        The number of differences after which the task ends.
     until : float or None
         No example begins after this time, in seconds since the epoch.
     folder : str
-        Where `Progress` is kept, for the case that the process dies; nowhere if empty.
+        The folder of `Progress`, in case the process dies; none if empty.
     """
 
     seed: int
@@ -80,21 +80,21 @@ class Task:
 
     @classmethod
     def from_json(cls, text: str) -> Task:
-        """Return what `to_json` has written."""
+        """Parse the result of `to_json`."""
         content = json.loads(text)
         return cls(**{**content, "process": Process(**content["process"])})
 
 
 @dataclass
 class Found:
-    """What some examples have shown.
+    """The results of some examples.
 
     Parameters
     ----------
     pairs : Pairs
-        Which switches were drawn together where something was compared.
+        The switches that were drawn together in compared examples.
     drawn : int
-        How many examples were drawn; without what shrinking draws.
+        Number of drawn examples, without those drawn while shrinking.
     differences : list of str
         The smallest example of each difference.
     """
@@ -105,25 +105,25 @@ class Found:
 
 
 class Progress:
-    """The files in which a worker keeps what it has found so far.
+    """The files in which a worker stores its results so far.
 
     Parameters
     ----------
     folder : str
-        Where they are; an empty one for none.
+        Their folder; an empty name for none.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None
 
     def begin(self, example: Example) -> None:
-        """Keep the example that is computed next."""
+        """Store the example that is computed next."""
         if self._folder is not None:
             program, switches = example
             (self._folder / "example.txt").write_text(f"{switches.script()}\n{program.script()}\n")
 
     def keep(self, found: Found) -> None:
-        """Keep what was found."""
+        """Store results."""
         if self._folder is not None:
             content = {"counts": found.pairs.counts, "examples": found.pairs.examples}
             whole = {"pairs": content, "drawn": found.drawn, "differences": found.differences}
@@ -135,7 +135,7 @@ class Progress:
         return path.read_text() if path and path.exists() else ""
 
     def found(self) -> Found:
-        """Return what was found."""
+        """Return the stored results."""
         path = self._folder / "found.json" if self._folder else None
         if path is None or not path.exists():
             return Found()
@@ -144,13 +144,13 @@ class Progress:
 
 
 class _OutOfTime(BaseException):
-    """Ends Hypothesis at once: it catches exceptions alone."""
+    """Ends Hypothesis at once: Hypothesis only catches exceptions."""
 
 
 def run(task: Task) -> Found:
     """Compare random programs under random switches.
 
-    A difference ends a run of Hypothesis, so the rest of the examples comes from another seed.
+    A difference ends a run of Hypothesis, so the remaining examples use another seed.
     """
     found, progress = Found(), Progress(task.folder)
     for attempt in range(task.differences):
@@ -176,12 +176,12 @@ class _Search:
         self._shrinks_until = 0.0
 
     def run(self, first: object) -> str:
-        """Return the smallest example that differs, and how, or an empty string.
+        """Return the smallest example that differs, and the difference, or an empty string.
 
         Parameters
         ----------
         first : object
-            Where random numbers begin.
+            The seed of random numbers.
         """
         task = self._task
         chosen = settings(
@@ -198,7 +198,7 @@ class _Search:
         try:
             examine()
         except Exception:
-            # Hypothesis runs the smallest example once more, which passes if there was no time left.
+            # Hypothesis runs the smallest example once more, which passes if no time is left.
             if not self._difference:
                 raise
         return self._difference
@@ -216,7 +216,7 @@ class _Search:
         self._progress.keep(found)
 
     def _shrink(self, example: Example) -> None:
-        """Compare what Hypothesis draws to make a failing example smaller: it does not count."""
+        """Compare an example that Hypothesis draws to shrink a failing one; it is not counted."""
         if time.monotonic() < self._shrinks_until:
             self._compare(example, counted=False)
 
@@ -227,7 +227,7 @@ class _Search:
         except Exception:
             if not self._difference:
                 self._shrinks_until = time.monotonic() + SHRINK_S
-            # Hypothesis accepts smaller examples alone.
+            # Hypothesis only accepts smaller examples.
             self._difference = traceback.format_exc()
             raise
         if compared and counted:
@@ -235,7 +235,7 @@ class _Search:
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the task on the command line."""
     faulthandler.enable()
     task = Task.from_json(sys.argv[1])
     task.process.begin(task.device)

@@ -1,6 +1,6 @@
-"""What a case is: an op, what it is given, and the ways in which it is run.
+"""Cases: an op, its inputs, and the ways to run it.
 
-A case is run once for each of the dtypes that its arrays take, and in each layout; see `Run`.
+A case is run once for each dtype of its arrays, and in each layout; see `Run`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ FLOATS = ("float32", "float16", "float64")
 
 @dataclass(frozen=True)
 class Given:
-    """An array of the device.
+    """A device array.
 
     Parameters
     ----------
     shape : tuple of int
         Its shape. Axes of length 1 broadcast.
     dtypes : tuple of str
-        The dtypes to try, one after another.
+        The dtypes to try, in order.
     values : numpy.ndarray, optional
-        What is in it; small numbers, other than 0, if it is not given.
+        Its contents; by default, small numbers other than 0.
     """
 
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Given:
     values: np.ndarray | None = field(default=None, compare=False)
 
     def dtype(self, turn: int) -> str:
-        """Return the dtype of one turn; they come again where others have more."""
+        """Return the dtype of one turn; they are repeated if other arrays have more."""
         return self.dtypes[turn % len(self.dtypes)]
 
     def value(self, turn: int) -> np.ndarray:
@@ -60,7 +60,7 @@ def floats(*shape: int) -> Given:
 
 
 def wide(*shape: int) -> Given:
-    """Return an array of float32 and of float64, for ops that know no float16."""
+    """Return an array of float32 and of float64, for ops that do not support float16."""
     return Given(shape, ("float32", "float64"))
 
 
@@ -70,7 +70,7 @@ def array(dtype: str, *shape: int) -> Given:
 
 
 def values(value: Any, dtype: str | None = None) -> Given:
-    """Return an array of certain values, such as indexes."""
+    """Return an array with given values, such as indexes."""
     value = np.asarray(value, dtype)
     return Given(value.shape, (value.dtype.name,), value)
 
@@ -91,10 +91,10 @@ class Case:
     Parameters
     ----------
     op : callable
-        An op of the device, or a function that applies some; it is called with a variable for each input.
+        A device op, or a function that applies several; it is called with a variable for each input.
     *inputs
-        An array of the device each (`floats`, `array`, `values`), or what stays on the host: a `Number` that has to
-        have the arrays' dtype, any other one, a NumPy array, None.
+        A device array each (`floats`, `array`, `values`), or a host value: a `Number` with the arrays' dtype, any other
+        number, a NumPy array, or None.
     """
 
     def __init__(self, op: Callable[..., Any], *inputs: Any) -> None:
@@ -103,13 +103,13 @@ class Case:
 
     @property
     def arrays(self) -> list[Given]:
-        """The arrays of the device among the inputs."""
+        """The device arrays among the inputs."""
         return [x for x in self.inputs if isinstance(x, Given)]
 
     def runs(self) -> Iterator[Run]:
         """Return all ways to run it."""
         turns = max((len(x.dtypes) for x in self.arrays), default=1)
-        # Layouts of a single element, or of none, are all the same.
+        # All layouts of a single element, or of none, are equal.
         layouts: tuple[str, ...] = LAYOUTS if any(np.prod(x.shape) > 1 for x in self.arrays) else (PLAIN,)
         if all(len(x.shape) < 2 for x in self.arrays):
             layouts = tuple(layout for layout in layouts if layout != TURNED)
@@ -122,14 +122,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """A case with certain dtypes, in a certain layout.
+    """A case with given dtypes and layout.
 
     Parameters
     ----------
     case : Case
         The case.
     turn : int
-        Which of the dtypes.
+        The number of the dtypes.
     layout : str
         One of `memcheck.layouts.LAYOUTS`.
     """
@@ -150,7 +150,7 @@ class Run:
 
 
 def load(table: str, select: str = "", once: bool = False) -> list[Run]:
-    """Return the runs of a table whose names contain a text, all of them or some of each case.
+    """Return the runs of a table whose names contain a text: all of them, or some for each case.
 
     Parameters
     ----------
@@ -159,8 +159,8 @@ def load(table: str, select: str = "", once: bool = False) -> list[Run]:
     select : str
         The text; all runs if it is empty.
     once : bool
-        Of each case, one run of arrays that are not in C order, and one of arrays that are, in another dtype if the
-        case has several. Neighbouring cases take turns in layouts and dtypes.
+        Whether to return only one run per case with arrays that are not in C order, and one with arrays in C order, in
+        another dtype if the case has several. Consecutive cases alternate layouts and dtypes.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
     chosen = (run for number, case in enumerate(cases) for run in (_some(case, number) if once else case.runs()))
@@ -168,7 +168,7 @@ def load(table: str, select: str = "", once: bool = False) -> list[Run]:
 
 
 def _some(case: Case, number: int) -> Iterator[Run]:
-    """Yield some of a case's runs, as `load` does; `number` is which case it is."""
+    """Yield some of a case's runs, as `load` does; `number` is the position of the case."""
     turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
     _, *others = turns[number % len(turns)]
     if others:
@@ -177,15 +177,15 @@ def _some(case: Case, number: int) -> Iterator[Run]:
 
 
 def never_launched(table: str) -> dict[tuple[str, str], str]:
-    """Return which kernels ops never launch, and why: what the table's module calls NEVER, if it does.
+    """Return the kernels that ops never launch, and the reasons: NEVER in the table's module, if it exists.
 
-    A key is the name of the op's class, and the kernel's.
+    A key consists of the names of the op's class and of the kernel.
     """
     return getattr(importlib.import_module(table), "NEVER", {})
 
 
 def shared_kernels(table: str) -> tuple[str, ...]:
-    """Return how names of kernels begin that count as run if any op launches them: SHARED in the table's module."""
+    """Return the prefixes of kernels that count as run if any op launches them: SHARED in the table's module."""
     return tuple(getattr(importlib.import_module(table), "SHARED", ()))
 
 

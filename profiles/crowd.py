@@ -1,9 +1,9 @@
 """Starts processes at once on one empty compiledir, and kills some: ``python -m profiles.crowd [MODELS]``.
 
-What counts is that each process that was left alone ends with the right numbers, that no files are left over, and how
-long it takes beside one process that builds, optimizes, compiles and calls all the same functions, one after the other.
-The processes import Theano each for itself, which the one does once. With ``--tiered`` a function computes in Python
-until its C code is built. Each process calls it before and after that, and the numbers agree. No compiler is left.
+Each process that is not killed must end with the right numbers, no files may be left over, and the time is compared
+with that of one process that builds, optimizes, compiles and calls all the functions in turn. Each process imports
+Theano, which the single process does once. With ``--tiered``, a function computes in Python until its C code is built.
+Each process calls it before and after that, and the numbers must agree. No compiler may be left over.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from profiles.models.base import shared_variables
 
 MODELS = ("mlp", "convnet", "vae", "gru30")
 
-#: THEANO_FLAGS of every process, but for the compiledir.
+#: THEANO_FLAGS of every process, except the compiledir.
 FLAGS = "floatX=float32,optdb.topo=True,optdb.clinker=True"
 
-#: How long compilers may outlive the process that has started them.
+#: Maximum seconds by which compilers may outlive the process that started them.
 SECONDS_FOR_END = 10.0
 
-#: How far the two tiers may be apart, relative to the largest number of an output.
+#: Maximum difference between the two tiers, relative to the largest number of an output.
 TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took.
+    """The cost of something.
 
     Parameters
     ----------
     wall, cpu : float
-        Seconds of the clock, and of processors: of processes and of the compilers that they wait for.
+        Wall seconds, and CPU seconds of processes and of the compilers that they wait for.
     """
 
     wall: float
@@ -95,7 +95,7 @@ class Crowd:
     Parameters
     ----------
     folder : Path
-        For the compiledir, and for what optdb keeps of the compiler.
+        The folder of the compiledir, and of optdb's cached answers about the compiler.
     timeout : float
         Seconds that a process may take.
     is_tiered : bool
@@ -109,12 +109,12 @@ class Crowd:
         self._flags = f"{FLAGS},optdb.tiered={is_tiered},base_compiledir={self.compiledir}"
 
     def run(self, names: Sequence[str], lifetime: float | None = None) -> list[list[Any]] | None:
-        """Compute models in a process; return None where it was killed after `lifetime` seconds.
+        """Compute models in a process; return None if it was killed after `lifetime` seconds.
 
         Raises
         ------
         isolated.Failed
-            If it failed, or took longer than it may.
+            If it failed, or took longer than allowed.
         """
         try:
             return isolated.call(
@@ -126,7 +126,7 @@ class Crowd:
             return None
 
     def programs(self) -> list[str]:
-        """Return the command lines of the processes that are alive; none where there is no ``/proc``."""
+        """Return the command lines of the living processes; none without ``/proc``."""
         mark = f"XDG_CACHE_HOME={self._env['XDG_CACHE_HOME']}\0".encode()
         found = []
         for path in Path("/proc").glob("[0-9]*"):
@@ -134,11 +134,11 @@ class Crowd:
                 if mark in (path / "environ").read_bytes():
                     found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
             except OSError:
-                continue  # it has ended, or belongs to someone else
+                continue  # it has ended, or belongs to another user
         return found
 
     def leftovers(self) -> list[Path]:
-        """Return what processes that have ended left unfinished: locks, folders to build in, modules without a key."""
+        """Return leftovers of processes that have ended: locks, build folders, modules without a key."""
         found = []
         for compiledir in self.compiledir.glob("compiledir*"):
             found += [path for name in ("staging", "locks") for path in (compiledir / "optdb" / name).glob("*")]
@@ -168,9 +168,9 @@ class _Stopwatch:
 @click.option("--timeout", default=1800.0, show_default=True, help="Seconds that a process may take.")
 @click.option("--tiered", is_flag=True, help="Compute in Python until C code is built, as with optdb.tiered.")
 def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float, tiered: bool) -> None:
-    """Compare processes that start at once, each with one of MODELS, with one process that does all their work.
+    """Compare concurrent processes, each with one of MODELS, with one process that does all their work.
 
-    The exit status is 1 where a number is not the one process's, or files or compilers are left over.
+    The exit status is 1 if a number differs from the single process's, or files or compilers are left over.
     """
     if killed >= processes:
         raise click.BadParameter(f"{killed} of {processes} processes leaves none", param_hint="--killed")
@@ -192,7 +192,7 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
         ratio = together.wall / alone.wall
         click.echo(f"{processes} processes, {dead} of them killed: {together}, {ratio:.2f} times as long")
         alive = _ended(crowd)
-        crowd.run(names[:1])  # a later process tidies up after those that were killed
+        crowd.run(names[:1])  # a later process cleans up after those that were killed
         left = [*crowd.leftovers(), *alive]
     pairs = zip(names, expected, results, strict=True)
     wrong = sorted({name for name, values, result in pairs if result not in (None, [values])})
@@ -201,7 +201,7 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
 
 
 def _ended(crowd: Crowd) -> list[str]:
-    """Wait a while for compilers of killed processes to be killed, too; return those that are alive after it."""
+    """Wait until compilers of killed processes have ended, for a limited time; return those that are alive."""
     deadline = time.monotonic() + SECONDS_FOR_END
     while (alive := crowd.programs()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -209,7 +209,7 @@ def _ended(crowd: Crowd) -> list[str]:
 
 
 def _lifetimes(processes: int, killed: int, longest: float, seed: int) -> list[float | None]:
-    """Return after how many seconds each process is killed; None where it is not."""
+    """Return the seconds after which each process is killed; None if it is not."""
     rng = random.Random(seed)
     lifetimes = [rng.uniform(1, longest) if i < killed else None for i in range(processes)]
     rng.shuffle(lifetimes)

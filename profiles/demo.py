@@ -1,9 +1,9 @@
-"""Shows in a few minutes what optdb is for: ``python -m profiles.demo``.
+"""Shows within a few minutes what optdb gains: ``python -m profiles.demo``.
 
-For each of `LEGS`, a process is measured from its start to the second result, under Theano's own optimizer and under
-optdb: from an empty cache of compiled C code, and again from the full one. The values of two calls are compared. Then
-one model runs on the OpenCL device, if there is one that is no memory checker. What is done is printed as it is done,
-also where there is no terminal.
+For each of `LEGS`, a process is measured from its start to the second result, with Theano's own optimizer and with
+optdb: with an empty cache of compiled C code, and again with the full one. The values of two calls are compared. Then
+one model runs on the OpenCL device, unless the only device is a memory checker. Progress is printed even without a
+terminal.
 
 `profiles.starts` starts the processes. ``profiles.compare`` has the optimizer's phases and more models, and
 ``profiles.runtime --cold`` starts on the device.
@@ -31,10 +31,10 @@ COLORS = dict(zip(starts.CPU_PARTS, ("#bbbbbb", "#8da0cb", "#fc8d62", "#e78ac3",
 
 DEVICE = "device"
 
-#: What the table and the plot show.
+#: The quantity in the table and the plot.
 MEASURE = "CPU seconds from the start of a process to the second result, compilers included"
 
-#: How often each start calls its function. The second call sees what the first one did to the parameters.
+#: Number of calls in each start. The second call sees the updates of the first one.
 CALLS = 2
 
 
@@ -45,13 +45,13 @@ class Leg:
     Parameters
     ----------
     model
-        Its name.
+        The model's name.
     flags
-        THEANO_FLAGS besides those of the sides.
+        THEANO_FLAGS in addition to those of the sides.
     caches
-        What the caches of compiled C code, and of the device's programs, are at each start.
+        The states of the caches of compiled C code, and of the device's programs, for the starts.
     note
-        What the flags mean, in words.
+        The meaning of the flags, in words.
     """
 
     model: str
@@ -72,15 +72,15 @@ LEGS = (
 )
 DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", CACHES, "on the OpenCL device")
 
-#: How much values may differ: relative to the largest number of an array.
+#: The tolerance of values, relative to the largest number of an array.
 TOLERANCE = {OPTDB: 1e-9, DEVICE: 1e-3}
 
-#: A start, and what it is of.
+#: A start, and its leg.
 LegStart = tuple[Leg, Start]
 
 
 def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[LegStart]:
-    """Start a model on each side, from empty caches first, and tell what comes of it."""
+    """Start a model on each side, with empty caches first, and print the results."""
 
     def starting(side: str, cache: str) -> None:
         tell(f"{side}, {cache} ...")
@@ -96,7 +96,7 @@ def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[Le
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the starts of one model from one state of the caches."""
+    """One line of the table: the starts of one model with one state of the caches."""
 
     leg: Leg
     stock: Start
@@ -109,18 +109,18 @@ class Row:
 
     @property
     def difference(self) -> float:
-        """By how much the values differ, relative to the largest number of an output."""
+        """The difference of the values, relative to the largest number of an output."""
         calls = zip(self.stock.values, self.ours.values, strict=True)
         return max(difference(a, b) for one, other in calls for a, b in zip(one, other, strict=True))
 
     @property
     def agrees(self) -> bool:
-        """Whether the values are the same, within the rounding of the side."""
+        """Whether the values are equal, within the rounding of the side."""
         return self.difference <= TOLERANCE[self.ours.side]
 
 
 def rows_of(measured: Sequence[LegStart]) -> list[Row]:
-    """Pair the starts under stock with the others; the device's are compared with the host's of the same caches."""
+    """Pair the starts of stock Theano with the others; the device's are compared with the host's for equal caches."""
     stock = {(start.model, start.cache): start for _, start in measured if start.side == STOCK}
     others = [(leg, start) for leg, start in measured if start.side != STOCK]
     return [
@@ -129,7 +129,7 @@ def rows_of(measured: Sequence[LegStart]) -> list[Row]:
 
 
 def table_of(rows: Sequence[Row]) -> Table:
-    """Return what was measured."""
+    """Return the table of measurements."""
     table = Table(title=MEASURE, title_justify="left")
     for column in ("model", "", "caches", "stock", "optdb", "quicker by", "values differ by"):
         table.add_column(column, justify="left" if column in ("model", "", "caches") else "right")
@@ -148,7 +148,7 @@ def _fullness(leg: Leg, start: Start) -> str:
 
 
 def _side_by_side(measured: Sequence[LegStart]) -> list[LegStart]:
-    """Sort the starts of a leg by their caches, so that those to compare are neighbours."""
+    """Sort the starts of a leg by their caches, so that starts to compare are adjacent."""
     legs = list(dict.fromkeys(leg for leg, _ in measured))
     return sorted(measured, key=lambda pair: (legs.index(pair[0]), pair[0].caches.index(pair[1].cache)))
 
@@ -161,7 +161,7 @@ def _label(leg: Leg, start: Start) -> str:
 
 
 def plot(measured: Sequence[LegStart], path: Path) -> None:
-    """Draw a bar for each start, by parts; stock and optdb stand next to each other."""
+    """Draw a bar for each start, divided into parts; stock and optdb are adjacent."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -187,7 +187,7 @@ def plot(measured: Sequence[LegStart], path: Path) -> None:
 
 
 def _device() -> str | None:
-    """Return the name of the best OpenCL device, None if there is none that is worth it."""
+    """Return the name of the best OpenCL device; None if none is worth it."""
     from optdb.runtime.errors import DeviceError
 
     try:
@@ -200,7 +200,7 @@ def _device() -> str | None:
 
 
 def _measure(tell: Callable[[str], None]) -> list[LegStart]:
-    """Start everything, and return what came of it."""
+    """Run all legs, and return the results."""
     measured: list[LegStart] = []
     for leg in LEGS:
         if leg.compiles and shutil.which("g++") is None:

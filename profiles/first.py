@@ -1,9 +1,9 @@
-"""Compares how soon the first result of a function comes, from empty caches: stock, optdb, and optdb in tiers.
+"""Compares the time until the first result of a function, with empty caches: stock, optdb, and optdb in tiers.
 
-Each side starts a process of its own. Seconds are those of the clock, from the call of ``theano.function``. In tiers,
-the process also calls the function eleven times more, waits for the C code, and times calls in C: so one run shows how
-long the change-over takes beside a start without tiers, and how slow the calls before it are. Calls are timed in CPU
-seconds of their thread, the only one, as compilers and other programs take turns with it.
+Each side runs in its own process. Seconds are wall seconds from the call of ``theano.function``. In tiers, the process
+also calls the function eleven more times, waits for the C code, and times calls in C: so one run shows how long the
+change of tiers takes compared with a start without tiers, and how slow the calls before it are. Calls are timed in CPU
+seconds of their only thread, since compilers and other programs run at the same time.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FLAGS = {
     TIERED: "optdb.topo=True,optdb.tiered=True",
 }
 
-#: What is compared where no model is named; some need libraries.
+#: The compared models if none is named; some need libraries.
 MODELS = ("mlp", "convnet", "vae", "gru30", "lstm", "mixture", "resnet50", "keras_lstm", "pymc3_radon")
 
-#: The sizes that people train, of the models that have them.
+#: The sizes used in practice, for the models that have them.
 TRAINED_SIZES: dict[str, dict[str, int]] = {
     "mlp": {"width": 512, "batch": 128},
     "lstm": {"width": 128, "steps": 20, "batch": 32},
@@ -42,27 +42,27 @@ TRAINED_SIZES: dict[str, dict[str, int]] = {
     "convnet": {"batch": 32, "size": 32},
 }
 
-#: The environment of BLAS with one thread.
+#: Environment variables that limit BLAS to one thread.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
-#: Timed calls in C; the median counts.
+#: Number of timed calls in C; their median counts.
 CALLS_IN_C = 15
 
 
 @dataclass(frozen=True)
 class First:
-    """What one model takes on one side.
+    """The times of one model on one side.
 
     Parameters
     ----------
     model, side
-        What was started, under the flags of one of `FLAGS`.
+        The model, and the side, a key of `FLAGS`.
     function
         Seconds until ``theano.function`` returned.
     result
         Seconds until the first call returned.
     tenth
-        CPU seconds of a call about the tenth: the median of the eighth to the twelfth.
+        CPU seconds of a call around the tenth: the median of the eighth to the twelfth.
     in_place
         Seconds until all C code was in place: `function` without tiers.
     in_c
@@ -79,7 +79,7 @@ class First:
 
 
 def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the models that can be built here, and those that cannot."""
+    """Return the models that can be built here, and the others."""
     known = {*models.known(), *models.of_libraries()}
     return [name for name in names if name in known], [name for name in names if name not in known]
 
@@ -90,11 +90,11 @@ def start(name: str, is_tiered: bool, sizes: Mapping[str, int]) -> list[float]:
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     is_tiered
         Whether to wait for C code after these calls.
     sizes
-        Of the model, instead of its own.
+        Sizes that replace the model's own.
     """
     import theano
 
@@ -128,20 +128,20 @@ def measure(
     sizes: Mapping[str, int] | None = None,
     sides: Sequence[str] = tuple(FLAGS),
 ) -> list[First]:
-    """Start a model from empty caches on each side.
+    """Start a model with empty caches on each side.
 
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     timeout
         Seconds that a start may take.
     tell
-        Called with the name of each side that is finished.
+        Called with the name of each finished side.
     sizes
-        Of the model, instead of its own.
+        Sizes that replace the model's own.
     sides
-        What is started, keys of `FLAGS`.
+        The sides, keys of `FLAGS`.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""How optimization time grows with the graph: ``python -m profiles.growth [FAMILIES]``.
+"""Measures how optimization time grows with the graph: ``python -m profiles.growth [FAMILIES]``.
 
-A family is one model at many sizes: an unrolled GRU with ever more steps, a residual net with ever
-more blocks. Each size is optimized under optdb, and under stock as long as that is bearable; what
-counts is CPU seconds per node. A time that grows with the graph alone is a flat line.
+A family is one model in many sizes: an unrolled GRU with more and more steps, a residual net with more and more blocks.
+Each size is optimized with optdb, and with stock Theano as long as that is bearable. The result is CPU seconds per
+node: linear time is a flat line.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Family:
     Parameters
     ----------
     model, parameter
-        Names: of the model, and of its builder's parameter.
+        Names of the model, and of its builder's parameter.
     """
 
     model: str
     parameter: str
 
     def build(self, size: int) -> models.Model:
-        """The model at one size."""
+        """The model in one size."""
         return models.build(self.model, **{self.parameter: size})
 
 
@@ -49,7 +49,7 @@ class Point:
     Parameters
     ----------
     family, way
-        What was optimized, and how.
+        The family, and the way of optimization.
     nodes
         Apply nodes before optimization.
     seconds
@@ -68,9 +68,9 @@ class Point:
 
 
 def parameters(family: Family, sizes: list[int]) -> list[int]:
-    """The values of the family's parameter that come nearest to graphs of `sizes` nodes.
+    """The values of the family's parameter that come closest to graphs of `sizes` nodes.
 
-    The number of nodes is linear in it, so that two small graphs tell.
+    The number of nodes is linear in the parameter, so two small graphs determine it.
     """
     small, large = 4, 8
     first, second = (len(measure.specify(family.build(value)).graph().apply_nodes) for value in (small, large))
@@ -90,14 +90,14 @@ def grow(
     sizes
         Numbers of nodes.
     bearable
-        CPU seconds: stock is given up when the next size is expected to take longer.
+        CPU seconds: stock is given up once the next size is expected to take longer.
     tell
         Called with each `Point`.
     """
     family = FAMILIES[name]
     points: list[Point] = []
     stock, ours = ways.stock(), ways.topological()
-    measure.optimize(measure.specify(family.build(2)), ours)  # what happens once happens here
+    measure.optimize(measure.specify(family.build(2)), ours)  # one-time work is done here
     expected = 0.0
     for value in parameters(family, sizes):
         specification = measure.specify(family.build(value))
@@ -115,13 +115,13 @@ def grow(
 
 
 def _next(points: list[Point], point: Point) -> float:
-    """CPU seconds to expect at twice the size, from the growth up to `point`."""
+    """The CPU seconds expected for twice the size, from the growth up to `point`."""
     before = [p for p in points if p.way == point.way]
     return point.seconds * (max(2.0, point.seconds / before[-1].seconds) if before else 4.0)
 
 
 def table(points: list[Point]) -> Table:
-    """The measurements, optdb's and stock's side by side."""
+    """The measurements of optdb and stock in adjacent columns."""
     result = Table(title="CPU seconds of the whole optimizer, by size of the graph")
     for heading in ("family", "nodes", "optdb", "µs per node", "stock", "µs per node", "ratio"):
         result.add_column(heading, justify="left" if heading == "family" else "right")
@@ -135,8 +135,8 @@ def table(points: list[Point]) -> Table:
 
 
 def plot(points: list[Point], path: Path) -> None:
-    """Draw CPU microseconds per node against nodes: a color for each family, a kind of line for each way."""
-    import matplotlib  # it takes a second to import
+    """Draw CPU microseconds per node against nodes: a color for each family, a line style for each way."""
+    import matplotlib  # the import takes a second
 
     matplotlib.use("Agg")
     from matplotlib import pyplot, ticker
@@ -168,7 +168,7 @@ def plot(points: list[Point], path: Path) -> None:
 @click.option("--plot", "plot_file", type=cli.PICTURE, help="Draw them there.")
 def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plot_file: Path | None) -> None:
     """Optimize FAMILIES (all, if none is named) of models at growing sizes."""
-    # The gradient of a deep graph is taken by recursion.
+    # The gradient of a deep graph is computed recursively.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 500_000))
     console = screen.console()
     try:

@@ -1,13 +1,11 @@
-"""A linker that runs a graph with NumPy, so that its values can be checked without waiting for a compiler.
+"""A linker that runs a graph with NumPy, so that values can be checked without waiting for a compiler.
 
-Theano's own Python linkers would do, but for three kinds of nodes. Fused elementwise graphs
-(Composite) they evaluate number by number, and shared subexpressions again for each user; here
-each scalar op is applied to whole arrays, once. The inner functions of Scan they compile; here
-those are interpreted too. Ops that have no Python code (the convolutions), or none that works with
-today's NumPy (the poolings), they refuse; here these few are compiled.
+Theano's own Python linkers would do this, except for three kinds of nodes. They evaluate fused elementwise graphs
+(Composite) number by number, and shared subexpressions once per user; here each scalar op is applied once, to whole
+arrays. They compile the inner functions of Scan; here those are interpreted too. They reject ops that have no Python
+code (the convolutions), or none that works with current NumPy (the poolings); here these few are compiled.
 
-What a node does to its inputs in place really happens: an optimizer that destroys a value too
-early is found out.
+Nodes really overwrite their inputs, so an optimizer that destroys a value too early is detected.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ class Interpreter(LocalLinker):
         results = [storage[output] for node in order for output in node.outputs]
 
         def run() -> None:
-            # Ops write into what they find there, which may be a shared variable's value by now.
+            # Ops write into the values in their cells, one of which may be a shared variable's.
             for cell in results:
                 cell[0] = None
             for node, thunk, outputs_computed in zip(order, thunks, flags):
@@ -78,11 +76,11 @@ class Interpreter(LocalLinker):
                     thunk()
                 except Exception:
                     raise_with_op(node, thunk)
-                # A lazy op looks whether the branch that it wants has been computed.
+                # A lazy op checks whether the branch that it selects has been computed.
                 for flag in outputs_computed:
                     flag[0] = True
 
-        # Theano looks for attributes of the function.
+        # Theano reads attributes of the function.
         function: Any = run
         function.allow_gc = False
         function.storage_map = storage
@@ -97,12 +95,12 @@ class Interpreter(LocalLinker):
 
 
 def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
-    """The function that computes one node; it has attributes, as Theano's thunks.
+    """The function that computes one node, with the attributes of Theano's thunks.
 
     Parameters
     ----------
     node
-        To be computed.
+        The node to compute.
     storage
         Variable to a list of one element, its value.
     computed
@@ -124,7 +122,7 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
 def works_only_in_c(op: PureOp) -> bool:
     """Whether an op has no Python code, or none that works with today's NumPy."""
     if isinstance(op, (Pool, PoolGrad, DownsampleFactorMaxGradGrad, MaxPoolRop)):
-        # Their Python code indexes with lists of slices, which NumPy 1.23 does not take any more.
+        # Their Python code indexes with lists of slices, which NumPy 1.23 no longer accepts.
         return True
     return type(op).make_thunk is Op.make_thunk and type(op).perform is PureOp.perform
 
@@ -134,7 +132,7 @@ def _interpreted(op: Scan) -> Scan:
     loop = copy.copy(op)
     loop.mode_instance = copy.copy(op.mode_instance)
     loop.mode_instance.linker = Interpreter()
-    # An inner function that was compiled before would be used again.
+    # Otherwise an inner function that was compiled earlier would be reused.
     vars(loop).pop("fn", None)
     return loop
 
@@ -149,7 +147,7 @@ def _elementwise(op: Elemwise, node: Apply, storage: dict) -> Callable[[], None]
     def thunk() -> None:
         values = [source[0] for source in sources]
         shape = np.broadcast_shapes(*(value.shape for value in values))
-        # All results are there before the first input is overwritten.
+        # All results are computed before the first input is overwritten.
         results = [
             np.array(np.broadcast_to(result, shape), dtype=dtype) for result, dtype in zip(compute(values), dtypes)
         ]
@@ -164,14 +162,14 @@ def _elementwise(op: Elemwise, node: Apply, storage: dict) -> Callable[[], None]
 
 
 def vectorize(op: ScalarOp, arity: int, outputs: list[str]) -> Callable[[Arrays], list]:
-    """The function of arrays that applies a scalar op everywhere.
+    """The array function that applies a scalar op to each element.
 
     Parameters
     ----------
     op
-        To be applied.
+        The scalar op.
     arity
-        How many inputs it is given.
+        Number of inputs.
     outputs
         The dtypes of its outputs.
 
@@ -185,7 +183,7 @@ def vectorize(op: ScalarOp, arity: int, outputs: list[str]) -> Callable[[Arrays]
     function = _function_of_arrays(op, arity)
 
     def compute(values: Arrays) -> list:
-        # NumPy would take small integers for half precision, and heed the dtypes of scalars less.
+        # NumPy would convert small integers to half precision, and ignore the dtypes of scalars more often.
         common = np.result_type(*(value.dtype for value in values), *outputs)
         results = function(*(value.astype(common, copy=False) for value in values))
         results = results if len(outputs) > 1 else [results]
@@ -198,7 +196,7 @@ def _composite(op: Composite) -> Callable[[Arrays], list]:
     graph = op.fgraph
     steps = []
     for node in graph.toposort():
-        assert isinstance(node.op, ScalarOp)  # as all within a Composite
+        assert isinstance(node.op, ScalarOp)  # like all nodes in a Composite
         steps.append((node, vectorize(node.op, len(node.inputs), [v.type.dtype for v in node.outputs])))
 
     def compute(values: Arrays) -> list:
@@ -232,6 +230,6 @@ def _function_of_arrays(op: ScalarOp, arity: int) -> Callable:
 
 
 def _by_name(name: str) -> Callable:
-    """A function of NumPy's, or of another module that the name begins with."""
+    """A function of NumPy, or of another module that is a prefix of the name."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module) if module else np, attribute)

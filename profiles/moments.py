@@ -1,14 +1,14 @@
-"""Tells the errors of sums of float32 that are accumulated in float32: ``python -m profiles.moments``.
+"""Prints the errors of float32 sums that are accumulated in float32: ``python -m profiles.moments``.
 
-Batch normalization takes the mean and the variance of each channel, and its gradient two sums. Processors accumulate
-these in float64. Other devices, most of which compute slowly in it, accumulate them in float32, and what each addition
-rounds off beside them (compensated sums). Graphs that spell batch normalization out, as libraries do, have reductions
-instead, with the same choice.
+Batch normalization computes the mean and the variance of each channel, and its gradient two sums. Processors accumulate
+these in float64. Other devices, most of which have slow float64, accumulate them in float32, together with the rounding
+error of each addition (compensated sums). Expanded batch normalization, as libraries write it, has reductions instead,
+with the same choice.
 
-Errors are those of a channel's number in float32, in units in its last place: a number that is rounded once is off by
-at most 0.5. Means and sums may be close to zero, because their terms cancel. Where the spread is larger, which is the
-deviation for a mean, and the root of the sum of the squared terms for a sum, units are those in its last place. Errors
-are the largest of all channels. The exact numbers come from NumPy's longest floats.
+Errors are those of a channel's number in float32, in units in its last place: a correctly rounded number has an error
+of at most 0.5. Means and sums may be close to zero, because their terms cancel. If their spread is larger (the
+deviation for a mean, and the root of the sum of squared terms for a sum), units are those in the last place of the
+spread. Errors are the maximum of all channels. The exact numbers are computed with NumPy's longest floats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 
-#: Shapes that are normalized in models of the zoo, over all axes but the second.
+#: Shapes that models of the zoo normalize, over all axes except the second.
 SHAPES = {
     "cifar_resnet, first": (128, 16, 32, 32),
     "cifar_resnet, last": (128, 64, 8, 8),
@@ -41,7 +41,7 @@ AXES = (0, 2, 3)
 EPSILON = 1e-12
 
 QUANTITIES = ("mean", "1 / deviation", "sum of dy", "sum of dy * (x - mean)")
-#: Columns to assume where the output is not a terminal.
+#: Number of columns if the output is not a terminal.
 WIDTH = 130
 
 
@@ -79,14 +79,14 @@ DATA: dict[str, Callable[[np.random.Generator, Sequence[int]], tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class MomentMethod:
-    """A way to compute the numbers of channels.
+    """A method that computes the numbers of channels.
 
     Parameters
     ----------
     name : str
-        How the table calls it.
+        Its name in the table.
     device_kind : 'cpu' or 'gpu'
-        For which kind of device the kernels are written.
+        The kind of device that the kernels are written for.
     numbers : callable
         Takes a context, the arrays and their gradients on the device; returns one array for each of `QUANTITIES`.
     """
@@ -108,7 +108,7 @@ def _by_batch_normalization(context: Context, x: Array, dy: Array) -> list[np.nd
 
 
 def _by_sums(acc_dtype: str) -> Callable[[Context, Array, Array], list[np.ndarray]]:
-    """Return the function that computes the numbers as a graph of elementwise work and sums does."""
+    """Return the function that computes the numbers with a graph of elementwise ops and sums."""
 
     def numbers(context: Context, x: Array, dy: Array) -> list[np.ndarray]:
         whole, of_channel = ArraySpec("float32", (False,) * 4), ArraySpec("float32", (True, False, True, True))
@@ -158,13 +158,13 @@ METHODS = (
 
 @dataclass(frozen=True)
 class ExactQuantity:
-    """A quantity of each channel, and how far its terms spread it."""
+    """A quantity of each channel, and the spread of its terms."""
 
     value: np.ndarray
     spread: np.ndarray
 
     def error(self, got: np.ndarray) -> float:
-        """Return the largest error, in units in the last place of a value, or of its spread, if that is larger."""
+        """Return the largest error, in units in the last place of the value or of its spread, whichever is larger."""
         unit = np.spacing(np.maximum(np.abs(self.value), self.spread).astype("float32"))
         return float(np.max(np.abs(got - self.value) / unit))
 
@@ -188,7 +188,7 @@ def errors(method: MomentMethod, device: str, x: np.ndarray, dy: np.ndarray) -> 
 
 @functools.cache
 def _context(device: str, device_kind: DeviceKind) -> Context:
-    """Return a context for whose device the kernels of some kind are written."""
+    """Return a context with the kernels for a kind of device."""
     context = Context(device)
     context.profile = context.profile.as_kind(device_kind)
     return context
@@ -196,7 +196,7 @@ def _context(device: str, device_kind: DeviceKind) -> Context:
 
 @dataclass(frozen=True)
 class MomentErrors:
-    """The errors of a method for some data: the largest of some shapes."""
+    """The errors of a method for a kind of data: the maximum over some shapes."""
 
     data: str
     method: str
@@ -219,7 +219,7 @@ def measure(
 
 
 def render(rows: Iterable[MomentErrors]) -> Table:
-    """Return the table, a section for each kind of data."""
+    """Return the table, with a section for each kind of data."""
     table = Table(
         title="Errors of float32 numbers of channels, in units in the last place",
         caption="the largest of all channels and shapes; rounded once, a number is off by 0.5",
@@ -242,7 +242,7 @@ def render(rows: Iterable[MomentErrors]) -> Table:
 @click.option("--data", multiple=True, type=click.Choice(list(DATA)), help="Only this kind of data; all by default.")
 @click.option("--device", default="opencl", show_default=True, help="Which device, as optdb.device names it.")
 def main(shapes: tuple[str, ...], data: tuple[str, ...], device: str) -> None:
-    """Tell the errors of compensated sums of float32 beside those of float64, for batch normalization."""
+    """Print the errors of compensated float32 sums, compared with float64, for batch normalization."""
     chosen = {name: SHAPES[name] for name in shapes or SHAPES}
     screen = Console()
     screen = screen if screen.is_terminal else Console(width=max(screen.width, WIDTH))

@@ -1,10 +1,10 @@
-"""How fast the device computes: ``python -m profiles.runtime``.
+"""The speed of a device: ``python -m profiles.runtime``.
 
-Single operations and training steps, by the device, by Theano's C code, and, where they can, by NumPy and by a C
-program: wall-clock medians, all contenders taking turns in one process. With ``--cold MODEL`` it is instead the time
-from the start of a process to the first result of a training step, with empty caches and with full ones.
+Single operations and training steps on the device, with Theano's C code, and, if possible, with NumPy and a C program:
+wall-clock medians of contenders that take turns in one process. With ``--cold MODEL``, the time from the start of a
+process to the first result of a training step instead, with empty and with full caches.
 
-Training goes on for many steps: a turn is some consecutive steps, after some seconds of training.
+A training task continues for many steps: a turn is several consecutive steps, after some seconds of training.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SMALL = (1000, 64, (32,))
 
 @dataclass(frozen=True)
 class Race:
-    """What came of one task.
+    """The results of one task.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ class Race:
 
     @property
     def ratio(self) -> float:
-        """How many times longer Theano's C code takes than the device."""
+        """Theano's C time divided by the device's."""
         return self.median(operations.THEANO) / self.median(operations.DEVICE)
 
 
 def measure(tasks: Iterable[operations.Task], repeat: int) -> Iterator[Race]:
-    """Have the contenders of each task take turns."""
+    """Make the contenders of each task take turns."""
     for task in tasks:
         yield Race(task.name, stopwatch.race(task.contenders, repeat, task.turn, task.settle))
 
@@ -102,14 +102,14 @@ def render_starts(model: str, starts: Sequence[Start]) -> Table:
 
 
 def write_json(numbers: dict[str, object], path: Path) -> None:
-    """Write all numbers, and what they depend on besides the code."""
+    """Write all numbers, and everything that they depend on besides the code."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"environment": files.environment(), **numbers}, indent=1) + "\n")
 
 
 def write_plot(races: Sequence[Race], path: Path) -> None:
-    """Draw, for each task, how many times faster than Theano's C code everybody is."""
-    # Matplotlib takes a second to import, and asks for a display by default.
+    """Draw, for each task, each contender's speed relative to Theano's C code."""
+    # Matplotlib takes a second to import, and needs a display by default.
     import matplotlib
 
     matplotlib.use("Agg")
@@ -227,7 +227,7 @@ def _with_progress(tasks: Iterable[operations.Task], repeat: int) -> list[Race]:
         bar = progress.add_task("operations and models", total=None)
         for race in measure(tasks, repeat):
             races.append(race)
-            # Said here already, because a long run may be stopped before its table.
+            # Printed at once, because a long run may be stopped before its table.
             medians = ", ".join(f"{name} {race.median(name) * 1000:.2f} ms" for name in race.seconds)
             progress.console.print(f"{race.task}: {medians}", highlight=False, soft_wrap=True)
             progress.update(bar, description=f"{race.task}: done")

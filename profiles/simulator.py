@@ -1,9 +1,9 @@
-"""The cost of a plan in Python for each kernel, and the memory that many calls leave allocated.
+"""The cost of a plan in Python per kernel, and the memory that many calls leave allocated.
 
-``python -m profiles.simulator overhead`` runs a chain of kernels on small arrays, not fused: by a plan, by its bound
-commands alone, by PyOpenCL's enqueue for the same commands, and by Theano's virtual machine with C code.
-``... copies`` compares calls that use arguments and results where they lie with calls that copy them.
-``... soak`` calls a training step many times with changing shapes, and says what memory it has, as it goes.
+``python -m profiles.simulator overhead`` runs a chain of unfused kernels on small arrays: with a plan, with its bound
+commands alone, with PyOpenCL's enqueue functions for the same commands, and with Theano's virtual machine in C. ``...
+copies`` compares calls that use arguments and results in place with calls that copy them. ``... soak`` calls a training
+step many times with changing shapes, and prints its memory use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from optdb.runtime.context import Context
 from profiles import screen
 from profiles.stopwatch import race
 
-#: So many loops of calls are timed, each for so many seconds.
+#: Number of timed loops of calls, and the seconds of each.
 _LOOPS, _LOOP = 5, 0.1
 
 
@@ -95,7 +95,7 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
 @click.option("--repeat", type=click.IntRange(min=1), default=50, show_default=True, help="Turns of each contender.")
 @click.option("--device", default="opencl", show_default=True, help="Which device.")
 def copies(megabytes: float, repeat: int, device: str) -> None:
-    """Compare calls without copies of arguments and results with others."""
+    """Compare zero-copy calls with calls that copy arguments and results."""
     x, y = tt.fvectors("xy")
     functions = {
         "x * 2 + 1": ([x], x * 2 + 1),
@@ -125,7 +125,7 @@ def copies(megabytes: float, repeat: int, device: str) -> None:
 
 
 def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[[], object]:
-    """Return a call which does not copy what has so many bytes or more."""
+    """Return a call that does not copy values of at least a number of bytes."""
 
     def call() -> object:
         host_buffers.MIN_ZERO_COPY_BYTES = nbytes
@@ -148,7 +148,7 @@ def _waiting(function: Callable[[], object]) -> Callable[[], object]:
 
 
 def _chain(kernels: int, elements: int, tanh: bool, target: str | None, merge: str) -> theano.compile.Function:
-    """Return a function that computes one operation after the other, each by itself, and has been called."""
+    """Return a function that computes a chain of separate operations, and that has been called."""
     with theano.change_flags(**{"optdb.merge_launches": merge}):
         function = _compiled_chain(kernels, elements, tanh, target)
         for _ in range(8):
@@ -181,7 +181,7 @@ def _enqueued_by_pyopencl(bound: CommandList) -> None:
 
 @contextmanager
 def _held(context: Context) -> Iterator[None]:
-    """Let the device wait with what is put into the queue: what it does meanwhile would take time from who is timed."""
+    """Make the device wait before the enqueued commands: running them would take time from the timed code."""
     context.queue.finish()
     gate = cl.UserEvent(context.cl_context)
     cl.enqueue_barrier(context.queue, wait_for=[gate])
@@ -213,7 +213,7 @@ def soak(calls: int, shapes: int, device: str) -> None:
     data, labels = rng.randn(shapes, 20).astype("float32"), rng.randint(0, 5, shapes).astype("int32")
     table = Table("calls", "resident bytes", "objects of Python")
     for number in range(1, calls + 1):
-        # Runs of one shape, so that plans are made, and go.
+        # Several calls with one shape, so that plans are made and dropped.
         size = 1 + (number // 5 * 7) % shapes
         result = sim(data[:size], labels[:size])
         if number in (calls // 20, calls // 10, calls // 4, calls // 2, calls):

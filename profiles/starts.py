@@ -1,9 +1,9 @@
-"""Starts of processes: from an interpreter with empty or full caches to a compiled function, and its first calls.
+"""Starts of processes, with empty or full caches: from the interpreter to a compiled function and its first calls.
 
-`start` runs in the new process and times its parts; `measure` starts it for several sides, which differ by
-THEANO_FLAGS, each with folders of its own for the compilers' caches: Theano's compiled modules, and OpenCL programs
-of optdb's, PyOpenCL's and the driver's. A compiler in front of the true one counts how often it is called. Seconds are
-those of processors, of the process and of the compilers that it starts, and those of the clock.
+`start` runs in the new process and times its parts. `measure` starts it for several sides, which differ in
+THEANO_FLAGS, each with its own folders for caches: Theano's compiled modules, and the OpenCL programs of optdb,
+PyOpenCL and the driver. A compiler wrapper counts calls of the real compiler. CPU seconds are those of the process and
+of the compilers that it starts; wall seconds are those of the clock.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Start:
     Parameters
     ----------
     model, side, cache
-        What was started, under whose flags, and which of `CACHES`.
+        The model that was started, the side, and one of `CACHES`.
     cpu
-        Seconds of processors, for each of `CPU_PARTS`.
+        CPU seconds of each of `CPU_PARTS`.
     wall
-        Seconds of the clock, for each of `WALL_PARTS`.
+        Wall seconds of each of `WALL_PARTS`.
     compilers
-        How often the C compiler was called.
+        Number of calls of the C compiler.
     values
         The outputs of each call, as lists of numbers.
     """
@@ -64,18 +64,18 @@ class Start:
 
     @property
     def cpu_total(self) -> float:
-        """Seconds of processors, of all parts."""
+        """CPU seconds of all parts."""
         return sum(self.cpu.values())
 
     @property
     def wall_total(self) -> float:
-        """Seconds of the clock, from the start of the process."""
+        """Wall seconds since the start of the process."""
         return sum(self.wall.values())
 
 
 @dataclass(frozen=True)
 class _Moment:
-    """What has been used up to now: by the clock, by this process, and by those that it started."""
+    """The time used so far: by the clock, by this process, and by its child processes."""
 
     wall: float
     own: float
@@ -93,11 +93,11 @@ def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[s
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     began
-        When the process was started, as `time.time` says it.
+        When the process was started, by `time.time`.
     calls
-        How often to call the function. From the second one on, results depend on the updates before.
+        Number of calls. From the second one on, results depend on earlier updates.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[s
 
 
 class _Stopwatch:
-    """Adds up the CPU seconds of a method, of the outermost of nested calls."""
+    """Sums the CPU seconds of a method, counting only the outermost of nested calls."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -169,12 +169,12 @@ def measure(
     starting: Callable[[str, str], None] = _ignore,
     started: Callable[[Start], None] = _ignore,
 ) -> list[Start]:
-    """Start a model on each side: from empty caches, and again from what the first start left.
+    """Start a model on each side: with empty caches, and again with the caches that the first start left.
 
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     sides
         Name of each side to its THEANO_FLAGS.
     flags
@@ -182,7 +182,7 @@ def measure(
     caches
         The first of `CACHES`, or both.
     calls
-        How often each start calls the function.
+        Number of calls of the function in each start.
     timeout
         Seconds that a start may take.
     starting, started
@@ -226,20 +226,20 @@ def _start(
 
 
 def caching_below(folder: Path) -> dict[str, str]:
-    """Return an environment in which compilers keep their results below a folder, and the C compiler is counted."""
+    """Return an environment in which compilers cache below a folder, and calls of the C compiler are counted."""
     names = {"POCL_CACHE_DIR": "pocl", "XDG_CACHE_HOME": "xdg", "CUDA_CACHE_PATH": "cuda"}
     caches = {variable: str(folder / name) for variable, name in names.items()}
     return {**caches, "PATH": _search_path_with_counter(folder)}
 
 
 def compilers_started(folder: Path) -> int:
-    """Return how often the C compiler was started in the environment `caching_below` a folder."""
+    """Return the number of C compiler starts in the environment of `caching_below` for a folder."""
     log = folder / "compilers"
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def _search_path_with_counter(folder: Path) -> str:
-    """Put a compiler that writes a line for each call in front of the true one; return the search path."""
+    """Put a wrapper that logs each call before the real compiler; return the search path."""
     compiler = shutil.which("g++")
     if compiler is None:
         return os.environ["PATH"]

@@ -1,9 +1,9 @@
 """Compares the values of the first tier with those of C code: ``python -m profiles.tier_values [MODELS]``.
 
-Each model is compiled in a process of its own whose compilers wait. All its nodes are computed in Python, then, from
-the same values of the shared variables, by C code. A difference is that of an output or a shared variable, relative to
-the largest number of the array; places of NaN and infinities are equal. Rounding alone may bring values as far: one
-column tells how far they go in the first tier when all floats begin a few units in the last place away.
+Each model is compiled in a separate process whose compilers wait. All its nodes are computed in Python, then, from the
+same values of the shared variables, by C code. A difference is that of an output or a shared variable, relative to the
+largest number of the array; positions of NaN and infinities are equal. Rounding alone may have as large an effect: one
+column has the difference within the first tier if all floats start a few units in the last place away.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ __all__ = ["TOLERANCE", "Compared", "compare", "render"]
 #: The largest difference between the tiers, by floatX.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 
-#: How many times as far as a nudge of the first values brings them the tiers may be apart.
+#: Maximum difference between the tiers, as a multiple of the effect of nudged first values.
 CHAOS = 4
 
-#: Units in the last place of a nudge.
+#: The size of a nudge, in units in the last place.
 _UNITS = 2
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What the tiers of one model compute.
+    """The results of both tiers for one model.
 
     Parameters
     ----------
     model, floatX
-        What was compiled.
+        The model, and its floatX.
     difference
-        The largest one.
+        The largest difference.
     where
-        The value that has it.
+        The value with the largest difference.
     chaos
-        How far a nudge of arguments and shared variables brings the values of the first tier.
+        The effect of nudging arguments and shared variables on the values of the first tier.
     in_python, in_c
-        Nodes that Python computed in the first tier, and C code in the second.
+        Numbers of nodes that Python computed in the first tier, and C code in the second.
     """
 
     model: str
@@ -67,12 +67,12 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is within the tolerance, or within what rounding does to the model."""
+        """Whether the difference is within the tolerance, or within the effect of rounding on the model."""
         return self.difference <= max(TOLERANCE[self.floatX], CHAOS * self.chaos)
 
 
 def measure(name: str) -> tuple[float, str, float, int, int]:
-    """Compute a model in both tiers; return the numbers of a `Compared`, in their order."""
+    """Compute a model in both tiers; return the fields of a `Compared`, in order."""
     import theano
 
     import optdb
@@ -104,7 +104,7 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
 
 
 def _hold_compilers() -> Callable[[], None]:
-    """Let compilers of the background wait; return the function that lets them begin."""
+    """Make background compilers wait; return the function that lets them start."""
     from optdb.host.theano.clinker.tiers.background import background
 
     may_begin, run = threading.Event(), background.run
@@ -130,16 +130,16 @@ def _difference(a: Any, b: Any) -> float:
 
 
 def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
-    """Compare the tiers of a model in a process of its own.
+    """Compare the tiers of a model in a separate process.
 
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     dtype
         The floatX to compute in.
     timeout
-        Seconds that it may take.
+        Maximum seconds.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
         If the process fails, or takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="optdb-tiers-") as made:
-        # Modules that are built already would be used in the first tier.
+        # Modules that are already built would be used in the first tier.
         flags = f"floatX={dtype},optdb.topo=True,optdb.tiered=True,base_compiledir={Path(made, 'theano')}"
         env = starts.caching_below(Path(made))
         numbers = isolated.call("profiles.tier_values:measure", name, flags=flags, env=env, timeout=timeout)
@@ -172,10 +172,10 @@ def render(compared: Sequence[Compared]) -> Table:
 @click.option("--floatX", "dtypes", multiple=True, type=click.Choice(list(TOLERANCE)), help="May be repeated.")
 @click.option("--timeout", default=3600.0, show_default=True, help="Seconds that a model may take.")
 def main(chosen: tuple[str, ...], dtypes: tuple[str, ...], timeout: float) -> None:
-    """Compare the values of both tiers of MODELS, all of the zoo if none is named.
+    """Compare the values of both tiers of MODELS; by default, of all models of the zoo.
 
-    The exit status is 1 where they differ by more than the tolerance, 1e-6 in float32 and 1e-12 in float64, and by more
-    than rounding does to the model, or where a model fails.
+    The exit status is 1 if they differ by more than the tolerance, 1e-6 in float32 and 1e-12 in float64, and by more
+    than the effect of rounding on the model, or if a model fails.
     """
     compared, failures = [], []
     for name in chosen or models.known():

@@ -1,11 +1,11 @@
-"""Whether the models train on the device as they do on the host: ``python -m profiles.train [MODELS]``.
+"""Compares training on the device with training on the host: ``python -m profiles.train [MODELS]``.
 
-Each model makes some steps on the host, and from the same values as many on the OpenCL device. Beside the difference
-of all that the model returns stand the nodes on both sides and the transfers in one call; below, what stayed on the
-host, and why.
+Each model makes some steps on the host and, from the same values, as many on the OpenCL device. The table has the
+differences of all results, the nodes on both sides, and the transfers in one call; below it are the nodes that stayed
+on the host, with the reasons.
 
-A model that is chaotic is trained a second time, where it is calm (see ``training``). The exit status is 0 only if each
-model was the same on both sides, at the first or at the second time.
+A chaotic model is trained a second time, with settings that keep it calm (see ``training``). The exit status is 0 only
+if both sides agreed for each model, the first or the second time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STYLES = {SAME: "green", CHAOTIC: "yellow", DIFFERS: "bold red", FAILS: "bold re
 
 
 def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[Comparison]:
-    """Compare models one after another, with a progress bar on standard error."""
+    """Compare models in turn, with a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -44,7 +44,7 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
                 print(f"{name}: training on both sides", file=sys.stderr, flush=True)
             comparisons.append(one(name))
             progress.advance(task)
-            # Said here already, because a long run may be stopped before its tables.
+            # Printed at once, because a long run may be stopped before its tables.
             for trained in with_calm(comparisons[-1:]):
                 line = f"{described(trained)}: {trained.verdict}"
                 progress.console.print(line, style=STYLES[trained.verdict], highlight=False)
@@ -52,7 +52,7 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
 
 
 def with_calm(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
-    """Yield comparisons; after each one its repetition with a calm model, if there was one."""
+    """Yield comparisons; after each one its repetition with calm settings, if there was one."""
     for comparison in comparisons:
         yield comparison
         if comparison.calm is not None:
@@ -60,7 +60,7 @@ def with_calm(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
 
 
 def described(comparison: Comparison) -> str:
-    """Return a model's name, with the dtype and what has replaced its sizes."""
+    """Return a model's name, with the dtype and the replaced sizes."""
     sizes = "".join(f", {name} {size:g}" for name, size in comparison.sizes.items())
     return f"{comparison.model}, {comparison.floatX}{sizes}"
 
@@ -108,7 +108,7 @@ def render(comparisons: Sequence[Comparison], settings: Settings) -> Table:
 
 
 def render_stayed(comparisons: Sequence[Comparison]) -> Table:
-    """Return the table of what stayed on the host, and why: a row for each reason."""
+    """Return the table of nodes that stayed on the host, and why: a row for each reason."""
     table = Table(title="What stayed on the host", show_lines=True)
     table.add_column("model")
     table.add_column("because", overflow="fold")
@@ -126,7 +126,7 @@ def render_stayed(comparisons: Sequence[Comparison]) -> Table:
 
 
 def write_json(comparisons: Sequence[Comparison], path: Path) -> None:
-    """Write all numbers, but for the outputs themselves."""
+    """Write all numbers, except the outputs themselves."""
     rows = []
     for comparison in with_calm(comparisons):
         row = {**asdict(comparison), "differences": comparison.differences(), "chaos": comparison.chaos()}
@@ -145,7 +145,7 @@ class Size(click.ParamType):
     name = "size"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Refuse what is not a name and a number."""
+        """Convert ``name=number``; reject anything else."""
         name, _, number = value.partition("=")
         size: float | None
         try:

@@ -1,12 +1,13 @@
-"""A model trained on both sides, each in a process of its own, and their distance.
+"""A model trained on both sides, each in a separate process, and the difference.
 
-`train` runs in the new process, and says in a `Training` what came of it; `compare` starts the processes, and makes a
-`Comparison` of the two.
+`train` runs in the new process, and describes the result in a `Training`; `compare` starts the processes, and makes a
+`Comparison` of both.
 
-Some models are chaotic: what rounding does in the first step is seen in all digits of the tenth. So the host makes
-its steps again from values that are some units in the last place away, and a difference that is as large as what this
-makes (`CHAOS`) is not held against the device. It is no proof either: such a model is trained once more where it is
-calm (`calmed`), in float64 and at a rate at which it learns smoothly, and counts only if both sides then agree.
+Some models are chaotic: a rounding error in the first step affects all digits in the tenth. So the host repeats its
+steps from values that differ by a few units in the last place, and a difference as large as this effect (`CHAOS`) is
+not attributed to the device. It is not a proof either: such a model is trained once more with settings that keep it
+calm (`calmed`), in float64 and with a learning rate at which it learns smoothly, and passes only if both sides then
+agree.
 """
 
 from __future__ import annotations
@@ -42,26 +43,26 @@ NUDGES, UNITS = 3, 8
 
 @dataclass
 class Training:
-    """What one side did.
+    """The results of one side.
 
     Parameters
     ----------
     outputs : list
-        For each step, for each output, its numbers.
+        For each step, the numbers of each output.
     compiling : float
         Seconds to compile the function.
     step : float
-        Median seconds of a step, without the first one.
+        Median seconds of a step, except the first one.
     on_device, on_host : int
-        Nodes on either side, without transfers.
+        Nodes on each side, without transfers.
     transfers : int
-        Transfers in one call.
+        Number of transfers in one call.
     nbytes : int
-        What they move.
+        Bytes transferred in one call.
     stayed : list
-        Op, reason and number of nodes of what the lift left on the host.
+        Op, reason and number of nodes for nodes that the lift left on the host.
     nudged : list
-        The same as `outputs` for each start from values that are some units in the last place away.
+        The same as `outputs` for each start from values that differ by a few units in the last place.
     """
 
     outputs: list[list[Any]]
@@ -77,22 +78,22 @@ class Training:
 
 @dataclass(frozen=True)
 class Settings:
-    """How models are trained.
+    """The settings of training.
 
     Parameters
     ----------
     steps : int
-        How many steps each makes.
+        Number of steps.
     device : str
-        What the flag ``optdb.device`` is to say.
+        The value of the flag ``optdb.device``.
     topo : bool
-        Whether optdb's engine optimizes, on both sides, or Theano's.
+        Whether optdb's engine optimizes on both sides, instead of Theano's optimizer.
     floatX : str
-        What is computed in.
+        The dtype to compute in.
     timeout : float, optional
         Seconds that each side may take.
     sizes : dict of str to number
-        What replaces the models' own sizes.
+        Sizes that replace the models' own.
     """
 
     steps: int = 20
@@ -110,17 +111,17 @@ class Comparison:
     Parameters
     ----------
     model : str
-        Its name.
+        The model's name.
     host, device : Training, optional
-        What they did; nothing if one of them failed.
+        Their results; None if one of them failed.
     error : str
-        How it failed.
+        The error of a failure.
     floatX : str
         The dtype that it was computed in.
     sizes : dict of str to number
-        What has replaced the model's own sizes.
+        Sizes that replaced the model's own.
     calm : Comparison, optional
-        The same model where it is not chaotic, if it was.
+        The comparison with settings that keep the model calm, if it was chaotic.
     """
 
     model: str
@@ -132,30 +133,30 @@ class Comparison:
     calm: Comparison | None = None
 
     def differences(self) -> list[float]:
-        """Return the relative difference of each step: the largest of its outputs'."""
+        """Return the relative difference of each step, the largest of its outputs."""
         if self.host is None or self.device is None:
             return []
         return _by_step(self.host.outputs, self.device.outputs)
 
     def chaos(self) -> list[float]:
-        """Return what nudges have done to the host's numbers by each step: the most of it."""
+        """Return the largest effect of nudges on the host's numbers up to each step."""
         if self.host is None:
             return []
         moved = [_by_step(self.host.outputs, nudged) for nudged in self.host.nudged]
         return list(itertools.accumulate(map(max, zip(*moved)), max))
 
     def moved(self) -> float:
-        """Return how far the host's outputs went from the first step to the last: equal results of none say nothing."""
+        """Return how much the host's outputs changed from the first step to the last: otherwise equality is empty."""
         return max(map(difference, self.host.outputs[0], self.host.outputs[-1])) if self.host is not None else 0.0
 
     @property
     def agrees(self) -> bool:
-        """Whether both sides have been seen to do the same: a chaotic model does so where it is calm, or not at all."""
+        """Whether both sides gave the same results; for a chaotic model, with calm settings."""
         return self.verdict == SAME or (self.verdict == CHAOTIC and self.calm is not None and self.calm.agrees)
 
     @property
     def verdict(self) -> str:
-        """Whether both sides did the same, or did so as far as rounding lets one tell."""
+        """Whether both sides gave the same results, as far as rounding allows a verdict."""
         if self.error:
             return FAILS
         tolerance = TOLERANCE[self.floatX]
@@ -171,9 +172,9 @@ def _by_step(theirs: list[list[Any]], ours: list[list[Any]]) -> list[float]:
 
 
 def difference(a: Any, b: Any) -> float:
-    """Return the largest difference of two arrays' numbers, relative to the largest number.
+    """Return the largest difference of two arrays, relative to the largest number.
 
-    Infinite where the shapes differ, or which elements are finite.
+    It is infinite if the shapes differ, or the positions of non-finite elements.
     """
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
@@ -186,18 +187,18 @@ def difference(a: Any, b: Any) -> float:
 
 
 def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[str, Any]:
-    """Build a model, compile it and let it make some steps, where the flags of this process say.
+    """Build a model, compile it and make some steps, on the side that the process's flags select.
 
     Parameters
     ----------
     name : str
-        Of the model.
+        The model's name.
     sizes : dict of str to number
-        What replaces the sizes that the name stands for.
+        Sizes that replace those of the name.
     steps : int
-        How many; at least one.
+        Number of steps, at least one.
     nudge : bool
-        Whether to make them again, from values a little away.
+        Whether to repeat them from slightly changed values.
 
     Returns
     -------
@@ -211,7 +212,7 @@ def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[s
     state = [(variable, variable.get_value()) for variable in function.get_shared()] if nudge else []
     outputs, seconds = _steps(function, model.data, steps)
     explanation = optdb.explain(function, *model.data)
-    assert explanation.traffic is not None  # counted where arguments are given
+    assert explanation.traffic is not None  # counted if arguments are given
     counts = dict(explanation.places)
     on_host = counts.pop("host", 0)
     stayed = [[op, why, n] for report in explanation.reports for (op, why), n in report.by_reason().most_common()]
@@ -245,7 +246,7 @@ def _steps(function: Callable[..., list], data: Sequence[np.ndarray], steps: int
 
 
 def nudged(value: Any, seed: int, units: int = UNITS) -> Any:
-    """Return an array of floats with each number some units in the last place away, up or down; others as they are."""
+    """Return a float array with each number changed by a few units in the last place; other arrays unchanged."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     signs = np.random.default_rng(seed).choice([-1, 1], value.shape)
@@ -253,7 +254,7 @@ def nudged(value: Any, seed: int, units: int = UNITS) -> Any:
 
 
 def compare(name: str, settings: Settings) -> Comparison:
-    """Train a model on both sides; again where it is calm, if it turns out to be chaotic."""
+    """Train a model on both sides; if it is chaotic, again with calm settings."""
     comparison = _compare(name, settings)
     calmer = calmed(name, settings)
     if comparison.verdict == CHAOTIC and calmer != settings:
@@ -262,7 +263,7 @@ def compare(name: str, settings: Settings) -> Comparison:
 
 
 def calmed(name: str, settings: Settings) -> Settings:
-    """Return settings under which a model is not chaotic, as far as such are known."""
+    """Return settings with which a model is not chaotic, if any are known."""
     return replace(settings, floatX="float64", sizes={**settings.sizes, **CALM.get(name, {})})
 
 

@@ -1,6 +1,6 @@
-"""The steps of a graph: those that break the promises of types, and those that rely on them.
+"""The steps of a graph: those that violate the promises of types, and those that rely on them.
 
-An :class:`Operation` takes variables of Theano's, and asks only for their types: lengths are what they turn out to be.
+An :class:`Operation` takes Theano variables, and only uses their types: lengths are known when it runs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["OPERATIONS", "SLOW", "Operation"]
 
 @dataclass(frozen=True)
 class Operation:
-    """A way to make a variable of others.
+    """A way to compute a variable from others.
 
     Parameters
     ----------
     build : callable
         Returns the variable, from the arguments, the vector of lengths that a call chooses, and the parameter.
     slots : tuple of callable
-        For each argument, whether a variable may be it; also takes the arguments before it.
+        For each argument, a predicate that accepts a variable; it also gets the earlier arguments.
     params : tuple
-        Of which the parameter is one.
+        The possible values of the parameter.
     """
 
     build: Callable[..., Any]
@@ -37,7 +37,7 @@ class Operation:
 
 
 class Resized(Op):
-    """A user's op whose results have the lengths of the call, even if its type promises others."""
+    """A user's op whose results have the lengths that a call passes, even if its type promises others."""
 
     __props__ = ("pattern",)
 
@@ -89,7 +89,7 @@ def _piece(var: Any, lengths: Any, number: int) -> Any:
 
 
 def _backwards(var: Any) -> Any:
-    """Return a part that has no elements; its type promises one."""
+    """Return a part that has no elements, although its type promises one."""
     return var[(*[slice(None)] * _axis(var), slice(None, 1, -1))]
 
 
@@ -118,9 +118,9 @@ def _pieces(a: Any, o: Any, lengths: Any) -> Any:
     return theano.scan(lambda x, part, sizes: _piece(part, sizes, 0) * x.sum(), a, non_sequences=[o, lengths])[0]
 
 
-#: By name.
+#: Operations by name.
 OPERATIONS: dict[str, Operation] = {
-    # What breaks promises, makes them, and takes them back.
+    # Operations that violate promises, make them, and withdraw them.
     "piece": Operation(_piece, (_promising,), (0, 1)),
     "constant_piece": Operation(lambda a, _, n: tt.split(a, [n, 1 - n], 2, axis=_axis(a))[0], (_promising,), (0, 1)),
     "backwards": Operation(lambda a, *_: _backwards(a), (_promising,)),
@@ -136,7 +136,7 @@ OPERATIONS: dict[str, Operation] = {
     "reshaped": Operation(lambda a, _, shape: a.reshape(shape), (_any,), ((1, -1), (-1, 1), (1,), (-1,))),
     "reshaped_late": Operation(lambda a, lengths, _: a.reshape((1, lengths[1])), (_any,)),
     "pieces_of_scan": Operation(lambda a, o, lengths, _: _pieces(a, o, lengths), (_array, _promising)),
-    # What relies on them.
+    # Operations that rely on them.
     "times": Operation(lambda a, *_: a * 2, (_any,)),
     "plus": Operation(lambda a, *_: a + 1, (_any,)),
     "clipped": Operation(lambda a, *_: tt.clip(a, -9, 9), (_any,)),
@@ -188,5 +188,5 @@ OPERATIONS: dict[str, Operation] = {
     "to_int_and_back": Operation(lambda a, *_: tt.cast(tt.cast(a, "int32") + 1, "float32"), (_any,)),
 }
 
-#: Those that are left out of quick tests.
+#: Operations that are excluded from quick tests.
 SLOW = frozenset({"scan", "pieces_of_scan"})

@@ -1,4 +1,4 @@
-"""Starts workers, sees when one crashes or hangs, keeps the mutant, and goes on with the next one."""
+"""Starts workers, detects crashes and hangs, stores the mutant, and continues with the next one."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from fuzzing.files.corpus import corpus
 from fuzzing.files.mutants import mutant
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-#: A worker's first line comes after all that it imports.
+#: Maximum seconds until a worker's first line, which follows all its imports.
 START_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """The settings of a run.
 
     Parameters
     ----------
     mutants : int
-        How many.
+        Number of mutants.
     folder : Path
-        Where exports, and mutants that did what no file may, are kept.
+        The folder for exports, and for mutants that violate the rules.
     seed : int
-        What they are made from.
+        The seed of the mutants.
     workers : int
-        How many processes load them.
+        Number of processes that load them.
     device : str
-        Where they are run.
+        The device.
     kernels_share : float
-        Of those whose kernels are others, how many are built and called.
+        The share of mutants with changed kernels that are built and called.
     timeout_s : float
-        How long one may take.
+        Maximum seconds of a mutant.
     planted : str
-        A fault of a worker's own, for tests.
+        A worker's own fault, for tests.
     """
 
     mutants: int
@@ -59,20 +59,20 @@ class Settings:
 
 @dataclass
 class Report:
-    """What became of mutants.
+    """The outcomes of mutants.
 
     Attributes
     ----------
     outcomes : Counter
-        How many of each kind came to what.
+        The number of mutants of each kind with each outcome.
     wrong : dict
-        Number of a mutant to what it did that no file may do.
+        Number of a mutant to its violation of the rules.
     by_kernels : dict
-        Number of a mutant with kernels of its own to how the worker ended in which they were called, then or later.
+        Number of a mutant with changed kernels to the way its worker ended, during the calls or later.
     seconds : float
         CPU time of all workers.
     peak_bytes : int
-        The most memory that a worker had.
+        The maximum memory of a worker.
     """
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -83,7 +83,7 @@ class Report:
 
 
 def run(settings: Settings, progress: Callable[[], Any] = lambda: None) -> Report:
-    """Load mutants; return what became of them."""
+    """Load mutants; return their outcomes."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     report, lock = Report(), threading.Lock()
     with ThreadPoolExecutor(settings.workers) as pool:
@@ -95,7 +95,7 @@ def run(settings: Settings, progress: Callable[[], Any] = lambda: None) -> Repor
 
 
 def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock, progress: Callable[[], Any]) -> None:
-    """Have a worker's share of mutants loaded, over as many processes as that takes."""
+    """Load a worker's share of mutants, in as many processes as that takes."""
     first = worker
     while first < settings.mutants:
         number, kind, stage, ran_kernels = None, "", "load", None
@@ -122,7 +122,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
         if number is None:
             raise RuntimeError(f"a worker does not start: {trouble}\n{_end_of_log(settings, first)}")
         if ran_kernels is not None and ran_kernels != number:
-            # Kernels of an earlier mutant may have written anywhere in the process: this one is loaded by another.
+            # Kernels of an earlier mutant may have written anywhere in the process: another process loads this one.
             report.by_kernels[ran_kernels] = f"{trouble} later, in {stage} of mutant {number}"
             first = number
             continue
@@ -153,7 +153,7 @@ def _process(settings: Settings, first: int) -> subprocess.Popen[str]:
 
 
 def _scratch(settings: Settings) -> Path:
-    """Return a folder for the mutants, in memory where there is one."""
+    """Return a folder for the mutants, in memory if possible."""
     shared = Path("/dev/shm")
     folder = shared if shared.is_dir() and os.access(shared, os.W_OK) else settings.folder
     return folder
@@ -168,7 +168,7 @@ def _end_of_log(settings: Settings, first: int) -> str:
 
 
 def _lines(process: subprocess.Popen[str], timeout_s: float) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield a worker's output, and at last, if it does not finish, how it ended."""
+    """Yield a worker's output, and finally, if it does not finish, how it ended."""
     lines: queue.Queue[str] = queue.Queue()
 
     output = process.stdout
@@ -196,7 +196,7 @@ def _lines(process: subprocess.Popen[str], timeout_s: float) -> Iterator[tuple[d
 
 
 def _keep(settings: Settings, report: Report) -> None:
-    """Write the mutants that did what no file may, with what they did."""
+    """Write the mutants that violated the rules, with their violations."""
     originals = corpus(settings.folder / "exports")
     for number, what in sorted((*report.wrong.items(), *report.by_kernels.items())):
         made = mutant(originals, settings.seed, number)

@@ -1,10 +1,10 @@
-"""Loads mutants, one after another: a process with limits of its own, that `fuzzing.files.runner` starts and watches.
+"""Loads mutants in order: a process with its own limits, which `fuzzing.files.runner` starts and watches.
 
-A mutant is loaded, its functions are bound to memory and kernels for arguments that the sound file takes, and called
-where its kernels are those of the sound file. A few whose kernels are others are built and called as well: what kernels
-do is theirs, so a crash or hang in one of these is reported as such.
+A mutant is loaded, and its functions are bound to memory and kernels for arguments that the valid file accepts. They
+are called if their kernels are those of the valid file. A few mutants with changed kernels are also built and called:
+since kernels may do anything, a crash or hang in one of these is reported separately.
 
-For each, a line says that it begins, and another one what became of it.
+For each mutant, one line says that it begins, and another one gives the outcome.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
 
 MEBIBYTE = 1 << 20
-#: What a mutant may take: far more than a sound file does.
+#: Maximum memory of a mutant: far more than a valid file takes.
 MAX_BYTES = 64 * MEBIBYTE
 MAX_WORK_ITEMS = 1 << 16
-#: So much more address space than the worker has before its first mutant. Compilers take a part of it.
+#: Maximum growth of the worker's address space after its first mutant. Compilers take a part of it.
 EXTRA_ADDRESS_SPACE_BYTES = 1024 * MEBIBYTE
 RECURSION_LIMIT = 10**6
-#: So long may it take to load one.
+#: Maximum CPU seconds to load a mutant.
 MAX_LOAD_CPU_S = 5.0
 
-#: Where errors of a call are raised in words.
+#: Modules that raise the errors of a call with a message.
 _IN_WORDS = ("calling.py", "tables.py")
 _WORDS = re.compile(r"\w{3,}.* .*\w{3,}")
 
 
 class Wrong(Exception):
-    """A mutant did what no file may do."""
+    """A mutant violated the rules for files."""
 
 
 def attempt(
     made: Mutant, path: Path, context: Context, rng: np.random.Generator, kernels_share: float, say: Any
 ) -> str:
-    """Load a mutant and call what is in it; return what became of it.
+    """Load a mutant and call its functions; return the outcome.
 
     Raises
     ------
     Wrong
-        If that is what no file may do.
+        If it violates the rules.
     """
     write(made, path)
     start = time.process_time()
@@ -99,12 +99,12 @@ def attempt(
 
 
 def _in_words(error: Exception, *kinds: type[Exception]) -> str:
-    """Return what kind of error it is, if it is one of some, with words.
+    """Return the kind of an error, if it is an allowed one with a message.
 
     Raises
     ------
     Wrong
-        If not.
+        Otherwise.
     """
     frame = traceback.extract_tb(error.__traceback__)[-1]
     expected = isinstance(error, (FileError, ShapeError)) or Path(frame.filename).name in _IN_WORDS
@@ -114,7 +114,7 @@ def _in_words(error: Exception, *kinds: type[Exception]) -> str:
 
 
 def limit_memory() -> None:
-    """Refuse this process much more memory than it has."""
+    """Prevent this process from using much more memory than it has."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + EXTRA_ADDRESS_SPACE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -122,7 +122,7 @@ def limit_memory() -> None:
 
 
 class Opened:
-    """Notes which files Python opens while mutants are loaded."""
+    """Records which files Python opens while mutants are loaded."""
 
     def __init__(self, *allowed: Path) -> None:
         self._allowed = tuple(map(str, allowed))
@@ -131,14 +131,14 @@ class Opened:
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        # A descriptor was heard of when it was opened by its path.
+        # A descriptor was recorded when it was opened by its path.
         if (
             self.watching
             and not isinstance(args[0], int)
             and event in ("open", "os.remove", "os.rename", "subprocess.Popen", "socket.connect")
         ):
             path = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else str(args[0])
-            # Python's own sources are read for tracebacks, and modules on their first use.
+            # Python's own sources are read for tracebacks, and modules when they are first used.
             if not path.startswith(self._allowed) and not path.endswith((".py", ".pyc")):
                 self.path = f"{event} {path}"
 
@@ -164,7 +164,7 @@ def main(
     exports: Path,
     planted: str,
 ) -> None:
-    """Load mutants of numbers from FIRST to STOP, and write what became of each."""
+    """Load mutants with numbers from FIRST to STOP, and write the outcome of each."""
     originals = corpus(exports)
     contexts = []
     for device_kind in ("cpu", "gpu"):
@@ -176,7 +176,7 @@ def main(
     rng = np.random.default_rng([seed, first])
     _warm_up(originals, contexts, path)
     limit_memory()
-    # As programs do that pickle large graphs: what recurses without a bound of its own crashes then.
+    # Like programs that pickle large graphs: recursion without its own limit then crashes.
     sys.setrecursionlimit(RECURSION_LIMIT)
     for number in range(first, stop, step):
         made = mutant(originals, seed, number)
@@ -197,7 +197,7 @@ def main(
 
 
 def _warm_up(originals: Any, contexts: list[Context], path: Path) -> None:
-    """Load and call the sound files, whose programs are built then."""
+    """Load and call the valid files, which builds their programs."""
     from fuzzing.files.mutants import packed
 
     for original in originals:
@@ -215,7 +215,7 @@ def _caches() -> list[Path]:
 
 
 def _plant(planted: str, number: int) -> None:
-    """Do something wrong at a number, if a test says so."""
+    """Misbehave at a mutant's number, if a test asks for it."""
     chosen, _, what = planted.partition(":")
     if not what or int(chosen) != number:
         return

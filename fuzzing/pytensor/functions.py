@@ -1,4 +1,4 @@
-"""Random functions of shared variables: what they compute, and the modes that compile them."""
+"""Random functions of shared variables, and the modes that compile them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from optdb.runtime.context import Context
 
 __all__ = ["LIMIT", "MODES", "SHAPES", "VARIABLES", "Failure", "OnHost", "Spec", "compiled", "mode_of", "specs"]
 
-#: How many variables of one shape there are, and of which shapes.
+#: The number of variables of one shape, and their shapes.
 VARIABLES = 3
 SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
-#: Arguments with a larger sum break a condition.
+#: Arguments with a larger sum violate a condition.
 LIMIT = 1e6
-#: How functions are compiled: on devices that share the host's memory or do not, with the kernels of each kind, and by
-#: PyTensor, with overwritten inputs.
+#: The modes of functions: on devices that share the host's memory or do not, with the kernels of each kind, and
+#: PyTensor's own, with overwritten inputs.
 MODES = ("opencl", "own memory", "gpu kernels", "merged", "python")
-#: An expression: the name of what it does, and its operands.
+#: An expression: the name of an operation, and its operands.
 Expression = tuple[Any, ...]
 
 
 class Failure(Exception):
-    """What a step of the host raises if it is told to."""
+    """The error that a host step raises on demand."""
 
 
 class OnHost(Op):
@@ -62,7 +62,7 @@ class Spec:
 
     outputs: tuple[Expression, ...]
     updates: tuple[Expression | None, ...]
-    #: Whether it draws random numbers, makes the list longer, checks its argument, and computes on the host.
+    #: Whether it draws random numbers, extends the list, checks its argument, and computes on the host.
     draws: bool
     grows: bool
     checks: bool
@@ -112,7 +112,7 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
         return argument * 0 + operands[0]
     x, *others = [_built(operand, variables, argument) for operand in operands]
     if kind in LOOPS:
-        # Python's Scan gives results of no steps other shapes.
+        # For no steps, Python's Scan returns results of other shapes.
         return x if 0 in variables[0].type.shape else looped(kind, x)
     match kind:
         case "add":
@@ -144,11 +144,11 @@ def compiled(spec: Spec, variables: Sequence[Any], rng: Any, history: Any, mode:
     Parameters
     ----------
     spec
-        What it computes.
+        The function's specification.
     variables, rng, history
-        Shared: arrays of one shape, a random generator, and a vector that gets longer.
+        Shared variables: arrays of one shape, a random generator, and a vector that grows.
     mode
-        Of PyTensor.
+        A mode of PyTensor.
     """
     x = variables[0].type("x")
     argument = x

@@ -1,7 +1,7 @@
-"""The rules of the state machine, and what holds after each step.
+"""The rules of the state machine, and its invariants.
 
-Each function is compiled twice: in a mode, and by PyTensor's Python without rewriting, of variables of its own. What is
-done to the variables of the one is done to those of the other, and outputs and values have to agree.
+Each function is compiled twice: in a mode, and with PyTensor's Python linker without rewriting and with separate
+variables. All changes are made to the variables of both sides, and outputs and values have to agree.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from optdb.device.plans import PlanOptions
 
 __all__ = ["UpdatedVariables"]
 
-#: The most functions of a run.
+#: Maximum number of functions in a run.
 MOST_FUNCTIONS = 4
-#: An interrupt comes at one of so many Python events of a call that is repeated, and of one that is traced.
+#: An interrupt comes at one of this many Python events of a call: one that is repeated, or one that is traced.
 FEW_EVENTS, MANY_EVENTS = 150, 20_000
 _numbers = st.integers(0, MOST_FUNCTIONS)
 _positions = st.integers(0, VARIABLES - 1)
@@ -36,7 +36,7 @@ _events = st.one_of(st.integers(1, FEW_EVENTS), st.integers(1, MANY_EVENTS))
 
 
 class Side:
-    """Shared variables, and functions of them."""
+    """Shared variables, and functions that use them."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         rng = np.random.default_rng(7)
@@ -57,7 +57,7 @@ class Side:
         return [variable.get_value() for variable in self.shared]
 
     def set_values(self, values: list[Any]) -> None:
-        """Give all variables values."""
+        """Set the values of all variables."""
         for variable, value in zip(self.shared, values, strict=True):
             variable.set_value(value)
 
@@ -69,7 +69,7 @@ class UpdatedVariables(RuleBasedStateMachine):
     def begin(self, shape: tuple[int, ...], spec: Spec, mode: str) -> None:
         """Make the variables of both sides, and the first function."""
         self.scopes = contextlib.ExitStack()
-        # A shell lets programs in the background ignore interrupts.
+        # A shell makes background programs ignore interrupts.
         self.scopes.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         self.shape = shape
         self.specs: list[tuple[Spec, str]] = []
@@ -108,7 +108,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, times=st.integers(1, 6))
     def call_n_times(self, number: int, seed: int, times: int) -> None:
-        """Call a function several times at once."""
+        """Call a function several times in one call."""
         function, reference = self._functions(number)
         x = self._argument(seed)
         if self._is_on_device(number):
@@ -138,10 +138,10 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, event=_events, times=st.sampled_from([1, 1, 3]), anew=st.booleans())
     def interrupt(self, number: int, seed: int, event: int, times: int, anew: bool) -> None:
-        """Interrupt a call, of values that are set `anew` or not: all have their next values, or none has."""
+        """Interrupt a call, with values set `anew` or not: all variables have their next values, or none has."""
         function, reference = self._functions(number)
         if self.specs[number % len(self.specs)][1] == "python":
-            return  # PyTensor's own functions promise nothing
+            return  # PyTensor's own functions guarantee nothing
         before = self.sides[1].values()
         if anew:
             self.sides[0].set_values(copy.deepcopy(before))
@@ -165,7 +165,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def fail(self, number: int, seed: int) -> None:
-        """Let a call raise: no variable changes."""
+        """Make a call raise: no variable changes."""
         spec, mode = self.specs[number % len(self.specs)]
         if mode == "python" or not (spec.checks or spec.on_host):
             return
@@ -180,7 +180,7 @@ class UpdatedVariables(RuleBasedStateMachine):
         except (Failure, AssertionError):
             pass
         else:
-            # What no result needs was left out of the graph, and not of the reference's.
+            # Nodes that no result needs are omitted from the graph, but not from the reference's.
             self.sides[1].set_values(self.sides[0].values())
         finally:
             OnHost.fails = False
@@ -189,27 +189,27 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(position=_positions, seed=_seeds, borrow=st.booleans())
     def set_value(self, position: int, seed: int, borrow: bool) -> None:
-        """Give a variable a value."""
+        """Set the value of a variable."""
         for side in self.sides:
             side.variables[position].set_value(self._argument(seed), borrow=borrow)
 
     @precondition(lambda self: not self.pending)
     @rule(giver=_positions, taker=_positions, seed=_seeds)
     def hand_over(self, giver: int, taker: int, seed: int) -> None:
-        """Give a variable the very array of another one, which gets another value."""
+        """Give a variable the array of another one, which gets another value."""
         for side in self.sides:
             side.variables[taker].set_value(side.variables[giver].get_value(borrow=True), borrow=True)
             side.variables[giver].set_value(self._argument(seed), borrow=True)
 
     @rule(position=_positions)
     def read_value(self, position: int) -> None:
-        """Compare a variable."""
+        """Compare a variable's value."""
         values = [side.variables[position].get_value() for side in self.sides]
         assert _agree(values[:1], values[1:]), values
 
     @rule(position=_positions, borrow=st.booleans())
     def edit_value(self, position: int, borrow: bool) -> None:
-        """Change a value in place, and give it back."""
+        """Change a value in place, and set it again."""
         for side in self.sides:
             value = side.variables[position].get_value(borrow=borrow)
             value[...] = value * 0.5
@@ -225,7 +225,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def call_pickled(self, number: int, seed: int) -> None:
-        """Call a function that was pickled: it has variables of its own."""
+        """Call an unpickled function, which has its own variables."""
         x = self._argument(seed)
         self._compare(*[pickle.loads(pickle.dumps(function))(x) for function in self._functions(number)])
 

@@ -1,7 +1,7 @@
-"""Random log densities, written in Theano as PyMC3 3.9 writes them, with their gradients.
+"""Random log densities, written in Theano like PyMC3 3.9, with their gradients.
 
-One vector holds the free variables; each is a slice of it, transformed to where it lives. A variable's parameters are
-numbers, or values of variables before it. Some variables are observed.
+One vector holds the free variables; each is a slice of it, transformed to its support. A variable's parameters are
+numbers, or values of earlier variables. Some variables are observed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COUNT = 6
 
 
 def draw(seed: int) -> Drawn:
-    """Return a density that follows from a seed."""
+    """Return the density of a seed."""
     return _Model(random.Random(f"density {seed}")).drawn()
 
 
@@ -85,11 +85,11 @@ class _Model:
 
     @staticmethod
     def _first(x: Any) -> Any:
-        """Return a scalar of a value, so that it goes with any other."""
+        """Return a scalar element of a value, which broadcasts with any other value."""
         return x[0] if getattr(x, "ndim", 0) else x
 
     def aligned(self, *values: Any) -> list[Any]:
-        """Return values that broadcast with each other: scalars of vectors, but for the first."""
+        """Return values that broadcast with each other: vectors except the first become scalars."""
         return [values[0], *(self._first(value) for value in values[1:])]
 
     def data(self, low: float, high: float, whole: bool = False) -> Any:
@@ -99,7 +99,7 @@ class _Model:
 
 
 def _bound(density: Any, *conditions: Any) -> Any:
-    """Return a density that is -inf where a condition does not hold, as PyMC3's ``bound`` does."""
+    """Return a density that is -inf if a condition does not hold, like PyMC3's ``bound``."""
     if not conditions:
         return density
     all_true = tt.all([tt.all(1 * condition) for condition in conditions])
@@ -184,7 +184,7 @@ def _free_uniform(model: _Model, raw: Any) -> None:
 
 
 def _free_simplex(model: _Model, raw: Any) -> None:
-    """A Dirichlet in stick-breaking coordinates; its weights are those of a mixture."""
+    """A Dirichlet variable in stick-breaking coordinates, used as the weights of a mixture."""
     if not raw.ndim:
         _free_normal(model, raw)
         return
@@ -213,7 +213,7 @@ _FREE: dict[str, Callable[[_Model, Any], None]] = {
 
 
 def _vector(model: _Model, x: Any) -> Any:
-    """Return a parameter of all observations: of a vector of another length, the first."""
+    """Return a parameter for all observations; of a vector with another length, the first element."""
     return x if getattr(x, "ndim", 0) == 0 else model._first(x)
 
 
@@ -256,7 +256,7 @@ def _observed_regression(model: _Model) -> None:
 
 
 def _observed_walk(model: _Model) -> None:
-    """A gaussian random walk."""
+    """A Gaussian random walk."""
     walk = model._slice((COUNT,))
     sigma = _vector(model, model.a_positive())
     model.terms += [_normal(walk[0], 0.0, 1.0), _normal(walk[1:], walk[:-1], sigma)]
@@ -264,7 +264,7 @@ def _observed_walk(model: _Model) -> None:
 
 
 def _observed_groups(model: _Model) -> None:
-    """A value of its own for each group, taken by an index."""
+    """A separate value for each group, selected by an index."""
     groups = model._slice((3,))
     mu, sigma = _vector(model, model.a_real()), _vector(model, model.a_positive())
     model.terms.append(_normal(groups, mu, sigma))

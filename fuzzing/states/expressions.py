@@ -1,7 +1,7 @@
-"""Operations of random functions, each for Theano and for NumPy.
+"""Operations of random functions, each in Theano and in NumPy.
 
 An operation takes a value and the call's argument, index and constants, and keeps dtype and rank. Numbers are small
-integers, so every operation is exact in every dtype, or wraps around as it does in NumPy.
+integers, so every operation is exact in every dtype, or wraps around as in NumPy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kind:
 
     @property
     def is_bool(self) -> bool:
-        """Whether elements are truth values, which cannot be added up."""
+        """Whether elements are truth values, which cannot be added."""
         return self.dtype == "bool"
 
     def symbolic(self, name: str) -> Any:
@@ -44,7 +44,7 @@ class Undefined(Exception):
 
 
 class Trouble:
-    """Which error the nodes of `TroubleOp` raise; None as long as they compute."""
+    """The error that the nodes of `TroubleOp` raise; None as long as they compute."""
 
     error: type[BaseException] | None = None
 
@@ -85,7 +85,7 @@ class Operation:
     numeric : callable
         The same for values. It may return its first argument, or write into it.
     admits : callable
-        Tells whether values of a kind can be given to it.
+        Tells whether it accepts values of a kind.
     """
 
     symbolic: Callable[[Any, Kind, Any, Any], Any]
@@ -199,7 +199,7 @@ def apply_theano(names: tuple[str, ...], x: Any, kind: Kind, a: Any, i: Any) -> 
 
 
 def apply_numpy(names: tuple[str, ...], x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
-    """Return a value after operations, of its own memory; raise what NumPy raises."""
+    """Return a value after operations, in its own memory; raise NumPy's errors."""
     for name in names:
         x = OPERATIONS[name].numeric(x, kind, a, i)
     return np.array(x, kind.dtype)

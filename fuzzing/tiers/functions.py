@@ -1,4 +1,4 @@
-"""Ops whose C code is always missing, and functions of them, compiled with tiers in one of several ways."""
+"""Ops whose C code is always missing, and functions with these, compiled with tiers in one of several ways."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ import optdb
 
 __all__ = ["LENGTH", "LINKERS", "WAYS", "Adds", "Spec", "compiled", "specs", "variables"]
 
-#: Elements of the shared variables.
+#: Number of elements of the shared variables.
 LENGTH = 3
 LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
-#: How tiers are turned on for one function. ``no compiler`` is a mode where Theano has found no compiler; ``on`` leaves
-#: the engine and the flag as they are.
+#: How tiers are enabled for one function. ``no compiler`` is a mode for which Theano has found no compiler; ``on``
+#: leaves the engine and the flag unchanged.
 WAYS = ("mode", "context", "enabled and disabled", "on", "no compiler")
-#: What becomes of an op's C code. ``apart`` has flags of its own, and so a unit of its own; ``python`` has no C code.
+#: The outcomes of an op's C code. ``apart`` has its own flags, and so its own unit; ``python`` has no C code.
 KINDS = ("builds", "builds", "apart", "fails", "python")
 
 
 class Adds(Op):
-    """Adds two vectors. Its C code is unlike any other op's and has no version, so each process builds it.
+    """Adds two vectors. Its C code differs from any other op's and has no version, so each process builds it.
 
     Parameters
     ----------
     name : str
-        What is unlike in its C code.
+        The unique part of its C code.
     kind : str
         One of `KINDS`.
     in_place : bool
@@ -54,7 +54,7 @@ class Adds(Op):
         return Apply(self, variables, [variables[0].type()])
 
     def perform(self, node: Apply, inputs: Sequence[np.ndarray], outputs: Sequence[list[Any]]) -> None:
-        """Add by NumPy."""
+        """Add with NumPy."""
         first, second = inputs
         if self.in_place:
             first += second
@@ -96,13 +96,13 @@ class Spec:
     linker : str
         One of `LINKERS`.
     doubling : tuple of str
-        The kinds of the ops that double the argument, one after the other.
+        The kinds of the ops that double the argument, in order.
     adding : tuple of str
         The kinds of the two ops that add.
     in_place : bool
         Whether these overwrite the variables.
     has_scan : bool
-        Whether a Scan doubles the argument, too.
+        Whether a Scan doubles the argument as well.
     """
 
     linker: str
@@ -118,7 +118,7 @@ class Spec:
 
     @property
     def factor(self) -> int:
-        """What the argument is multiplied with."""
+        """The factor of the argument."""
         return 2 ** (len(self.doubling) + 2 * self.has_scan)
 
 
@@ -141,7 +141,7 @@ def variables() -> list[Any]:
 
 
 def compiled(spec: Spec, shared: list[Any], way: str, name: str) -> Any:
-    """Compile a function of two vectors; it returns the first one's multiple, and the variables' present values.
+    """Compile a function of two vectors; it returns a multiple of the first one, and the variables' current values.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def compiled(spec: Spec, shared: list[Any], way: str, name: str) -> Any:
     way : str
         One of `WAYS`.
     name : str
-        Of its ops.
+        The name of its ops.
     """
     doubled, added = tt.dvector("doubled"), tt.dvector("added")
     result = doubled

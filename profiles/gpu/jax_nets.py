@@ -1,7 +1,7 @@
-"""Nets of `profiles.models`, written for JAX as its users write them, with the same first values and training rules.
+"""Nets of `profiles.models`, written as JAX users write them, with the same first values and training rules.
 
-A net is a loss, and the rule that trains it. `trainer` takes the first values from a model's shared variables, so that
-both sides compute the same numbers, within rounding.
+A net is a loss, and the rule that trains it. `trainer` takes the first values from a model's shared variables, so both
+sides compute the same numbers, within rounding.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from profiles.models import Model
 
 __all__ = ["NETS", "Net", "trainer"]
 
-#: Of `profiles.models.parts.momentum` and `adam`.
+#: The parameters of `profiles.models.parts.momentum` and `adam`.
 RATE, DECAY = 0.01, 0.9
 ADAMS_RATE, DECAY_OF_SQUARES = 1e-3, 0.999
-#: Of Theano's batch normalization, and of the layer normalization of `profiles.models.attention`.
+#: Epsilon of Theano's batch normalization, and of the layer normalization of `profiles.models.attention`.
 EPSILON_OF_BATCHES, EPSILON_OF_LAYERS = 1e-4, 1e-5
 
 #: Takes parameters and data; returns the cost, and means and variances of the batch for running averages.
@@ -36,7 +36,7 @@ class Net:
     loss : callable
         Takes the parameters, in the order in which the model trains them, the data, and sizes by name.
     rule : {'momentum', 'adam'}
-        What trains it.
+        The training rule.
     """
 
     loss: Loss
@@ -102,7 +102,7 @@ def _gru(parameters: list[Any], x: Any, y: Any) -> tuple[Any, list[Any]]:
         return (1 - update) * hidden + update * new, None
 
     start = jnp.zeros((x.shape[1], across[0].shape[0]), x.dtype)
-    hidden, _ = lax.scan(step, start, x, unroll=True)  # the model's graph is written out, too
+    hidden, _ = lax.scan(step, start, x, unroll=True)  # the model's graph is unrolled too
     return _cross_entropy(hidden @ matrix + offset, y), []
 
 
@@ -170,7 +170,7 @@ def _transformer(parameters: list[Any], x: Any, y: Any, heads: int, blocks: int 
     return _cross_entropy(dense(normalized(x).mean(1)), y), []
 
 
-#: By the names of `profiles.models`.
+#: Nets by the names of `profiles.models`.
 NETS: Mapping[str, Net] = {
     "mlp": Net(_mlp, "momentum"),
     "lstm": Net(_lstm, "momentum"),
@@ -181,27 +181,27 @@ NETS: Mapping[str, Net] = {
 
 
 def _values(model: Model) -> list[np.ndarray]:
-    """Return a model's first values, filters as they are used: Theano convolves, and JAX correlates."""
+    """Return a model's first values, with filters flipped: Theano convolves, and JAX correlates."""
     values = [variable.get_value() for variable in model.updates]
     return [value[..., ::-1, ::-1] if value.ndim == 4 else value for value in values]
 
 
 def trainer(model: Model, **sizes: int) -> tuple[Callable[..., Any], Any]:
-    """Return a training step of a model by JAX, and its first state.
+    """Return a training step of a model in JAX, and its first state.
 
     Parameters
     ----------
     model : Model
         One of `NETS`; its shared variables have their first values.
     **sizes : int
-        What the shapes of the parameters do not tell: `n` of cifar_resnet, `heads` of transformer.
+        Sizes that the parameters' shapes do not determine: `n` of cifar_resnet, `heads` of transformer.
 
     Returns
     -------
     step : callable
         Takes the state and the data; returns a new state and the cost. It donates the state's memory.
     state : pytree
-        The first one, arrays of JAX.
+        The first state, arrays of JAX.
     """
     import jax
     import jax.numpy as jnp

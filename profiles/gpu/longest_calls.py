@@ -1,11 +1,11 @@
-"""The longest calls while launches are merged, and what happened in them: ``python -m profiles.gpu.longest_calls``.
+"""The longest calls while launches are merged, and their causes: ``python -m profiles.gpu.longest_calls``.
 
-Each model trains in a process of its own, with empty caches, from its first call until it is decided which launches are
-merged. Four batches come in turn, and each call waits for its cost. A call's ratio is to the median of the calls before
-it. Below the longest calls is what happened meanwhile: messages of optdb, runs of Python's collector, compilers, and
-where the threads were, as often as a watching thread could look. Where it could not, Python's lock was held, or the
-machine was busy. With ``THEANO_FLAGS=optdb.persistent_launches=never`` nothing is merged: that shows how much calls
-differ by themselves on a machine.
+Each model trains in a separate process with empty caches, from its first call until the launches to merge are chosen.
+Four batches alternate, and each call waits for its cost. A call's ratio is relative to the median of the calls before
+it. Below each of the longest calls are the events during it: messages of optdb, runs of Python's garbage collector,
+compilers, and the positions of threads, sampled by a watching thread. If it could not sample, another thread held the
+GIL, or the machine was busy. With ``THEANO_FLAGS=optdb.persistent_launches=never`` nothing is merged: this shows how
+much calls vary without merging.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from profiles.gpu.steps import SIZES, SMALL, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
 
 MODELS = "gru30", "mlp", "lstm", "cifar_resnet"
-#: The calls before one whose median it is compared with.
+#: Number of preceding calls whose median a call is compared with.
 _BEFORE = 100
-#: Calls after it is decided which launches are merged.
+#: Number of calls after the choice of merged launches.
 _SETTLED = 300
-#: The threads are looked at so often, if a call takes longer than so many times the median.
+#: Interval of samples in seconds, and the multiple of the median from which a call is sampled.
 _LOOKS_EVERY_S, _LONG = 0.01, 2.0
 _MOST_FRAMES = 5
-#: So many calls over twice are listed.
+#: Maximum number of calls over twice the median that are listed.
 _MOST_SHOWN = 40
-#: What the watching thread notes where it could not look.
+#: The watching thread's note if it could not sample.
 _UNSEEN = "no other thread got Python's lock"
-#: A run of the collector that is worth a line.
+#: Minimum seconds of a garbage collection that is listed.
 _LONG_COLLECTION_S = 1e-3
 
 
 class Events(logging.Handler):
-    """What happens in a process, each with its time: messages of optdb, and long runs of Python's collector."""
+    """Events of a process with their times: messages of optdb, and long runs of Python's garbage collector."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -62,15 +62,15 @@ class Events(logging.Handler):
         self._collects_since = 0.0
 
     def note(self, text: str, at: float | None = None) -> None:
-        """Note an event."""
+        """Record an event."""
         self.list.append((time.perf_counter() if at is None else at, text))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a message."""
+        """Record a message."""
         self.note(f"{threading.current_thread().name}: {record.getMessage()}")
 
     def collector(self, phase: str, info: dict[str, int]) -> None:
-        """Note a run of the collector; Python calls this at its begin and end."""
+        """Record a garbage collection; Python calls this at its begin and end."""
         now = time.perf_counter()
         if phase == "start":
             self._collects_since = now
@@ -99,21 +99,21 @@ class Events(logging.Handler):
 
 
 class Watch(threading.Thread):
-    """Notes where the threads are while a call takes long, and when it could not look."""
+    """Records the positions of threads during a long call, and times at which it could not sample them."""
 
     def __init__(self, events: Events) -> None:
         super().__init__(name="watch", daemon=True)
         self._events = events
         self._main = threading.get_ident()
         self._seen: tuple[str, ...] = ()
-        #: When the present call began; None between two calls.
+        #: When the current call began; None between calls.
         self.began: float | None = None
-        #: A call that takes longer is looked at.
+        #: The duration from which a call is sampled.
         self.limit_s = float("inf")
         self.ends = False
 
     def run(self) -> None:
-        """Look until the measurement ends."""
+        """Sample until the measurement ends."""
         last = time.perf_counter()
         while not self.ends:
             time.sleep(_LOOKS_EVERY_S)
@@ -141,7 +141,7 @@ def _shown(frame: Any) -> str:
 
 
 def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: float, emulates: bool) -> None:
-    """Train a model, and print what its longest calls are."""
+    """Train a model, and print its longest calls."""
     started = time.perf_counter()
     model = models.build(name, **sizes)
     batches = batches_of(model, 4)
@@ -164,7 +164,7 @@ def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: f
             if end - started > most_s:
                 break
             if plan is None:
-                # The calls up to this one recorded, and made the plan.
+                # The calls up to this one were recorded, or made the plan.
                 plan = last_plan(sim)
                 continue
             seconds.append(end - begin)
@@ -191,7 +191,7 @@ def report(
     settled_at: int | None,
     events: Events,
 ) -> None:
-    """Print the median, the longest calls, and what happened in them."""
+    """Print the median, the longest calls, and the events during them."""
     if not seconds:
         say(f"{name}: no call with a plan in time")
         return
@@ -230,14 +230,14 @@ def report(
 
 
 def _emulate(device: str) -> None:
-    """Let a device merge launches as a GPU does, soon: to try this program without one."""
+    """Make a device merge launches as a GPU does, and soon, to test this program without a GPU."""
     context = get_context(context_of(device))
     quirks = replace(context.profile.quirks, persistent_launches=True, launch_s=1e-5, kernel_compile_s=0.01)
     context.profile = replace(context.profile, quirks=quirks)
 
 
 def say(line: str) -> None:
-    """Print a line at once: a process may be ended at any time."""
+    """Print a line at once: a process may be killed at any time."""
     print(line, flush=True)
 
 
@@ -262,7 +262,7 @@ def main(names: tuple[str, ...], here: bool, small: bool, caches: str | None, **
         with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
             places = {"CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg", "POCL_CACHE_DIR": "pocl"}
             env = {variable: str(Path(caches or folder, place)) for variable, place in places.items()}
-            # Before the driver starts: it does not create the folder that a variable names.
+            # Before the driver starts, which does not create the folder that a variable names.
             for path in env.values():
                 Path(path).mkdir(parents=True, exist_ok=True)
             flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), "floatX=float32"]))

@@ -1,9 +1,9 @@
-"""What persistent launches do on a GPU: ``python -m profiles.gpu.persistent trial``, ``model NAME`` or ``random``.
+"""Persistent launches on a GPU: ``python -m profiles.gpu.persistent trial``, ``model NAME`` or ``random``.
 
-``trial`` tells which barriers over all groups are right there, and what they take. ``model`` computes some training
-steps with persistent launches and without, compares all results and shared variables, and times the steps and each
-launch. ``random`` compares random functions. Processes may run at the same time: they take turns at the device while
-they time.
+``trial`` prints which barriers over all groups work on the device, and how long they take. ``model`` computes some
+training steps with persistent launches and without, compares all results and shared variables, and times the steps and
+each launch. ``random`` compares random functions. Processes may run at the same time: they take turns on the device
+while they time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from profiles.gpu.steps import SIZES, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
 
 _STARTED = time.monotonic()
-#: The calls whose results are compared.
+#: Number of calls whose results are compared.
 _CALLS = 4
 #: One of Theano's steps of the random functions.
 _STEPS = (
@@ -58,9 +58,9 @@ _STEPS = (
 
 @contextlib.contextmanager
 def turn(folder: Path | None, ready: int, patience_s: float) -> Iterator[None]:
-    """Let no other process time anything within the block.
+    """Prevent other processes from timing anything within the block.
 
-    With a folder, processes wait for each other first: until so many are ready, or their patience is at an end.
+    With a folder, processes first wait until a number of them are ready, up to a time limit.
     """
     folder = folder or Path(tempfile.gettempdir())
     (folder / f"ready-{os.getpid()}").touch()
@@ -72,19 +72,19 @@ def turn(folder: Path | None, ready: int, patience_s: float) -> Iterator[None]:
 
 
 def say(*words: Any) -> None:
-    """Print words at once: a process may be ended at any time."""
+    """Print a line at once: a process may be killed at any time."""
     print(*words, flush=True)
 
 
 class Variant:
-    """Changes to how persistent launches run."""
+    """Changes to the way persistent launches run."""
 
     def __init__(self, barrier: str, groups: int, registers: int, inline: bool, teams: bool, rounds: int) -> None:
         self._barrier, self._groups, self._registers = barrier, groups, registers
         self._inline, self._teams = inline, teams
         if rounds:
             persistent._MAX_ROUNDS = rounds
-        # A launch that hangs is given up after a second or two.
+        # A hanging launch is given up after a second or two.
         persistent._POLLS = 1 << 21
         self._choose = persistent.residency
         persistent.residency = self.residency
@@ -103,7 +103,7 @@ class Variant:
 
 
 def nvidia_options(context: Any, registers: int) -> tuple[str, ...]:
-    """Return options that limit registers, if any, and let the compiler tell how many it uses."""
+    """Return options that limit registers, if wanted, and make the compiler report how many it uses."""
     for options in ((f"-cl-nv-maxrregcount={registers}",), ("-cl-nv-maxrregcount", str(registers))):
         if not registers:
             return ("-cl-nv-verbose",)
@@ -115,7 +115,7 @@ def nvidia_options(context: Any, registers: int) -> tuple[str, ...]:
 
 
 class CompilerNotes(logging.Handler):
-    """Prints what NVIDIA's compiler tells of registers."""
+    """Prints the reports of NVIDIA's compiler about registers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the lines about the persistent kernel."""
@@ -143,7 +143,7 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: t
             numbered = enumerate(function.get_shared())
             found[wish] = results, {f"{number} {var}": np.array(sim.get(var)) for number, var in numbered}
             plan = last_plan(sim)
-            assert plan is not None  # of the calls above
+            assert plan is not None  # made by the calls above
             say(f"{name} {wish}: {plan.commands} commands, {plan.enqueued} enqueued")
     _compare(name, found["never"], found["always"])
     with turn(*wait):
@@ -156,14 +156,14 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: t
 
 
 def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, float]:
-    """Return what a step of many takes, and a call."""
+    """Return the time of a step of many, and of a call."""
     sim.call_n_times(5, *data)
     step = min(_elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat for _ in range(3))
     return step, statistics.median(_elapsed_ms(lambda: sim(*data)) for _ in range(repeat))
 
 
 def _time_commands(name: str, wish: str, plan: Any) -> None:
-    """Print what the commands of a plan take on the device; their results are of no use."""
+    """Print the times of a plan's commands on the device; their results are discarded."""
     commands = [command for step in plan._steps for command in step.commands]
     if not commands:
         return
@@ -187,7 +187,7 @@ def _time_commands(name: str, wish: str, plan: Any) -> None:
 
 
 def _compare(name: str, one: Any, other: Any) -> None:
-    """Print how far results and shared variables differ."""
+    """Print the differences of results and shared variables."""
     for number, (a, b) in enumerate(zip(one[0], other[0])):
         differences = [_difference(x, y) for x, y in zip(a, b)]
         say(
@@ -294,7 +294,7 @@ def random(device: str, seed: int, count: int) -> None:
                 results = [np.concatenate([np.ravel(part) for part in sim(one)]) for one in data]
                 got.append(np.concatenate([*results, np.ravel(sim.get(w))]))
                 plan = last_plan(sim)
-                assert plan is not None  # of the calls above
+                assert plan is not None  # made by the calls above
                 enqueued = plan.commands, plan.enqueued
         differences = [_difference(got[0], other) for other in got[1:]]
         right = max(differences) < 1e-3

@@ -1,10 +1,10 @@
-"""What a training step takes on a GPU, by the product itself, beside JAX: ``python -m profiles.gpu.steps [MODELS]``.
+"""The times of training steps on a GPU, compared with JAX: ``python -m profiles.gpu.steps [MODELS]``.
 
-The first table has milliseconds of a step of many whose inputs are resident: `call_n_times`, beside JAX with products
-in float32 ('highest') and as JAX does them by default. Where JAX is missing, there are no such columns. The costs of
-the first steps are compared. The second table has a call with arguments of NumPy that waits for its cost; `run_async`
-until it returns and until the call is done; and a call of many in the queue. Commands are those of a step in which
-nothing changes, without those that commit its updates; merged ones count once.
+The first table has the milliseconds of a step of many with resident inputs: in `call_n_times`, in JAX with float32
+products ('highest'), and in JAX by default. Without JAX, these columns are missing. The costs of the first steps are
+compared. The second table has a call with NumPy arguments that waits for its cost; `run_async` until it returns and
+until the call is done; and a call of many in the queue. Commands are those of a step in which nothing changes, without
+those that commit its updates; merged commands count once.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ SIZES: dict[str, dict[str, Any]] = {
     "cifar_resnet 64": {"n": 3, "width": 64, "batch": 128, "size": 32},
     "transformer": {"width": 512, "heads": 8, "tokens": 128, "batch": 32},
 }
-#: Sizes that try whether it works; other models have those of their builders.
+#: Sizes for a quick trial; other models have those of their builders.
 SMALL: dict[str, dict[str, Any]] = {"cifar_resnet": {"n": 1}, "transformer": {"heads": 2}}
-#: Sizes that the parameters' shapes do not tell JAX.
+#: Sizes that the parameters' shapes do not determine.
 TOLD = ("n", "heads")
 PRECISIONS = ("highest", "default")
-#: Calls before the first that is timed: the first one is recorded, and the second one planned.
+#: Number of untimed calls: the first one is recorded, and the second one planned.
 _WARM_UP = 5
-#: So many seconds a compiler has at most, to build in the background what merges small launches.
+#: Maximum seconds to wait for the program that merges small launches, which is built in the background.
 _MOST_TRAINING_S = 120.0
 
 
 @dataclass
 class Step:
-    """What a training step takes, in milliseconds.
+    """The times of a training step, in milliseconds.
 
     Parameters
     ----------
     name : str
-        Of the model and its size.
+        The model's name and size.
     commands : int
-        Of the plan of a step.
+        Number of commands in the plan of a step.
     resident, call, async_returns, async_done, queued : float
-        A step of many; a call with arguments of NumPy; `run_async` until it returns, and until it is done; a call of
-        many in the queue.
+        A step of many; a call with NumPy arguments; `run_async` until it returns, and until it is done; a call of many
+        in the queue.
     costs : list of float
-        Of the first steps.
+        The costs of the first steps.
     of_jax : dict
-        By precision: a step of many, and a call with arguments of NumPy.
+        By precision: a step of many, and a call with NumPy arguments.
     difference : float
-        The largest relative one between the first costs and those of JAX with products in float32.
+        The largest relative difference between the first costs and those of JAX with float32 products.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Step:
 
 
 def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, training: float) -> Step:
-    """Time a model on a device, after some seconds of training, and until it is decided which launches are merged."""
+    """Time a model on a device, after some seconds of training, once the launches to merge are chosen."""
     model = models.build(name.split()[0], **sizes)
     data = model.data
     with optdb.SimulatorOCL(compiled(model), device) as sim:
@@ -104,7 +104,7 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, trainin
 
 
 def settle(sim: optdb.SimulatorOCL, call: Callable[[], Any], least_s: float) -> None:
-    """Call for some seconds at least, and until it is decided which launches are merged."""
+    """Call for some seconds at least, and until the launches to merge are chosen."""
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < _MOST_TRAINING_S:
         call()
@@ -120,7 +120,7 @@ def last_plan(sim: optdb.SimulatorOCL) -> Plan | None:
 
 
 def measure_jax(step: Step, sizes: dict[str, Any], repeat: int) -> None:
-    """Time the same net by JAX; note its times, and how its first costs differ."""
+    """Time the same net in JAX; record its times, and how its first costs differ."""
     import jax
 
     for precision in PRECISIONS:
@@ -171,7 +171,7 @@ def _elapsed_ms(call: Callable[[], Any]) -> float:
 
 
 def resident_table(steps: list[Step]) -> Table:
-    """Return the table of steps whose inputs are resident."""
+    """Return the table of steps with resident inputs."""
     columns = [f"JAX, {precision}" for precision in PRECISIONS if steps[0].of_jax]
     footers = (f"{geometric_mean(s.resident / s.of_jax[p][0] for s in steps):.2f}x" for p in PRECISIONS)
     table = Table("model", "commands", "optdb", title="inputs resident, ms", show_footer=bool(columns))
@@ -189,7 +189,7 @@ def resident_table(steps: list[Step]) -> Table:
 
 
 def numpy_table(steps: list[Step]) -> Table:
-    """Return the table of calls with arguments of NumPy."""
+    """Return the table of calls with NumPy arguments."""
     columns = [f"JAX, {precision}" for precision in PRECISIONS if steps[0].of_jax]
     table = Table("model", "call", *columns, "async returns", "async done", "queued", title="inputs of NumPy, ms")
     for step in steps:
@@ -216,7 +216,7 @@ def main(names: tuple[str, ...], device: str, repeat: int, training: float, jax:
     for name in names or SIZES:
         sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]
         steps.append(measured(name, sizes, device, repeat, 0.0 if small else training))
-        # Told at once: JAX's compiler may take minutes for the next ones.
+        # Printed at once: JAX's compiler may take minutes for the next ones.
         click.echo(f"{name}: {steps[-1].resident:.2f} ms, {steps[-1].commands} commands", err=True)
         if jax:
             measure_jax(steps[-1], sizes, repeat)

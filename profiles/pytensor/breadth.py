@@ -1,10 +1,9 @@
 """Compares modes OPENCL and OPENCL_AUTO with PyTensor's default: values, gradients and times of many small models.
 
-Each model has a process of its own, in which the three take turns; the quickest turn of each counts, since other
-programs disturb. Values are compared at three points, relative to the largest number of the default's array, and again
-after the model's data were replaced by others of another length, where the model does that. The command fails where
-values differ, where the mode OPENCL_AUTO takes longer than `MOST_BY_CHOICE` of the default's time, or where a model
-cannot be evaluated.
+Each model has its own process, in which the three modes take turns; the fastest turn of each counts, since other
+programs disturb the measurement. Values are compared at three points, relative to the largest number of the default's
+array, and again with data of another length, if the model has any. The command fails if values differ, if mode
+OPENCL_AUTO takes longer than `MOST_BY_CHOICE` of the default's time, or if a model cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -27,31 +26,31 @@ from profiles.pytensor.gallery import GALLERY, build
 __all__ = ["MOST_BY_CHOICE", "TOLERANCE", "Outcome", "compare", "main", "measure", "render"]
 
 TOLERANCE = 1e-9
-#: How much longer than the default a choice may take.
+#: Maximum time of a choice, relative to the default's.
 MOST_BY_CHOICE = 1.1
 SIDES = ("default", "OPENCL", "OPENCL_AUTO")
-#: Calls before those that are timed: the choice is made by then.
+#: Number of untimed calls, after which the choice is made.
 _WARM_UP_CALLS = 60
-#: Turns are short: some of them are not disturbed.
+#: The number of turns, and the seconds of each: turns are so short that some are undisturbed.
 _TURNS, _SECONDS_OF_TURN = 80, 0.004
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured of a model.
+    """The measurements of a model.
 
     Parameters
     ----------
     model
         Its name.
     differences
-        The largest differences of values and gradients from the default's, of each mode.
+        The largest differences of values and gradients from the default's, for each mode.
     cpu_ms, wall_ms
-        Milliseconds of an evaluation, of each mode: of all threads, and of the clock.
+        Milliseconds of an evaluation for each mode: CPU time of all threads, and wall time.
     choice
-        Which side mode OPENCL_AUTO keeps.
+        The side that mode OPENCL_AUTO keeps.
     on_host
-        How many nodes mode OPENCL leaves to the host.
+        Number of nodes that mode OPENCL leaves to the host.
     failure
         The error of a model that cannot be evaluated; empty if there is none.
     """
@@ -65,23 +64,23 @@ class Outcome:
     failure: str = ""
 
     def ratio(self, side: str) -> float:
-        """Return a mode's time by the clock, divided by the default's."""
+        """Return a mode's wall time, divided by the default's."""
         return self.wall_ms[side] / self.wall_ms["default"]
 
     @property
     def is_slower(self) -> bool:
-        """Whether mode OPENCL_AUTO takes longer than the default by both clocks: other programs disturb one of them."""
+        """Whether mode OPENCL_AUTO is slower than the default in CPU time and wall time: other programs disturb one."""
         times = (self.cpu_ms, self.wall_ms)
         return min(ms["OPENCL_AUTO"] / ms["default"] for ms in times) > MOST_BY_CHOICE
 
     @property
     def is_right(self) -> bool:
-        """Whether the model keeps to what the module's text says."""
+        """Whether the model satisfies the conditions in the module's docstring."""
         return not self.failure and max(self.differences.values()) <= TOLERANCE and not self.is_slower
 
 
 def measure(name: str, size: str = "small") -> dict[str, Any]:
-    """Evaluate a model by the default and both modes, and return what `Outcome` holds.
+    """Evaluate a model in the default and both modes, and return the fields of an `Outcome`.
 
     The twelve models have a small and a large size, those of the gallery have one.
     """
@@ -111,7 +110,7 @@ def measure(name: str, size: str = "small") -> dict[str, Any]:
 
 
 def _differences(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> dict[str, float]:
-    """Return by how much the values of each mode differ from the default's at most, before and after a choice."""
+    """Return the largest differences of each mode's values from the default's, before and after a choice."""
     found = dict.fromkeys(SIDES[1:], 0.0)
     for side in found:
         for number in range(_WARM_UP_CALLS):
@@ -122,7 +121,7 @@ def _differences(functions: dict[str, Callable[..., Any]], points: Sequence[Any]
 
 
 def _times(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> tuple[dict[str, float], ...]:
-    """Return the quickest turns of each mode: CPU milliseconds, and those of the clock."""
+    """Return the fastest turns of each mode, in CPU milliseconds and wall milliseconds."""
     counts: dict[str, int] = {}
     for side, function in functions.items():
         begin = time.perf_counter()
@@ -144,7 +143,7 @@ def _times(functions: dict[str, Callable[..., Any]], points: Sequence[Any]) -> t
 def compare(
     name: str, size: str = "small", timeout: float | None = None, run: Callable[..., Any] = isolated.call
 ) -> Outcome:
-    """Measure a model in a process of its own."""
+    """Measure a model in a separate process."""
     try:
         return Outcome(name, **run("profiles.pytensor.breadth:measure", name, size, timeout=timeout))
     except isolated.Failed as failure:

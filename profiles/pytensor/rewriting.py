@@ -1,6 +1,6 @@
-"""Measures PyTensor's rewriting with optdb's engine and without, and compares the graphs and their values.
+"""Measures PyTensor's rewriting with optdb's engine and without it, and compares the graphs and their values.
 
-CPU seconds of one core, in a warm process, in turns; the median of the turns counts.
+Times are CPU seconds of one core, in a warm process; both sides take turns, and the median of the turns counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles.pytensor.densities import difference
 
 __all__ = ["Comparison", "Rewritten", "compare", "main", "render", "rewrite", "values"]
 
-#: The graphs that are measured: a name of `unrolled`, or of one of the twelve models, with a size.
+#: The measured graphs: names in `unrolled`, or of one of the twelve models, with a size.
 MEASURED = {
     "gru": 30,
     "garch": 50,
@@ -41,7 +41,7 @@ VALUED = {"gru": 3, "garch": 8, "ode": 3, "kalman": 3, "mixture_of_mixtures": 2,
 
 
 class _Done(Exception):
-    """The graph is rewritten: it need not be compiled."""
+    """The graph is rewritten, and need not be compiled."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Rewritten:
     seconds
         CPU seconds of the rewriting.
     nodes, inplace
-        Nodes, and those that overwrite an input.
+        Number of nodes, and of those that overwrite an input.
     """
 
     seconds: float
@@ -63,12 +63,12 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A graph as PyTensor rewrites it, and as optdb does.
+    """A graph as rewritten by PyTensor and by optdb.
 
     Parameters
     ----------
     name, size
-        What was built.
+        The graph that was built.
     stock, ours
         The medians.
     error
@@ -83,31 +83,31 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """How many times PyTensor's seconds are ours."""
+        """PyTensor's seconds divided by optdb's."""
         return self.stock.seconds / self.ours.seconds
 
     @property
     def is_worse(self) -> bool:
-        """Whether our graph has more nodes, or as many and fewer that overwrite an input."""
+        """Whether optdb's graph has more nodes, or as many and fewer that overwrite an input."""
         return (self.ours.nodes, -self.ours.inplace) > (self.stock.nodes, -self.stock.inplace)
 
 
 def build(name: str, size: int) -> unrolled.Graph:
-    """Build a graph of `unrolled`, the log density of one of the twelve models, or of one of the gallery's (size 0)."""
+    """Build a graph of `unrolled`, or the log density of one of the twelve models or of the gallery's (size 0)."""
     if not size:
         return unrolled.of_model(gallery.build(name)[0])
     return unrolled.build(name, size) if name in unrolled.GRAPHS else unrolled.of_model(models.build(name, size))
 
 
 def rewrite(graph: unrolled.Graph, mode: str = "NUMBA") -> Rewritten:
-    """Rewrite a graph as `pytensor.function` does in a mode, and compile nothing."""
+    """Rewrite a graph as `pytensor.function` does in a mode, without compiling it."""
     prepare = FunctionMaker.prepare_fgraph
     found: list[Rewritten] = []
     graphs: list[Any] = []
 
     def prepare_and_stop(inputs: Any, outputs: Any, additional: Any, fgraph: Any, *args: Any, **kwargs: Any) -> None:
         graphs.append(fgraph)
-        if len(graphs) > 1:  # a constant is computed meanwhile, by a function of its own
+        if len(graphs) > 1:  # a separate function has computed a constant meanwhile
             return prepare(inputs, outputs, additional, fgraph, *args, **kwargs)
         start = process_time()
         prepare(inputs, outputs, additional, fgraph, *args, **kwargs)
@@ -131,7 +131,7 @@ def _compiled(graph: unrolled.Graph, mode: str) -> Any:
 
 
 def values(graph: unrolled.Graph, mode: str = "NUMBA", seed: int = 0) -> list[np.ndarray]:
-    """Compile a graph and return its outputs, and the shared variables that a call has updated."""
+    """Compile a graph; return its outputs, and the shared variables that a call has updated."""
     rng = np.random.default_rng(seed)
     args = []
     for var in graph.inputs:
@@ -151,7 +151,7 @@ def values(graph: unrolled.Graph, mode: str = "NUMBA", seed: int = 0) -> list[np
 
 
 def compare(name: str, size: int, turns: int = 3, with_values: bool = True, mode: str = "NUMBA") -> Comparison:
-    """Rewrite a graph by PyTensor and by optdb in turns, and compare the values at a size that numba compiles soon."""
+    """Rewrite a graph with PyTensor and optdb in turns, and compare values at a size that numba compiles quickly."""
     sides: dict[bool, list[Rewritten]] = {False: [], True: []}
     for turn in range(turns):
         for ours in (False, True) if turn % 2 == 0 else (True, False):

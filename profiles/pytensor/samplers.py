@@ -1,9 +1,9 @@
-"""Compares sampling on a device with PyTensor's default, by PyMC's NUTS and by nutpie's: seconds and posterior means.
+"""Compares sampling on a device with PyTensor's default, with PyMC's NUTS and nutpie's: times and posterior means.
 
-Each sampler draws from the same seed on both sides, each in a process of its own, its chains one after another. The
-seconds are those from the model to the draws, with all compiling, of all threads and processes; caches on the disk are
-used as they are. Where chains part by rounding, means differ within the error of sampling. The command fails where they
-differ by more.
+Each sampler draws with the same seed on both sides, each in a separate process, with its chains in sequence. The
+seconds are those from the model to the draws, including all compilation, in all threads and processes; caches on disk
+are used as they are. If rounding makes chains diverge, means differ within the sampling error. The command fails if
+they differ by more.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from profiles.pytensor.models import regression, series
 
 __all__ = ["MODELS", "SAMPLERS", "Sampling", "compare", "draw", "main", "render"]
 
-#: By name: one whose data pay on a device, and one whose loop does not.
+#: Models by name: one whose data pay on a device, and one whose loop does not.
 MODELS: dict[str, Callable[[], Any]] = {
     "logistic": lambda: regression.logistic(20_000, 20),
     "garch": lambda: series.garch(200),
 }
 SAMPLERS = ("pymc", "nutpie")
 CHAINS = 2
-#: Means may differ by so many standard errors of sampling.
+#: Maximum difference of means, in standard errors of sampling.
 STANDARD_ERRORS = 5.0
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a sampler took for a model on one side.
+    """The results of a sampler for a model on one side.
 
     Parameters
     ----------
     model, sampler, side
-        What was sampled by whom.
+        The model, the sampler, and the side.
     wall_s, cpu_s
         Seconds from the model to the draws.
     difference
         The largest difference of a posterior mean from the default's, in standard deviations of its variable.
     draws
-        How many there are of all chains.
+        Number of draws of all chains.
     """
 
     model: str
@@ -63,7 +63,7 @@ class Sampling:
 
     @property
     def agrees(self) -> bool:
-        """Whether the means are the same within the error of sampling."""
+        """Whether the means are equal within the sampling error."""
         return self.difference <= STANDARD_ERRORS * (2 / self.draws) ** 0.5
 
 
@@ -81,7 +81,7 @@ def draw(name: str, sampler: str, side: str, draws: int, tune: int, seed: int = 
 
 
 def _cpu_s() -> float:
-    """Return the processors' seconds of this process and of those that it has waited for."""
+    """Return the CPU seconds of this process and of the child processes that it has waited for."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
@@ -125,16 +125,16 @@ def compare(
     side: str = sides.OPENCL,
     run: Callable[..., dict[str, Any]] = isolated.call,
 ) -> list[Sampling]:
-    """Sample a model by PyTensor's default and on another side.
+    """Sample a model with PyTensor's default and on another side.
 
     Parameters
     ----------
     name, sampler
-        Of `MODELS` and `SAMPLERS`.
+        Keys of `MODELS` and `SAMPLERS`.
     draws, tune
-        How many draws of a chain are kept, and how many come before them.
+        Numbers of draws of a chain that are kept, and of those before them.
     side
-        Of `sides.SIDES`.
+        A key of `sides.SIDES`.
     run
         Calls a function by its name.
 

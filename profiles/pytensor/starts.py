@@ -1,9 +1,9 @@
-"""Measures how soon a PyMC model's first evaluation comes, from empty and from full caches.
+"""Measures the time until a PyMC model's first evaluation, with empty and with full caches.
 
-A start is a process: it imports what the side needs, builds the model, compiles logp and dlogp, and evaluates them.
-What counts is the CPU seconds from the finished model to the first values, with the compilers that the process starts.
-Each side has folders of its own for what PyTensor, numba, JAX, PyOpenCL and the drivers keep; they are empty at the
-first start.
+A start is a process: it imports what the side needs, builds the model, compiles logp and dlogp, and evaluates them. The
+CPU seconds from the finished model to the first values count, including compilers that the process starts. Each side
+has its own folders for the caches of PyTensor, numba, JAX, PyOpenCL and the drivers, which are empty at the first
+start.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Start:
     Parameters
     ----------
     model, size, side, cache
-        What was started, and from which of `CACHES`.
+        The model, the side, and one of `CACHES`.
     imports_s, model_s
-        CPU seconds until everything is imported, and until the model is built.
+        CPU seconds until the end of all imports, and of building the model.
     first_s
         CPU seconds from then to the first values.
     """
@@ -51,7 +51,7 @@ class Start:
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of those that it started and that are over."""
+    """Return the CPU seconds of this process and of its ended child processes."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -71,7 +71,7 @@ def start(name: str, size: int, side: str) -> list[float]:
 
 
 def caching_below(folder: Path) -> dict[str, str]:
-    """Return an environment in which everything that is compiled is kept below a folder."""
+    """Return an environment in which all compiled code is stored below a folder."""
     return {
         "PYTENSOR_FLAGS": f"base_compiledir={folder / 'pytensor'}",
         "NUMBA_CACHE_DIR": str(folder / "numba"),
@@ -91,16 +91,16 @@ def measure(
     timeout: float | None = None,
     run: Callable[..., list[float]] = isolated.call,
 ) -> list[Start]:
-    """Start a model from empty caches, and again from what that left; return the medians of each.
+    """Start a model with empty caches, and again with the caches that this left; return the medians of each.
 
     Parameters
     ----------
     name, size
-        Of the model.
+        The model.
     side
-        Of `sides.SIDES`.
+        A key of `sides.SIDES`.
     repeat
-        How often both starts are made, each time with new caches.
+        Number of repetitions of both starts, each time with new caches.
     timeout
         Seconds that a start may take.
     run
@@ -151,7 +151,7 @@ def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
 
 
 def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], reference: str) -> float | None:
-    """Return the reference's seconds by those of a side and a cache; None if one of them was not measured."""
+    """Return the reference's seconds divided by those of a side and a cache; None if one was not measured."""
     theirs, ours = seconds.get((reference, column[1])), seconds.get(column)
     return None if theirs is None or ours is None else theirs / ours
 

@@ -1,8 +1,8 @@
-"""Measures a step of training on a device, beside PyTensor's default and another checkout of optdb.
+"""Measures a training step on a device, compared with PyTensor's default and another checkout of optdb.
 
-``python -m profiles.pytensor.training`` trains a logistic regression and a multilayer perceptron, by gradient descent
-and by Adam. Each side has a process of its own, and the processes take turns. A time is the median of the turns, after
-steps that do not count: those compile, record and merge.
+``python -m profiles.pytensor.training`` trains a logistic regression and a multilayer perceptron, with gradient descent
+and with Adam. Each side has its own process, and the processes take turns. A time is the median of the turns, after
+uncounted steps that compile, record and merge.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from profiles.pytensor.cli import json_option, write_json
 
 __all__ = ["Step", "Training", "main", "measure"]
 
-#: How the other checkout is named.
+#: The name of the other checkout's side.
 OTHER = "other checkout"
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step takes on one side.
+    """The times of a step on one side.
 
     Parameters
     ----------
     model, updates, size, side
-        What was measured.
+        The model, its updates, its size, and the side.
     cpu_us, wall_us
-        Medians of the turns, in microseconds.
+        Medians of the turns, in microseconds of CPU time and wall time.
     """
 
     model: str
@@ -53,14 +53,14 @@ class Step:
 
 
 class Training:
-    """A process that trains. Use it as a context: the process ends with it.
+    """A process that trains. Use it as a context manager, which ends the process.
 
     Parameters
     ----------
     model, updates, size, side
-        As of `training_steps.step_of`.
+        As in `training_steps.step_of`.
     checkout
-        Whose optdb runs it.
+        The checkout of optdb that runs it.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Training:
         self._process.communicate()
 
     def turn(self, seconds: float) -> tuple[float, float]:
-        """Make steps for some seconds; return the CPU seconds and the seconds of the clock of one."""
+        """Make steps for some seconds; return the CPU seconds and wall seconds of one."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
@@ -118,13 +118,13 @@ def measure(
     Parameters
     ----------
     model, updates, size
-        As of `training_steps.step_of`.
+        As in `training_steps.step_of`.
     other
         Another checkout of optdb, with an environment in ``.venv-pytensor``.
     turns, turn_s
-        How many turns a side has, and how long each is.
+        Number of turns of a side, and seconds of each.
     settle_s
-        For how many seconds each side trains before.
+        Seconds that each side trains before the measurement.
     """
     sides: dict[str, Any] = {side: (side, isolated.CHECKOUT) for side in training_steps.SIDES}
     if other is not None:

@@ -1,4 +1,4 @@
-"""Graphs that grow with a number: recurrences written out step by step, and models of many parts.
+"""Graphs that grow with a number: unrolled recurrences, and models of many parts.
 
 Each builder returns the inputs, the outputs and the updates of a function: ``build("garch", 50)``.
 """
@@ -18,7 +18,7 @@ __all__ = ["GRAPHS", "Graph", "build", "of_model"]
 
 @dataclass(frozen=True)
 class Graph:
-    """What a function computes.
+    """The computation of a function.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def _random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def gru(steps: int = 30, width: int = 8, classes: int = 5) -> Graph:
-    """Train step of a GRU, trained by Adam; ``1 / (1 + exp(-x))`` is written out."""
+    """Training step of a GRU with Adam; ``1 / (1 + exp(-x))`` is written out."""
     x, labels = pt.tensor3("x", dtype="float64"), pt.ivector("labels")
     rng = np.random.default_rng(6)
 
@@ -91,7 +91,7 @@ def garch(steps: int = 50) -> Graph:
 
 
 def ode(steps: int = 20) -> Graph:
-    """Log density of a predator-prey system, integrated by Runge and Kutta's method, and its gradient."""
+    """Log density of a predator-prey system, integrated by the Runge-Kutta method, and its gradient."""
     observed = np.abs(_random(steps, 2)) + 1
     point = pt.vector("point", dtype="float64", shape=(6,))
     a, b, c, d, prey, predators = (pt.exp(point[i]) for i in range(6))
@@ -113,7 +113,7 @@ def ode(steps: int = 20) -> Graph:
 
 
 def kalman(steps: int = 20) -> Graph:
-    """Log density of a linear state space model by the Kalman filter, without scan, and its gradient."""
+    """Log density of a linear state space model with the Kalman filter, without scan, and its gradient."""
     y = _random(steps, 1)
     point = pt.vector("point", dtype="float64", shape=(4,))
     transition = pt.stack([pt.stack([1.0, pt.tanh(point[0])]), pt.stack([0.0, pt.tanh(point[1])])])
