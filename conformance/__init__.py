@@ -1,9 +1,9 @@
-"""The hosts' own test suites as the judge of optdb's engine: Theano's, and PyTensor's.
+"""The hosts' own test suites, Theano's and PyTensor's, as tests of optdb's engine.
 
-Every suite file runs under stock Theano and again with the engine on, each in a process of its own on this machine,
-and the two are compared test by test: what passes under stock must pass with the engine.
+Every suite file runs with stock Theano and again with the engine enabled, each in a separate process on this machine,
+and the results are compared test by test: a test that passes with stock must pass with the engine.
 
-The way of the data::
+Data flow::
 
     suites ──▶ runner ──▶ pytest process ──▶ records ──▶ compare ──▶ report
     which      start,     plugin: one suite  one line    suspects    tables,
@@ -12,5 +12,5 @@ The way of the data::
                                                            ▲
                baseline: stock's records, kept on disk ────┘
 
-`python -m conformance --help` says how to run it.
+`python -m conformance --help` shows how to run it.
 """

@@ -20,8 +20,8 @@ from conformance.runner import CHECKOUT, Settings
 from conformance.suites import PYTENSOR_SUITES, SUITES, Suite, choose, suites_root
 from conformance.ways import WAYS
 
-# No compiler: compiling C would take hours, and what is under test is the graph. No BLAS to link with, either.
-# PyTensor's suites set the other flags too late for a way that imports PyTensor.
+# No compiler: compiling C would take hours, and the graph is under test. No BLAS to link with, either. PyTensor's
+# suites set the other flags too late for a way that imports PyTensor.
 FLAGS = {
     "theano": "cxx=,blas.ldflags=",
     "pytensor": "cxx=,linker=py,on_opt_error=raise,on_shape_error=raise,cmodule__warn_no_version=True",
@@ -82,8 +82,8 @@ def main(
 ) -> None:
     """Run the host's own suites with the engine and compare them, test by test, with stock.
 
-    SUITE is the name of a suite or a part of a file's path; all suites if none is given. The exit status is 1 where
-    a test that passes under stock fails with the engine and is not listed in conformance/expected.py.
+    SUITE is the name of a suite or a part of a file's path; all suites if none is given. The exit status is 1 if a test
+    that passes with stock Theano fails with the engine and is not listed in conformance/expected.py.
     """
     console = Console()
     way = way or ("topo" if host == "theano" else host)
@@ -132,7 +132,7 @@ def main(
 
 
 def _run(console: Console, judge: Judge, files: dict[str, str], jobs: int) -> dict[str, Comparison]:
-    """Judge suite files under a progress bar, with a line for each that is done."""
+    """Judge suite files with a progress bar, and print a line for each finished one."""
     comparisons = {}
     columns = (SpinnerColumn(), "{task.description}", MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -143,7 +143,7 @@ def _run(console: Console, judge: Judge, files: dict[str, str], jobs: int) -> di
             style = "red" if regressions else "dim"
             line = f"{comparison.path}: {len(comparison.engine)} run, {len(regressions)} regressions"
             progress.console.print(line, style=style, highlight=False)
-            # Named here already, because a long run may be stopped before its report.
+            # Printed at once, because a long run may be stopped before its report.
             for regression in regressions:
                 progress.console.print(f"    {regression.result.id}", style=style, highlight=False, soft_wrap=True)
             progress.advance(bar)

@@ -1,7 +1,7 @@
-"""What stock Theano did, kept on disk: one file of JSON lines per suite file, under a key of all that it depends on.
+"""Stock Theano's results on disk: one file of JSON lines per suite file, under a key of everything that they depend on.
 
-The key is made of the versions, the flags and the time limit, so that an engine that changes does not make stock run
-again. A partial run (``-k``) is compared with the whole baseline of its file.
+The key contains the versions, the flags and the time limit, so a change of the engine does not make stock run again. A
+partial run (``-k``) is compared with the whole baseline of its file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES = {
     "pytensor": ("pytensor", "numpy", "scipy", "pytest"),
 }
 
-#: Run by an interpreter with a host's name, says which versions it has, and where the host lies.
+#: A program that prints the versions of an interpreter's packages, and the location of a host, given its name.
 ASK = f"""
 import json, platform, sys
 from importlib import metadata, util
@@ -38,13 +38,13 @@ def settings_of(settings: Settings, python: str) -> Settings:
     Raises
     ------
     ValueError
-        Where it lacks what the suites need.
+        If it lacks something that the suites need.
     """
     return replace(settings, python=python, root=Path(_ask(python)[0]).parent.parent, select="")
 
 
 def _ask(python: str, host: str = "theano") -> list[str]:
-    """Return where an interpreter's host lies, and the versions that it has."""
+    """Return the location of an interpreter's host, and the versions of its packages."""
     done = subprocess.run([python, "-c", ASK, host], capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
@@ -53,16 +53,16 @@ def _ask(python: str, host: str = "theano") -> list[str]:
 
 
 class Baseline:
-    """Stock's results for suite files, run when they are asked for and not on disk.
+    """Stock's results for suite files, which are run on demand if they are not on disk.
 
     Parameters
     ----------
     settings : Settings
         How suite files are run; its ``select`` is not used.
     folder : Path
-        Where the results are kept from run to run.
+        The folder in which the results are stored between runs.
     fresh : bool
-        Run stock again even where its results are on disk.
+        Whether to run stock again even if its results are on disk.
     """
 
     def __init__(self, settings: Settings, folder: Path, fresh: bool = False) -> None:
@@ -71,7 +71,7 @@ class Baseline:
         self._folder = folder / _key(settings)
 
     def results(self, path: str) -> dict[str, Result]:
-        """Return what stock did in a suite file.
+        """Return stock's results for a suite file.
 
         Parameters
         ----------
@@ -88,14 +88,14 @@ class Baseline:
             return _read(kept)
         results = run_file(self.settings, path, STOCK)
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Written aside first: a baseline that was interrupted half way must not pass for a whole one.
+        # Written to another file first: an interrupted baseline must not look like a whole one.
         draft = kept.with_suffix(f".{os.getpid()}")
         draft.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results.values()))
         draft.replace(kept)
         return results
 
     def cost(self, path: str) -> float:
-        """Return about how many seconds a suite file takes: stock's, or a second per kilobyte where it has not run."""
+        """Return roughly how many seconds a suite file takes: stock's time, or a second per kilobyte for a new file."""
         kept = self._kept(path)
         if kept.exists():
             return sum(result.seconds for result in _read(kept).values())

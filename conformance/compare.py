@@ -1,8 +1,8 @@
-"""Compares what a way did with what stock did, test by test, and has every suspect run again.
+"""Compares the results of a way with stock's, test by test, and runs every suspect again.
 
-A test is a regression only if it passes under stock and fails with the engine both times: in its file and alone, or,
-where it passes alone, in its file again, since leftovers of others may be the cause. One that fails once,
-or that stock itself fails when it is run again in this way, is unsteady: it is shown, and does not count.
+A test is a regression only if it passes with stock and fails with the engine both times: in its file and alone or, if
+it passes alone, in its file again, since leftovers of other tests may be the cause. A test that fails once, or that
+stock also fails in the second run, is unsteady: it is shown, but does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RunAlone = Callable[[str, str], Mapping[str, Result]]
 
 
 class Verdict(Enum):
-    """What a difference between stock and the engine amounts to."""
+    """The judgement of a difference between stock and the engine."""
 
     REGRESSION = "regression"
     EXPECTED = "expected difference"
@@ -36,11 +36,11 @@ class Difference:
     Parameters
     ----------
     verdict : Verdict
-        What it amounts to.
+        The judgement.
     result : Result
         The engine's result.
     reason : str
-        Why it was expected, or why it counts as unsteady.
+        The reason why it was expected, or counts as unsteady.
     """
 
     verdict: Verdict
@@ -50,7 +50,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """How one suite file did under stock and with the engine."""
+    """The results of one suite file with stock and with the engine."""
 
     path: str
     stock: Mapping[str, Result]
@@ -77,14 +77,14 @@ def compare(
     path : str
         The suite file.
     stock, engine : mapping of str to Result
-        The results to compare. Of stock's, only what the engine was asked to run.
+        The results to compare. Stock's may only contain tests that the engine was asked to run.
     expected : mapping of str to str
         Ids of tests that may fail with the engine, with the reason.
     way : str
         The engine's way, for `run_alone`.
     run_alone : callable, optional
-        ``run_alone(test, way)`` runs one test, or one file, in a process of its own, for `BASELINE` as stock's results
-        were made. Without it every suspect is a regression.
+        ``run_alone(test, way)`` runs one test, or one file, in a separate process, for `BASELINE` in the same way as
+        stock's results were made. Without it every suspect is a regression.
 
     Returns
     -------
@@ -105,21 +105,21 @@ def compare(
 
 
 class _SecondRun:
-    """Runs a suspect again: alone, the cases of one test together, or with its file; each once."""
+    """Runs a suspect again: alone, with the other cases of its test, or with its file; each only once."""
 
     def __init__(self, run_alone: RunAlone) -> None:
         self._run_alone = run_alone
         self._done: dict[tuple[str, str], Mapping[str, Result]] = {}
 
     def __call__(self, suspect: Result, what: str, way: str) -> Result:
-        """Run `what`, the suspect's test or its file, and return what became of the suspect."""
+        """Run `what`, the suspect's test or its file, and return the suspect's result."""
         if (what, way) not in self._done:
             self._done[what, way] = self._run_alone(what, way)
         return self._done[what, way].get(suspect.id) or _stand_in(suspect, self._done[what, way])
 
 
 def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _SecondRun | None) -> Difference:
-    """Return the verdict on a test that passes under stock and not with the engine."""
+    """Return the judgement of a test that passes with stock and not with the engine."""
     if after.id in expected:
         return Difference(Verdict.EXPECTED, after, expected[after.id])
     if second_run is None:
@@ -142,7 +142,7 @@ def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterabl
 
 
 def _stand_in(known: Result, results: Mapping[str, Result]) -> Result:
-    """Make a result for a test that has none: that of the test, class or module whose failure kept it from running."""
+    """Make a result for a test that has none: that of the test, class or module whose failure prevented its run."""
     parts = known.test.split("::")
     for length in range(len(parts), 0, -1):
         cause = results.get("::".join(parts[:length]))

@@ -1,7 +1,7 @@
 """A pytest plugin: ends a test that uses too many CPU seconds.
 
-CPU seconds and not those on the wall, because a test must not fail on a busy machine that passes on an idle one. What
-uses none of them, or does not come back from C code, is ended from outside (see `runner`).
+CPU seconds are used instead of wall seconds, so that a test does not fail only because the machine is busy. A test that
+uses no CPU time, or does not return from C code, is ended from outside (see `runner`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the signal of the process's CPU clock end the test that runs."""
+    """Make the signal of the process's CPU clock end the running test."""
 
     def end_test(signum: int, frame: FrameType | None) -> None:
         pytest.fail(f"{MESSAGE} {config.getoption('--cpu-limit')}")
@@ -41,6 +41,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def start(config: pytest.Config) -> None:
-    """Start the clock, again if it runs: a test of many cases has the limit for each."""
-    # It repeats, because some code of Theano swallows any exception.
+    """Start the clock, or restart it: a test with many cases has the limit for each."""
+    # It repeats, because some of Theano's code swallows any exception.
     signal.setitimer(signal.ITIMER_PROF, config.getoption("--cpu-limit"), REPEAT_SECONDS)

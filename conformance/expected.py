@@ -1,8 +1,8 @@
-"""Tests of Theano's and PyTensor's that may fail with optdb switched on, each with the reason why that is no loss.
+"""Tests of Theano and PyTensor that may fail with optdb enabled, each with the reason why that is acceptable.
 
-Only a test that asserts how stock goes about it (an exact phase, a class name, a count of its own passes) belongs
-here, never one that asserts a value or the quality of a graph. A test that passes after all is shown, so that its
-line can go.
+Only tests that assert details of stock's procedure (an exact phase, a class name, a count of its own passes) belong
+here, never tests that assert a value or the quality of a graph. A listed test that passes is shown, so that its line
+can be removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXPECTED: dict[str, str] = {
     "Elemwise(second) has no name; it is the one that theano.tensor.second names",
 }
 
-#: Tests that may fail under a newer Python, NumPy or SciPy though they pass under the oldest (``--reference``).
+#: Tests that may fail with a newer Python, NumPy or SciPy although they pass with the oldest (``--reference``).
 EXPECTED_BETWEEN_VERSIONS: dict[str, str] = {
     "theano/compile/tests/test_function_module.py::T_picklefunction::test_broken_pickle_with_shared": "the test sets "
     "an attribute of a pickler written in C, which Python 3.13 does not allow",

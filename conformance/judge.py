@@ -1,4 +1,4 @@
-"""Takes suite files from their name to a verdict: stock's results, the engine's, the comparison; several at a time."""
+"""Judges suite files, several at a time: runs stock and the engine, and compares the results."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from conformance.ways import STOCK
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares suite files under one way with stock.
+    """Compares suite files in one way with stock.
 
     Parameters
     ----------
     settings : Settings
         How suite files are run.
     baseline : Baseline
-        What stock does.
+        Stock's results.
     way : str
-        The name of the way to compare with it.
+        The name of the way to compare.
     expected : mapping of str to str
         Ids of tests that may fail with the engine, with the reason.
     confirm : bool
-        Run each suspect again, alone, before it counts.
+        Whether to run each suspect again, alone, before it counts.
     lean : bool
-        Run stock only on tests that neither pass nor skip under the way, and take it that it does as they do elsewhere.
+        Whether to run stock only on tests that neither pass nor skip with the way, and assume that the others agree.
     """
 
     settings: Settings
@@ -53,8 +53,8 @@ class Judge:
         return compare(path, stock, engine, self.expected, self.way, self._alone if self.confirm else None)
 
     def all(self, paths: Iterable[str], jobs: int) -> Iterator[Comparison]:
-        """Run suite files, `jobs` at a time, and yield each comparison when it is there."""
-        # So that the end does not wait for one long file.
+        """Run suite files, `jobs` at a time, and yield each comparison as soon as it is complete."""
+        # Long files first, so that the end does not wait for one.
         longest_first = sorted(paths, key=self.baseline.cost, reverse=True)
         pool = ThreadPoolExecutor(jobs)
         try:

@@ -1,11 +1,11 @@
-"""A pytest plugin: runs the tests that Theano wrote for nose and that pytest no longer runs as they are meant.
+"""A pytest plugin: runs the tests that Theano wrote for nose, and that pytest no longer supports.
 
-A yield test is a generator of functions, or of ``(function, *arguments)`` tuples, each a case of its own. The
-generator is run inside one pytest item and each case in a subtest, between two steps of the generator as nose did:
-some of Theano's cases close over a variable of the generator's loop. There may be a thousand cases, so the time limit
-is that of a case.
+A yield test is a generator of functions, or of ``(function, *arguments)`` tuples, each of which is a case. The
+generator runs inside one pytest item and each case in a subtest, between two steps of the generator as in nose: some of
+Theano's cases close over a variable of the generator's loop. There may be a thousand cases, so the time limit applies
+to each case.
 
-A ``setUp`` is called in plain classes, too, not only in unittest's.
+A ``setUp`` is also called in plain classes, not only in unittest's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pytest plugin: switches a way on, seeds each test, and writes down what became of it.
+"""A pytest plugin: enables a way, seeds each test, and records its results.
 
 It runs inside the process of one suite file (``-p conformance.plugin``). `runner` starts that process and reads the
 lines that `Recorder` writes.
@@ -24,7 +24,7 @@ from conformance.ways import WAYS
 ERROR_CHARS = 3000
 SEED = 666
 PARENT = os.getppid()
-# A graph that explodes is to fail its test, not to take the machine's memory.
+# A graph that explodes has to fail its test instead of taking the machine's memory.
 MEMORY_BYTES = 6 << 30
 
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Switch the way on, before any test module is imported."""
+    """Enable the way before any test module is imported."""
     _seed()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     WAYS[config.getoption("--way")].switch_on()
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what an earlier, crashed process has already run."""
+    """Skip tests that an earlier, crashed process has already run."""
     path = config.getoption("--leave-out")
     if path is None:
         return
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Give each test the same random numbers in both ways, in any order, and when it is run alone."""
+    """Give each test the same random numbers in both ways, in any order, and when it runs alone."""
     if os.getppid() != PARENT:
         pytest.exit("the process that started this one is gone")
     _seed()
@@ -73,9 +73,8 @@ class Recorder:
     """Write down the start, the results and the end of each test.
 
     A test's result is the worst of its set-up, call and tear-down. Subtests (unittest's, pytest's, and the cases of a
-    yield test) are results of their own, named ``test#case``; a test that has cases has no result beside theirs,
-    unless it failed outside of them. Times are the process's CPU seconds: wall time tells more of what else the
-    machine does.
+    yield test) have their own results, named ``test#case``; a test with cases has no other result, unless it failed
+    outside of them. Times are the process's CPU seconds, since wall time depends on other programs.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -90,7 +89,7 @@ class Recorder:
             self._log.result(Result(report.nodeid, report.nodeid, FAILED, error=_error(report)))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say which test is running, in case the process dies."""
+        """Record which test is running, in case the process dies."""
         self._reports.clear()
         self._cases = 0
         self._clock = process_time()
@@ -100,7 +99,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record a case, or keep a phase of the test until its end."""
         if not isinstance(report, pytest.SubtestReport):
-            # A copy, because pytest's own hooks make a failed test of one whose cases failed.
+            # A copy, because pytest's own hooks mark a test as failed if its cases failed.
             self._reports.append(copy(report))
             return
         name = report.context.msg or ",".join(f"{k}={v}" for k, v in report.context.kwargs.items()) or self._cases
@@ -115,7 +114,7 @@ class Recorder:
         self._log.end(nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        """Say that nothing is left to run."""
+        """Record that nothing is left to run."""
         self._log.finish()
 
     def _result(self, reports: list[pytest.TestReport], name: str) -> Result:

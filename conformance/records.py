@@ -1,7 +1,7 @@
-"""What became of each test: the record, and the lines in which a pytest process writes it down.
+"""The results of tests: the record, and the lines in which a pytest process writes it.
 
-The pytest process appends one JSON line when a test starts and one per result, and flushes each, so that a process
-which dies leaves all its records, and the test that it ran. `read_log` turns the lines back into records.
+The pytest process appends one JSON line when a test starts and one per result, and flushes each, so that a process that
+dies leaves all its records, and the test in progress. `read_log` turns the lines back into records.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one test, or of one case of a test that has cases.
+    """The result of one test, or of one case of a test that has cases.
 
     Parameters
     ----------
     id : str
-        The test's pytest node id, relative to the folder that holds the suites, followed by ``#case`` where the
-        test is one of many cases.
+        The test's pytest node id, relative to the suites' folder, followed by ``#case`` if the test is one of many
+        cases.
     test : str
-        The node id that pytest can be given to run it again.
+        The node id with which pytest can run it again.
     outcome : str
         One of the names above.
     seconds : float
         CPU seconds that it took.
     error : str
-        The end of the error's text, empty where there is none.
+        The end of the error's text; empty if there is none.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Result:
 
 @dataclass
 class Log:
-    """What a pytest process wrote: results in order, the test it was at, and whether it got to its end."""
+    """The output of a pytest process: results in order, the test in progress, and whether it finished."""
 
     results: dict[str, Result] = field(default_factory=dict)
     running: str | None = None
@@ -61,19 +61,19 @@ class LogWriter:
         self._stream = stream
 
     def start(self, test: str) -> None:
-        """Say that a test begins."""
+        """Record that a test begins."""
         self._write({"start": test})
 
     def result(self, result: Result) -> None:
-        """Say what became of a test or a case."""
+        """Record the result of a test or a case."""
         self._write({"result": asdict(result)})
 
     def end(self, test: str) -> None:
-        """Say that a test, with all its cases, is over."""
+        """Record that a test, with all its cases, is over."""
         self._write({"end": test})
 
     def finish(self) -> None:
-        """Say that every test has been run."""
+        """Record that every test has been run."""
         self._write({"finish": True})
 
     def _write(self, line: dict[str, object]) -> None:
@@ -82,7 +82,7 @@ class LogWriter:
 
 
 def read_log(path: Path) -> Log:
-    """Read what a pytest process wrote, whole or cut off.
+    """Read the output of a pytest process, which may be incomplete.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def read_log(path: Path) -> Log:
     Returns
     -------
     Log
-        What the lines say. A last line that was cut off by a crash is left out.
+        The contents. A last line that a crash has cut off is ignored.
     """
     log = Log()
     if not path.exists():

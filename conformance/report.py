@@ -52,7 +52,7 @@ def _show_regressions(console: Console, regressions: Sequence[Difference]) -> No
 
 
 def _table(suites: Mapping[str, Sequence[Comparison]], way: str) -> Table:
-    # Narrow headings: the table is to fit into 80 columns.
+    # Narrow headings, so that the table fits into 80 columns.
     headings = ("suite", "tests", STOCK, way, "worse", "expected", "unsteady", "better", f"s {STOCK}", f"s {way}")
     everything = [comparison for files in suites.values() for comparison in files]
     totals = ("all", *_cells(everything))

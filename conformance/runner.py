@@ -1,7 +1,7 @@
-"""Runs one suite file under one way, in a pytest process of its own that is watched and, if it dies, started again.
+"""Runs one suite file in one way, in a separate pytest process that is watched and restarted if it dies.
 
-A process that crashes, or that makes no progress for longer than a test may take, costs the test that it was running;
-the rest of the file goes on in a new process that leaves out what is already known.
+If a process crashes, or makes no progress for longer than a test may take, the current test is lost; the rest of the
+file continues in a new process that skips everything already known.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from conformance.records import CRASHED, TIMEOUT, Log, Result, read_log
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.2
-# A test for which so many times its CPU seconds have passed on the wall is asleep, or stuck in C code.
+# A test whose wall time exceeds its CPU limit by this factor is asleep, or stuck in C code.
 PATIENCE = 4
-# How long the import of a suite file may take, on the wall.
+# Maximum wall seconds to import a suite file.
 START_SECONDS = 600
 ERROR_LINES = 30
 PLUGINS = ("conformance.plugin", "conformance.nose_style", "conformance.cpu_limit", "no:cacheprovider", "no:warnings")
@@ -31,12 +31,12 @@ PLUGINS = ("conformance.plugin", "conformance.nose_style", "conformance.cpu_limi
 
 @dataclass(frozen=True)
 class Settings:
-    """How suite files are run, the same for every file and way.
+    """The settings of suite files, the same for every file and way.
 
     Parameters
     ----------
     root : Path
-        The folder that the files' paths, and so the node ids, are relative to.
+        The folder to which the files' paths, and so the node ids, are relative.
     work : Path
         The folder for logs, scratch files and Theano's compile directories.
     flags : str
@@ -48,7 +48,7 @@ class Settings:
     python : str
         The interpreter, whose Theano is run.
     host : {'theano', 'pytensor'}
-        Whose suites they are.
+        The host of the suites.
     """
 
     root: Path
@@ -61,7 +61,7 @@ class Settings:
 
 
 def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ()) -> dict[str, Result]:
-    """Run a suite file to its end, over as many processes as it takes.
+    """Run a suite file to its end, in as many processes as it takes.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
     while True:
         log, ending = _run_process(settings, folder, list(tests) or [path], way, results)
         if ending == pytest.ExitCode.INTERRUPTED:
-            # The terminal's Ctrl-C reaches this process and pytest's; half a file must not pass for a whole one.
+            # Ctrl-C on the terminal reaches this process and pytest's; half a file must not look like a whole one.
             raise KeyboardInterrupt
         results.update(log.results)
         if log.finished:
@@ -99,7 +99,7 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
         known = lost in results
         stalled = ending == -signal.SIGKILL
         results[lost] = Result(lost, lost, TIMEOUT if stalled else CRASHED, error=_last_words(folder, ending))
-        # Nothing to go on with: the process died outside of a test, or at one that it was to leave out.
+        # No progress is possible: the process died outside of a test, or at a test that it should skip.
         if log.running is None or known:
             return results
 
@@ -107,14 +107,14 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
 def _run_process(
     settings: Settings, folder: Path, targets: list[str], way: str, known: dict[str, Result]
 ) -> tuple[Log, int]:
-    """Start one pytest process, watch it, and return what it wrote and its exit status."""
+    """Start and watch one pytest process; return its output and its exit status."""
     events = folder / "events.jsonl"
     events.unlink(missing_ok=True)
     leave_out = folder / "leave-out.txt"
     leave_out.write_text("".join(f"{result.test}\n" for result in known.values()))
     command = [settings.python, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
     command += [part for plugin in PLUGINS for part in ("-p", plugin)]
-    # Otherwise pytest also lists the folders above the root, and makes a node of each file there.
+    # Otherwise pytest also lists the folders above the root, and makes a node for each file there.
     command += [f"--confcutdir={settings.root}"]
     command += ["-o", "python_classes=Test* test_*", "--continue-on-collection-errors", "--tb=short"]
     command += [f"--way={way}", f"--log-to={events}", f"--leave-out={leave_out}", f"--cpu-limit={settings.timeout}"]
@@ -138,20 +138,20 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
     python_path = os.pathsep.join(filter(None, [own, str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return os.environ | {
         "PYTHONPATH": python_path,
-        # What else is installed takes no part, nor the time to import it.
+        # Other installed plugins are not loaded, which also saves their import time.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        # The order of sets of strings, and with it the order of rewrites, is the same in every run.
+        # Fixes the order of sets of strings, and with it the order of rewrites, in every run.
         "PYTHONHASHSEED": "0",
         "THEANORC": os.devnull,
         # The threads of NumPy's BLAS would only count double.
         "OPENBLAS_NUM_THREADS": "1",
-        # A compile directory of its own spares a process the others' locks.
+        # With its own compile directory, a process does not wait for the others' locks.
         f"{settings.host.upper()}_FLAGS": f"{settings.flags},base_compiledir={folder / 'compiledir'}",
     }
 
 
 def _watch(process: subprocess.Popen[bytes], events: Path, timeout: float) -> None:
-    """Wait until the process ends, or kill it when it has written nothing for too long."""
+    """Wait until the process ends, or kill it if it has written nothing for too long."""
     last_change = time.monotonic()
     size = -1
     while process.poll() is None:

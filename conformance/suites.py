@@ -1,9 +1,8 @@
-"""The suites: which of Theano's test files are run, by name, and where they are.
+"""The suites: named sets of Theano's test files, and their location.
 
-Left out are the suites of back ends and tools that are not there (gpuarray, MPI, CTC, d3viz), the one that judges the
-style of Theano's source text (flake8), and those that mostly wait for one op's Python code, which takes minutes for
-what its C code does at once (pooling, neighbours, MRG random numbers). Theano's yield tests do run: the plugin
-`nose_style` collects them.
+Excluded are the suites of missing back ends and tools (gpuarray, MPI, CTC, d3viz), the one for the style of Theano's
+source text (flake8), and those that mostly wait for one op's Python code, which takes minutes where its C code takes no
+time (pooling, neighbours, MRG random numbers). Theano's yield tests do run: the plugin `nose_style` collects them.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Suite:
-    """Test files of Theano's that judge one part of it.
+    """A set of Theano's test files for one part of it.
 
     Parameters
     ----------
     name : str
-        What the command line calls it.
+        Its name on the command line.
     summary : str
-        What it judges.
+        The part of Theano that it tests.
     patterns : tuple of str
         Globs, relative to the folder that holds the theano package.
     left_out : tuple of str
-        Names of files that the globs find and that are not run.
+        Names of files that match the globs and are not run.
     """
 
     name: str
@@ -131,9 +130,9 @@ def choose(names: Iterable[str], suites: Iterable[Suite] = SUITES, root: Path | 
     names : iterable of str
         Names of suites, or parts of files' paths; everything if empty.
     suites : iterable of Suite
-        What to choose from.
+        The suites to choose from.
     root : Path, optional
-        The folder that their globs are relative to; by default the one that holds theano.
+        The folder to which the globs are relative; by default the one that holds theano.
 
     Returns
     -------

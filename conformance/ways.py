@@ -1,7 +1,7 @@
-"""The ways in which a suite can be run: stock Theano, or Theano with some of optdb switched on.
+"""The ways to run a suite: stock Theano, or Theano with parts of optdb enabled.
 
-A way is chosen by name (``--way``) and switched on once, in the process that runs the suite, before the suite's
-modules are imported: many of them read the default mode at import. A new way is a new entry of `WAYS`.
+A way is chosen by name (``--way``) and enabled once, in the process that runs the suite, before the suite's modules are
+imported: many of them read the default mode at import. A new way is a new entry of `WAYS`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ STOCK = "stock"
 
 @dataclass(frozen=True)
 class Way:
-    """One manner of running Theano's suites.
+    """A way to run Theano's suites.
 
     Parameters
     ----------
     name : str
-        What ``--way`` calls it.
+        Its name for ``--way``.
     summary : str
         One line for ``--list``.
     switch_on : callable
@@ -32,7 +32,7 @@ class Way:
 
 
 def _stock() -> None:
-    """Leave the engine off. What cures Theano's import is part of both sides, so that only the engine differs."""
+    """Leave the engine off. The patches for Theano's import are part of both sides, so only the engine differs."""
     import optdb  # noqa: F401
 
 
@@ -71,9 +71,9 @@ def _tiers() -> None:
 
 
 def _changing() -> None:
-    """Switch tiers on, and let functions change over before their first or second call, in turns.
+    """Enable tiers, and let functions change tiers before their first or second call, alternately.
 
-    A test mostly calls a function before its C code can be there, so that under `_tiers` few functions change over.
+    A test mostly calls a function before its C code can exist, so with `_tiers` few functions change tiers.
     """
     import itertools
     import weakref
@@ -119,7 +119,7 @@ def _pytensor() -> None:
 
 
 def _pytensor_engine() -> None:
-    """Let the engine rewrite the graphs of the suites, too, which are smaller than those that it takes over."""
+    """Make the engine rewrite the suites' graphs too, although they are smaller than its minimum."""
     _pytensor()
 
     from optdb.pytensor import rewriting

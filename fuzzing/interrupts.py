@@ -13,9 +13,9 @@ __all__ = ["interrupt_at"]
 
 @contextmanager
 def interrupt_at(event: int) -> Iterator[Callable[[], bool]]:
-    """Raise SIGINT at one of the Python events in the block; yield what returns whether there were so many.
+    """Raise SIGINT at one of the Python events in the block; yield a function that returns whether it was reached.
 
-    Python functions that begin, and functions in C that return, are events.
+    Events are the beginning of a Python function, and the return of a C function.
     """
     left = event
 
@@ -26,7 +26,7 @@ def interrupt_at(event: int) -> Iterator[Callable[[], bool]]:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGINT)
 
-    # An interrupt in a finalizer is printed, and is lost.
+    # An interrupt in a finalizer is printed, and lost.
     usual_hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     sys.setprofile(count)
     try:

@@ -1,4 +1,4 @@
-"""What the fuzzers that are state machines share: chunks of runs, how Hypothesis makes them, and calls in threads."""
+"""Common code of the fuzzers that are state machines: chunks of runs, Hypothesis, and calls in threads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fuzzing.runner import report_chunks
 
 __all__ = ["Runs", "end_with_failure", "in_threads", "make_runs", "report_runs", "seeds"]
 
-#: Runs of one process: what a process compiles stays in its memory.
+#: Number of runs per process, which keeps compiled code in memory.
 _RUNS_OF_A_PROCESS = 50
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Some runs, and the seed that they come from."""
+    """Some runs, and their seed."""
 
     seed: int
     runs: int
@@ -42,14 +42,14 @@ def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
 
 
 def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes: int, runs: int) -> int:
-    """Make runs, some chunks at a time, and print which of them differ; return how many chunks do.
+    """Make runs, several chunks at a time, and print those that differ; return the number of chunks that do.
 
     Parameters
     ----------
     chunks, run, processes
-        As of `fuzzing.runner.report_chunks`.
+        As in `fuzzing.runner.report_chunks`.
     runs : int
-        How many there are in all.
+        Total number of runs.
     """
     begun = time.monotonic()
     done = 0
@@ -69,20 +69,20 @@ def make_runs(machine: type[RuleBasedStateMachine], number: int, runs: int, step
     Parameters
     ----------
     machine : type
-        The machine, a class that no other runs have: Hypothesis notes the seed there.
+        The machine, a class that no other runs use: Hypothesis stores the seed there.
     number : int
         The seed.
     runs : int
-        How many.
+        Number of runs.
     steps : int
-        The most steps of a run.
+        Maximum number of steps of a run.
     shorten : bool
-        Whether to search for the shortest run that fails, which takes many times as long as to find one.
+        Whether to search for the shortest run that fails, which takes many times as long as finding one.
 
     Raises
     ------
     Exception
-        What the shortest run that fails raises, or the first one.
+        The error of the shortest run that fails, or of the first one.
     """
     run_state_machine_as_test(
         seed(number)(machine),
@@ -108,7 +108,7 @@ def end_with_failure(run: Callable[[], None]) -> None:
 
 
 def in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Return what calls in threads of their own return; raise what one of them raises."""
+    """Return the results of calls in separate threads; raise an error of one of them."""
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""The device profile and options of a process: whose kernels it runs, whose memory it has, what it batches."""
+"""The device profile and options of a process: its kernels, its memory, and its batches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
     "use_smallest_batches",
 ]
 
-#: For which device kernels are written: its own kind, or, on any device, a GPU. One copies tiles in the background, and
-#: has an item at once for each element of short arrays; another one packs matrices where products need not be of the
-#: highest precision. Both have functions that do as the instructions of such a GPU do.
+#: The kind of device that kernels are written for: the device's own, or, on any device, a GPU. One GPU copies tiles
+#: asynchronously, and has an item for each element of short arrays; another one packs matrices for products below the
+#: highest precision. Both emulate the instructions of such a GPU.
 KERNELS = ("own", "gpu", "copying gpu", "packing gpu")
-#: The options with which all products of small matrices have these kernels, by the kind of kernels.
+#: The options with which all products of small matrices use these kernels, by the kind of kernels.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "copying gpu": {
         **{"instructions": "emulated", "quad_tiles": "none"},
@@ -40,16 +40,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         **{"packed_tiles": "all", "packed_tile": (64, 32, 16, 3, 1)},
     },
 }
-#: The first compute capability of GPUs that copy in the background.
+#: The first compute capability of GPUs with asynchronous copies.
 _CAN_COPY = (8, 0)
-#: Those of a unit of a GPU.
+#: The `items_at_once` of a GPU's unit.
 _ITEMS_AT_ONCE = 256
-#: Which memory the device has: its own kind, or, on any device, one that is not the host's, as most GPUs have.
+#: The device's memory: its own kind or, on any device, one that is separate from the host's, as on most GPUs.
 MEMORIES = ("own", "separate")
 
 
 def _in_turn(name: str, values: Sequence[str], text: str) -> Callable[[Any], Any]:
-    """Return the option of a command whose processes take turns with its values."""
+    """Return a command-line option with whose values processes take turns."""
     return click.option(
         f"--{name}",
         multiple=True,
@@ -65,7 +65,7 @@ memory_option = _in_turn("memory", MEMORIES, "Whether the device's memory is sai
 
 
 def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "own") -> None:
-    """Replace the profile of the device that this process computes on, and its options with it, before it compiles.
+    """Replace the profile of the device that this process computes on, and its options, before it compiles.
 
     Parameters
     ----------
@@ -99,13 +99,13 @@ def replace_options(device: str = "auto", **options: Any) -> None:
 
 
 def use_smallest_batches(device: str = "auto") -> None:
-    """Batch each list of commands of a device when it is enqueued again, even one of a single call."""
+    """Batch each list of commands of a device when it is enqueued again, even with a single call."""
     build_loop()
     replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1))
 
 
 def context_like(device: str = "auto") -> Context:
-    """Return a new context of a device, as a loaded file has it, with the profile and options of this process."""
+    """Return a new context of a device, as for a loaded file, with the profile and options of this process."""
     known = get_context(context_of(device))
     context = Context(known.spec, known.options)
     context.profile = known.profile

@@ -1,7 +1,7 @@
-"""Runs chunks of examples, each in a process of its own, several at a time.
+"""Runs chunks of examples, each in a separate process, several at a time.
 
-What a process compiles stays in its memory, and a kernel may end it: so examples run in chunks. `run_chunks` keeps
-processes busy, `run_worker` runs one, and describes how it crashes, hangs or fails.
+A process keeps compiled code in memory, and a kernel may end it, so examples run in chunks. `run_chunks` keeps
+processes busy; `run_worker` runs one, and describes how it crashes, hangs or fails.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Result = TypeVar("Result")
 def run_chunks(
     chunks: Iterable[Chunk], run: Callable[[Chunk], Result], processes: int
 ) -> Iterator[tuple[Chunk, Result]]:
-    """Run chunks, some at a time, and yield each with its result as soon as it ends.
+    """Run chunks, several at a time, and yield each with its result as soon as it ends.
 
     Parameters
     ----------
     chunks : iterable
-        What is to be run.
+        The chunks.
     run : callable
         Takes a chunk, and starts a process for it.
     processes : int
-        How many run at a time.
+        Number of concurrent processes.
 
     Raises
     ------
     Exception
-        What `run` raises; no further chunk begins then.
+        The errors of `run`; no further chunk begins then.
     """
     with ThreadPoolExecutor(processes) as pool:
         running = {pool.submit(run, chunk): chunk for chunk in chunks}
@@ -56,14 +56,14 @@ def report_chunks(
     processes: int,
     progress: Callable[[Chunk, int], str],
 ) -> int:
-    """Run chunks, print what is wrong with them as they end, and return how many of them are wrong.
+    """Run chunks, print the errors of each as it ends, and return the number of chunks with errors.
 
     Parameters
     ----------
     chunks, run, processes
-        As of `run_chunks`; `run` returns what is wrong, or an empty string.
+        As in `run_chunks`; `run` returns the errors, or an empty string.
     progress : callable
-        Takes a chunk that has ended, and how many are wrong so far; returns a line.
+        Takes a chunk that has ended, and the number of chunks with errors so far; returns a line.
     """
     console = Console(soft_wrap=True)
     failures = 0
@@ -81,7 +81,7 @@ class End:
     """The end of a worker."""
 
     printed: str
-    #: Its status, and what it printed; an empty string if it ended well.
+    #: Its status and output; an empty string if it ended well.
     trouble: str = ""
 
 
@@ -97,11 +97,11 @@ def run_worker(
     Parameters
     ----------
     module : str
-        As after ``python -m``.
+        The module, as after ``python -m``.
     arguments : sequence
-        Of its command line.
+        Command-line arguments.
     timeout : float
-        Seconds, after which the process is killed.
+        Seconds after which the process is killed.
     environment : mapping, optional
         Variables in addition to those of this process.
     expected : collection of int
@@ -126,5 +126,5 @@ def run_worker(
 
 
 def without_compiler() -> dict[str, str]:
-    """Return the environment of a worker that compiles no C, beside Theano's flags of this process."""
+    """Return the environment of a worker that compiles no C, with this process's other Theano flags."""
     return {"THEANO_FLAGS": f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")}

@@ -5,7 +5,7 @@ not do: reads and writes outside of an array, data races, barriers that not all 
 each op with kernels is run on it with small arrays, of several dtypes and layouts, with the kernels
 for both kinds of devices.
 
-The way of the data::
+Data flow::
 
     cases ──▶ case ────▶ runner ───▶ worker ─────▶ records ──▶ coverage ──▶ report
     the       dtypes     a process   layouts:      a line      kernels      tables,
@@ -13,7 +13,7 @@ The way of the data::
               layouts    device kind     launches;                 case ran
                                      log: findings
 
-`python -m memcheck --help` says how to run it, and docs/howto-add-a-kernel.md how to add a case.
+`python -m memcheck --help` shows how to run it, and docs/howto-add-a-kernel.md how to add a case.
 """
 
 import optdb  # noqa: F401  cures Theano's import, so it has to come before the first `import theano`

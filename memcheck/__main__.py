@@ -31,8 +31,8 @@ def main(
 ) -> None:
     """Run every kernel under a memory checker (Oclgrind).
 
-    The exit status is 1 where a kernel leaves its arrays, races, or has a divergent barrier, where an op fails, and
-    where a kernel is not run by any case. With -k, kernels that the chosen runs leave out are named, and no failure.
+    The exit status is 1 if a kernel accesses memory outside its arrays, races, or has a divergent barrier, if an op
+    fails, or if no case runs a kernel. With -k, kernels that the chosen runs leave out are named, but are no failure.
     """
     console = Console()
     if listing:

@@ -1,4 +1,4 @@
-"""Cases of convolutions: rows of whole vectors and of parts, few filters and many, filters that are not shared."""
+"""Cases of convolutions: rows of whole and partial vectors, few filters and many, unshared filters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONVOLUTION_CASES = [
     *_three(_plain(3, 4, 5, 19), _plain(4, 1, 1, 2), _plain(3, 4, 5, 18), num_groups=4),
     *_three(_plain(2, 3, 1, 1), _plain(5, 3, 1, 1), _plain(2, 5, 1, 1)),
     *_three(_plain(2, 5, 3, 7), _plain(17, 5, 1, 1), _plain(2, 17, 3, 7)),
-    # Tiles of a graphics card for more filters or channels; and sums of so many terms that these are divided.
+    # Tiles of a GPU for more filters or channels; and sums of so many terms that they are divided.
     *(
         case
         for rows in (20, 64, 128)

@@ -1,4 +1,4 @@
-"""Whether each kernel was run: all classes of ops with kernels are looked up, and compared with what was launched."""
+"""Checks that each kernel was run: finds all classes of ops with kernels, and compares them with the launches."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from memcheck.records import Result
 from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.ops.shell import Shell
 
-#: Methods that base classes declare, and do not implement.
+#: Methods that base classes declare and do not implement.
 _LEFT_TO_CHILDREN = (OpenCLKernelBase.run, OpenCLKernelBase.gpu_kernels, Shell.operation)
 
 
 def op_classes(package: str) -> list[str]:
-    """Return the full names of all classes of ops with kernels that are defined in a package, or in a module.
+    """Return the full names of all classes of ops with kernels in a package or a module.
 
-    A class that leaves `run`, `gpu_kernels` or a shell's `operation` to its children is not one of them, nor is one
-    whose name begins with an underscore.
+    Classes that leave `run`, `gpu_kernels` or `operation` to their subclasses are excluded, and so are those whose
+    names begin with an underscore.
     """
     _import_all(importlib.import_module(package))
     there = {
@@ -38,20 +38,21 @@ def gaps(
     never: Mapping[Named, str],
     shared: tuple[str, ...] = (),
 ) -> list[str]:
-    """Return what was not run, in words.
+    """Return the kernels that were not run, in words.
 
     Parameters
     ----------
     classes : iterable of str
-        The full names of the classes that are to be run.
+        The full names of the classes to run.
     results : iterable of Result
-        What was run.
+        The results.
     device_kinds : iterable of str
-        The kinds of devices for whose kernels each of them is to be run.
+        The kinds of devices whose kernels have to be run.
     never : mapping of (str, str) to str
-        Kernels that their ops never launch, and why not. One that is launched, or is not there, is a gap, too.
+        Kernels that their ops never launch, and the reasons. If one is launched, or does not exist, that is a gap as
+        well.
     shared : tuple of str
-        How names of kernels begin that may be launched by any op that has them.
+        Prefixes of names of kernels that any op with such a kernel may launch.
     """
     results = list(results)
     left_out = {(owner, name) for owner in classes for its_owner, name in never if short_name(owner) == its_owner}
@@ -70,7 +71,7 @@ def _stale(results: Iterable[Result], never: Mapping[Named, str]) -> Iterator[st
 
 
 def short_name(owner: str) -> str:
-    """Return the name of a class without its module's."""
+    """Return the name of a class without its module."""
     return owner.rpartition(".")[2]
 
 

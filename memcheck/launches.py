@@ -23,7 +23,7 @@ class Launches:
     declared : set of (str, str)
         The op's class and the kernel's name, for each kernel that was compiled.
     launched : set of (str, str)
-        The same for each that was launched, on one work item at least.
+        The same for each kernel that was launched with at least one work item.
     """
 
     declared: set[Named] = field(default_factory=set)
@@ -37,7 +37,7 @@ def class_name(op_class: type) -> str:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Launches]:
-    """Note down, for a while, what is compiled and launched."""
+    """Record, within the block, which kernels are compiled and launched."""
     notes = Launches()
     compiled_kernels = OpenCLKernelBase.compiled_kernels
 
@@ -52,7 +52,7 @@ def noted() -> Iterator[Launches]:
 
 
 class _Noting:
-    """A kernel that notes its launches. Ops whose kernels are the same share the kernel, and not this."""
+    """A kernel that records its launches. Ops with equal kernels share the kernel, but not this object."""
 
     def __init__(self, kernel: CompiledKernel, named: Named, notes: Launches) -> None:
         self._kernel = kernel
@@ -71,7 +71,7 @@ class _Noting:
         return self._kernel.automatic_grid(n)
 
     def bound(self, global_size: Any, local_size: Any, args: Any) -> Any:
-        """Note the launch as it is settled; it follows at once."""
+        """Record the launch when it is bound; it follows at once."""
         self._note(global_size)
         return self._kernel.bound(global_size, local_size, args)
 

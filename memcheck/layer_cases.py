@@ -26,7 +26,7 @@ def _numbers(*sizes: tuple[int, ...]) -> list[np.ndarray]:
     return [np.array(values) for values in sizes]
 
 
-# Windows that overlap and see padding; windows that do not, two by two; the last ones cut short.
+# Windows that overlap and include padding; separate windows of two by two; truncated last windows.
 _PADDED = _numbers((3, 2), (1, 2), (2, 1))
 _PAIRS = _numbers((2, 2), (2, 2), (0, 0))
 _CUT = _numbers((3, 2), (2, 3), (0, 0))
@@ -69,7 +69,7 @@ _NORMALIZATION = [
         Case(OpenCLChannelGradientSums(axes), x, x, *numbers[:2]),
     ]
 ]
-# Channels of so many elements are folded in parts.
+# Channels with this many elements are folded in parts.
 _NORMALIZATION += [
     Case(OpenCLChannelMoments((1,)), array("float32", 2, 2 * 4096 + 5)),
     Case(OpenCLChannelMoments((0,)), array("float32", 1031, 17)),
@@ -87,7 +87,7 @@ _PATCHES = [
 ]
 
 LAYER_CASES = [*_POOLING, *_NORMALIZATION, *_PATCHES]
-#: Ops that only copy what lies with gaps.
+#: Ops that only copy arrays with gaps.
 COPYING_GAPS = (
     *("Pool", "MaxPoolRop", "DownsampleFactorMaxGradGrad", "MaxPoolGrad", "AveragePoolGrad"),
     *("BatchNormTrain", "BatchNormTrainGrad", "BatchNormInference", "ChannelMoments", "ChannelGradientSums"),

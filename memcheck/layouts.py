@@ -1,6 +1,6 @@
-"""Arrays of the device in several layouts, none with a spare byte after its last element.
+"""Device arrays in several layouts, none with a spare byte after its last element.
 
-A kernel that goes only one element too far leaves the buffer, and is found out.
+A kernel that goes only one element too far accesses memory outside the buffer, and is detected.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 PLAIN, TURNED, GAPS, BACKWARDS = "plain", "turned", "gaps", "backwards"
 
-#: In C order; in Fortran order; with gaps between elements and an offset; each axis from its end.
+#: C order; Fortran order; with gaps between elements and an offset; all axes reversed.
 LAYOUTS = (PLAIN, TURNED, GAPS, BACKWARDS)
 
-#: Elements in front of the first one of an array with gaps.
+#: Number of elements before the first one of an array with gaps.
 OFFSET = 3
 
 
 def laid_out(context: Context, value: np.ndarray, layout: str) -> Array:
-    """Return an array of the device.
+    """Return a device array.
 
     Parameters
     ----------
     context : Context
-        Where it is.
+        The context of the array.
     value : numpy.ndarray
-        What is in it.
+        The values.
     layout : str
         One of `LAYOUTS`.
     """

@@ -1,6 +1,6 @@
-"""Reads what Oclgrind writes down: a paragraph for each fault, with the kernel and the lines of its code.
+"""Parses Oclgrind's log: a paragraph for each fault, with the kernel and the lines of its code.
 
-A paragraph begins at the left margin with what is wrong; the rest of it is indented::
+A paragraph begins at the left margin with the fault; the rest of it is indented::
 
     Invalid read of size 4 at global memory address 0x2000000000010
             Kernel: add
@@ -24,16 +24,16 @@ _LINE = re.compile(r"At line (\d+)\b")
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault, as often as it occurs.
+    """A fault; equal faults are counted.
 
     Parameters
     ----------
     fault : str
-        What is wrong, in Oclgrind's words, without the address.
+        The fault in Oclgrind's words, without the address.
     kernel : str
-        The kernel that does it.
+        The kernel at fault.
     lines : tuple of str
-        The lines of its code, with their numbers; two lines for a race between two.
+        The lines of its code, with their numbers; for a data race, two lines.
     """
 
     fault: str
@@ -42,9 +42,9 @@ class Finding:
 
 
 def parse(text: str) -> dict[Finding, int]:
-    """Return what a log says, and how often it says it.
+    """Return the findings in a log, and the number of each.
 
-    Nothing is left out: what is not understood is a finding, too.
+    Nothing is omitted: text that is not understood is a finding as well.
     """
     counts: dict[Finding, int] = {}
     for paragraph in _paragraphs(text.splitlines()):
@@ -69,6 +69,6 @@ def _finding(paragraph: list[str]) -> Finding:
     fault = _ADDRESS.sub(r" in \1 memory", paragraph[0])
     kernels = [found[1] for line in paragraph if (found := _KERNEL.match(line))]
     lines = {int(found[1]): source for line, source in itertools.pairwise(paragraph) if (found := _LINE.match(line))}
-    # In one order, whichever work item of a race comes first.
+    # In a fixed order, whichever work item of a race comes first.
     numbered = tuple(f"line {number}: {lines[number]}" for number in sorted(lines))
     return Finding(fault, kernels[0] if kernels else "", numbered)

@@ -1,7 +1,7 @@
-"""What became of each run: the record, and the lines in which a worker writes it down.
+"""The results of runs: the record, and the lines in which a worker writes it.
 
-A worker writes one line when a run starts and one when it is over, so that one which dies leaves behind all that it
-knew, and what it was at.
+A worker writes one line when a run starts and one when it is over, so that a worker that dies leaves all its results,
+and the run in progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memcheck.log import Finding
 
 @dataclass
 class Result:
-    """What became of one run.
+    """The result of one run.
 
     Parameters
     ----------
@@ -26,13 +26,13 @@ class Result:
     case : str
         The name of its case.
     device_kind : str
-        Which kernels were run: 'cpu' or 'gpu'.
+        The kind of its kernels: 'cpu' or 'gpu'.
     findings : dict of Finding to int
-        What Oclgrind found, and how often.
+        Oclgrind's findings, and how often each occurred.
     declared, launched : set of (str, str)
-        As `memcheck.launches.Launches` has them.
+        As in `memcheck.launches.Launches`.
     error : str
-        How it failed, if it did: the traceback, or the end of a process.
+        The error, if it failed: the traceback, or the end of a process.
     seconds : float
         CPU seconds that it took.
     """
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def clean(self) -> bool:
-        """Whether there is nothing to complain of."""
+        """Whether there are no findings and no error."""
         return not self.findings and not self.error
 
     def owners(self, kernel: str) -> list[str]:
@@ -67,7 +67,7 @@ class Writer:
         self._write({"start": index, "run": run, "case": case})
 
     def result(self, result: Result) -> None:
-        """Say what became of it."""
+        """Record a result."""
         line = {
             "run": result.run,
             "case": result.case,
@@ -81,7 +81,7 @@ class Writer:
         self._write({"result": line})
 
     def finish(self) -> None:
-        """Say that nothing is left to run."""
+        """Record that nothing is left to run."""
         self._write({"finish": True})
 
     def _write(self, line: dict[str, object]) -> None:
@@ -91,7 +91,7 @@ class Writer:
 
 @dataclass
 class Log:
-    """What a worker wrote: results, the run in progress (index, name, case), and whether it finished."""
+    """The output of a worker: results, the run in progress (index, name, case), and whether it finished."""
 
     results: list[Result] = field(default_factory=list)
     running: tuple[int, str, str] | None = None
@@ -99,7 +99,7 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Read what a worker wrote, whole or cut off."""
+    """Read a worker's output, which may be incomplete."""
     log = Log()
     for text in path.read_text().splitlines(keepends=True) if path.exists() else ():
         if not text.endswith("\n"):

@@ -1,4 +1,4 @@
-"""Shows results: a row per class of ops, then each fault with its kernel and line, then what was not run."""
+"""Shows results: a row per class of ops, then each fault with its kernel and line, then kernels that were not run."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def show(
     Parameters
     ----------
     console : rich.console.Console
-        Where to print.
+        The console to print to.
     classes : iterable of str
-        The classes of ops that were to be run.
+        The classes of ops to run.
     results : sequence of Result
-        What was run.
+        The results.
     missing : sequence of str
-        What was not, as `memcheck.coverage.gaps` says it.
+        The gaps, as returned by `memcheck.coverage.gaps`.
     partial : bool
-        Whether only some of the runs were chosen, so that what is missing may be run by others.
+        Whether only some of the runs were chosen, so that others may run missing kernels.
     """
     console.print(_table(classes, results))
     _show_errors(console, [result for result in results if result.error])
@@ -49,7 +49,7 @@ def show(
 
 
 def _summary(results: Sequence[Result], missing: int) -> str:
-    """Say in one line, the last, whether all is well: of a long log the end is read first."""
+    """Return the verdict in one line, the last one: the end of a long log is read first."""
     runs = f"{len(results)} runs"
     bad = sum(not result.clean for result in results)
     if not bad and not missing:
@@ -72,7 +72,7 @@ def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
 
 
 def _show_slow(console: Console, results: Iterable[Result]) -> None:
-    """Name the cases that take more than their share of the time."""
+    """Name the cases that take an excessive share of the time."""
     seconds: dict[str, float] = {}
     for result in results:
         seconds[result.case] = seconds.get(result.case, 0) + result.seconds

@@ -21,15 +21,15 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.1
 LAST_LINES = 20
-#: Runs that are worth a worker of their own.
+#: Minimum number of runs for a separate worker.
 RUNS_OF_A_WORKER = 100
-#: An optimizer halves what Oclgrind interprets of a GPU's kernels, whose tiles are large, and takes longer than it
-#: saves for those of a processor. It removes loads whose values nothing uses: runs of all layouts go without.
+#: For a GPU's kernels, whose tiles are large, an optimizer halves what Oclgrind interprets; for a processor's, it takes
+#: longer than it saves. It removes loads of unused values, so runs of all layouts go without.
 _OPTIMIZED = "-O1"
 
 
 class CannotRun(RuntimeError):
-    """A worker does not get as far as the cases."""
+    """A worker does not reach the cases."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Settings:
     select : str
         A part of the names of the runs, empty for all.
     once : bool
-        Whether each case is run twice, in C order and in another layout, and kernels for GPUs are optimized.
+        Whether each case is only run twice, in C order and in another layout, with optimized kernels for GPUs.
     timeout : float
-        Seconds that one run may take; the first one, with all that is imported, ten times as many.
+        Seconds that one run may take; the first one, including all imports, ten times as many.
     """
 
     table: str = "memcheck.cases"
@@ -55,9 +55,9 @@ class Settings:
 
 
 def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
-    """Run the cases with the kernels for each kind of device, on all processors; return what became of each."""
+    """Run the cases with the kernels for each kind of device, on all processors; return the result of each."""
     shares = max(1, min(processors(), len(load(settings.table, settings.select, settings.once)) // RUNS_OF_A_WORKER))
-    # Kernels for GPUs take longest under the memory checker, and begin.
+    # Kernels for GPUs take longest under the memory checker, so they begin.
     kinds = sorted(device_kinds, reverse=True)
     with ThreadPoolExecutor(processors()) as pool:
         tasks = [pool.submit(run_share, settings, kind, share, shares) for kind in kinds for share in range(shares)]
@@ -65,7 +65,7 @@ def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> l
 
 
 def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> list[Result]:
-    """Run a share of the cases with the kernels for one kind of device, over as many processes as it takes.
+    """Run a share of the cases with the kernels for one kind of device, in as many processes as it takes.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> 
     device_kind : {'cpu', 'gpu'}
         The kind of device.
     share, shares : int
-        Which share, and of how many.
+        The number of the share, and the number of shares.
 
     Raises
     ------
     CannotRun
-        If a process ends outside of any run: what it wrote says why.
+        If a process ends outside of any run; the message has its output.
     """
     results: list[Result] = []
     first = 0
@@ -99,7 +99,7 @@ def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> 
 def _run_process(
     settings: Settings, device_kind: str, first: int, share: tuple[int, int], folder: Path
 ) -> tuple[Log, str]:
-    """Run one worker to its end; return what it recorded, and its last words."""
+    """Run one worker to its end; return its records, and its last output."""
     events, log, output = folder / "events.jsonl", folder / "oclgrind.log", folder / "output.txt"
     events.unlink(missing_ok=True)
     command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--device-kind={device_kind}"]
@@ -127,20 +127,20 @@ def _environment(settings: Settings, device_kind: str, log: Path, folder: Path) 
         "PYTHONPATH": os.pathsep.join(python_path),
         "OCLGRIND_DATA_RACES": "1",
         "OCLGRIND_LOG": str(log),
-        # None may be skipped: a later step separates them.
+        # None may be skipped: a later step distinguishes them.
         "OCLGRIND_MAX_ERRORS": "1000000000",
         "OCLGRIND_BUILD_OPTIONS": _OPTIMIZED if settings.once and device_kind == "gpu" else "",
-        # Work items take turns in the same order each time.
+        # Work items alternate in the same order each time.
         "OCLGRIND_NUM_THREADS": "1",
         "PYOPENCL_NO_CACHE": "1",
         "THEANORC": os.devnull,
-        # No compiler: everything that computes here is a kernel.
+        # No compiler: kernels compute everything here.
         "THEANO_FLAGS": f"cxx=,blas.ldflags=,base_compiledir={folder / 'theano'}",
     }
 
 
 def _watch(process: subprocess.Popen[bytes], events: Path, timeout: float) -> None:
-    """Wait until the process ends; kill it when it has written nothing for too long."""
+    """Wait until the process ends; kill it if it has written nothing for too long."""
     size, last_change = -1, time.monotonic()
     while process.poll() is None:
         time.sleep(POLL_SECONDS)

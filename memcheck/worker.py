@@ -1,6 +1,6 @@
-"""Runs cases under the memory checker, one after another: a process that `memcheck.runner` starts and watches.
+"""Runs cases under the memory checker in order: a process that `memcheck.runner` starts and watches.
 
-What Oclgrind writes while a run lasts belongs to that run: the queue is emptied after each.
+Oclgrind's output during a run belongs to that run: the queue is emptied after each.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 NAME = "memory-checker"
-#: Over how many compute units work is divided. Oclgrind has one, for which no product has too few tiles.
+#: Number of compute units that work is divided over. Oclgrind has one, for which no product has too few tiles.
 UNITS = 2
-#: The tile of small products that read four numbers at a time: the usual one does not fit its local memory.
+#: The tile of small products that read four numbers at a time: the default does not fit its local memory.
 QUAD_TILE = 16, 16, 32, 8
 
 
 def compute(run: Run, context: Context) -> None:
-    """Compute a run's op, and every other one that it brings along, node by node.
+    """Compute a run's op, and every other op in its graph, node by node.
 
     Raises
     ------
@@ -68,16 +68,16 @@ def _value(x: Variable, known: dict[Variable, Any]) -> Any:
 
 
 def check(run: Run, context: Context, log: Path) -> Result:
-    """Run a case; return what was found.
+    """Run a case; return the findings.
 
     Parameters
     ----------
     run : Run
-        What is to be run.
+        The run.
     context : Context
         The memory checker.
     log : Path
-        The file that it writes to.
+        The file of its output.
     """
     result = Result(str(run), str(run.case), context.profile.device_kind)
     before, start = log.stat().st_size, time.process_time()
@@ -96,7 +96,7 @@ def check(run: Run, context: Context, log: Path) -> Result:
 
 
 def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int, Run]]:
-    """Return the indices and runs of some cases: those of one case stay together, as they have the same kernels."""
+    """Return the indices and runs of some cases: runs of one case stay together, as they have the same kernels."""
     cases = {case: number for number, case in enumerate(dict.fromkeys(str(run.case) for run in runs))}
     return ((index, run) for index, run in enumerate(runs) if cases[str(run.case)] % shares == share)
 

@@ -1,4 +1,4 @@
-"""Scripts that measure how Theano optimizes real models, under stock and under optdb, and how they run on a device.
+"""Scripts that measure how stock Theano and optdb optimize real models, and how these run on a device.
 
 Read from the bottom up::
 
@@ -25,9 +25,8 @@ and, with PyTensor in Theano's place::
 
     pytensor   PyMC models on a device, beside PyTensor's default
 
-Data flows one way: a `Model` goes into ``measure``, its `Measurement` objects into ``check`` and
-``report``, and those to the screen. Nothing here reaches into optdb's insides: only
-public names are used.
+Data flows one way: a `Model` is passed to ``measure``, its `Measurement` objects to ``check`` and ``report``, and their
+results to the screen. Only public names of optdb are used here.
 """
 
 import importlib.util
@@ -36,12 +35,12 @@ from pathlib import Path
 
 import optdb  # noqa: F401  cures Theano's import, so it has to come before the first `import theano`
 
-# Theano clones and differentiates graphs by recursion, one level per node along the deepest path.
+# Theano clones and differentiates graphs recursively, one level per node along the deepest path.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
 
 
 def _refuse_helpers() -> None:
-    """End ``python -m profiles.NAME`` with a word about it, where the module is no command: it would do nothing."""
+    """Exit ``python -m profiles.NAME`` with a message if the module is not a command."""
     if sys.argv[:1] != ["-m"] or "-m" not in sys.orig_argv:
         return
     module = sys.orig_argv[sys.orig_argv.index("-m") + 1]

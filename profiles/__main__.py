@@ -14,9 +14,9 @@ from rich.table import Table
 
 import profiles
 
-#: What the module of a command line ends with.
+#: The last lines of a module that is a command line.
 START = '\nif __name__ == "__main__":\n'
-#: This module, and one that is started by others only.
+#: This module, and one that only others start.
 NO_COMMANDS = ("profiles.__main__", "profiles.isolated")
 
 
@@ -30,7 +30,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print what there is."""
+    """Print the list of commands."""
     table = Table("command", title="python -m ..., each with --help", title_justify="left", box=None)
     table.add_column("what it does", overflow="fold")
     for name, what in commands():

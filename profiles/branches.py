@@ -1,7 +1,8 @@
-"""What a net costs whose learning phase is an input, so that each dropout and batch normalization is a branch.
+"""The cost of a net whose learning phase is an input, so that each dropout and batch normalization is a branch.
 
-``python -m profiles.branches`` trains a net of dense layers, each with dropout and batch normalization as Keras makes
-them by ``K.in_train_phase``, by simulators: with the learning phase as an input, and with the phase fixed.
+``python -m profiles.branches`` trains a net of dense layers with simulators, each layer with dropout and batch
+normalization as Keras makes them by ``K.in_train_phase``: with the learning phase as an input, and with the phase
+fixed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from optdb.opencl import contexts
 from profiles import screen
 from profiles.stopwatch import race
 
-#: So much of each layer's units is dropped.
+#: The fraction of each layer's units that is dropped.
 _DROPPED = 0.3
-#: What a turn takes, and what comes before the first one, in seconds: by then, plans are what they will be.
+#: Seconds of a turn, and seconds before the first one, after which plans are final.
 _TURN_S, _SETTLE_S = 0.3, 5.0
 
 

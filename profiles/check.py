@@ -1,12 +1,11 @@
-"""Says whether two optimized graphs of a model compute the same.
+"""Checks whether two optimized graphs of a model compute the same.
 
-`evaluate` runs a measured graph on the model's data, from the initial values of the shared
-variables, and returns all outputs and all new values of shared variables. `compare` looks at two
-such results.
+`evaluate` runs a measured graph on the model's data, with the initial values of the shared variables, and returns all
+outputs and all new values of shared variables. `compare` compares two such results.
 
-The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)`` with the largest finite
-magnitude of its array: a relative error, but numbers that are much smaller than others of the same
-array, and so come from cancellation, are held against those.
+The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)`` with the largest finite magnitude of its array.
+This is a relative error, except that numbers much smaller than others of the same array, which result from
+cancellation, are compared with those.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2}
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a comparison found.
+    """The result of a comparison.
 
     Parameters
     ----------
     agree
         Whether every array is within its tolerance.
     error
-        The largest error, infinite where shapes or the indices of infinities differ.
+        The largest error; infinite if shapes or the indices of infinities differ.
     where
-        The array that has it.
+        The array with the largest error.
     """
 
     agree: bool
@@ -54,16 +53,16 @@ def evaluate(specification: Specification, measurement: Measurement, way: Way) -
     Parameters
     ----------
     specification
-        Of the model.
+        The specification of the model.
     measurement
-        Holds the graph, which is good for nothing else afterwards.
+        The measurement with the graph, which cannot be used afterwards.
     way
-        By which it was optimized; loops have their inner graphs optimized that way, too.
+        The way that optimized it; the inner graphs of loops are optimized in the same way.
 
     Returns
     -------
     dict
-        Values by the name of what they are.
+        Values by name.
     """
     graph = measurement.graph
     assert graph is not None  # the last measurement of a way keeps it
@@ -74,7 +73,7 @@ def evaluate(specification: Specification, measurement: Measurement, way: Way) -
         run, cells, results = Interpreter().accept(graph).make_thunk()
         data = iter(specification.model.data)
         for spec, cell in zip(specification.inputs, cells):
-            # A copy, for the graph may overwrite it.
+            # A copy, since the graph may overwrite it.
             cell.storage[0] = copy.deepcopy(spec.value.storage[0] if spec.shared else next(data))
         run()
 
@@ -95,7 +94,7 @@ def compare(expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> Ag
 
 
 def largest_error(expected: np.ndarray, found: np.ndarray) -> float:
-    """The largest error of any number of an array, see the head of this module."""
+    """The largest error of any number of an array, as defined in the module's docstring."""
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return float("inf")
     if not expected.size:

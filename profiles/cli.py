@@ -1,4 +1,4 @@
-"""What the command lines share: types of arguments, which refuse what is not there, and the option for a way."""
+"""Common code of the command lines: argument types that reject unknown names, and the option for a way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ModelName(click.ParamType):
     name = "model"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse names that are not known, and list those that are."""
+        """Reject unknown names, and list the known ones."""
         if value in models.known():
             return value
         names = [*models.known(), *models.of_libraries()]
@@ -39,12 +39,12 @@ class Builder:
 
 
 class ModelBuilder(click.ParamType):
-    """The name of a model; turned into what builds it."""
+    """The name of a model, converted to its builder."""
 
     name = "model"
 
     def convert(self, value: str | Builder, param: click.Parameter | None, ctx: click.Context | None) -> Builder:
-        """Refuse names that are not known, and list those that are."""
+        """Reject unknown names, and list the known ones."""
         return value if isinstance(value, Builder) else Builder(MODEL_NAME.convert(value, param, ctx))
 
 
@@ -57,5 +57,5 @@ way_option = click.option(
 
 
 def way(name: str) -> ways.Way:
-    """The way that `way_option` named."""
+    """The way named by `way_option`."""
     return ways.topological() if name == "optdb" else ways.stock()

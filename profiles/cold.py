@@ -1,7 +1,7 @@
-"""How long a training step is in coming: from the start of a process, with empty caches and again with full ones.
+"""The time to the first training step: from the start of a process, with empty caches and again with full ones.
 
-`measure` has `profiles.starts` start it for the device, for Theano's C code after optdb's optimizer, and for Theano
-without optdb.
+`measure` starts it through `profiles.starts`, for the device, for Theano's C code after optdb's optimizer, and for
+Theano without optdb.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ SIDES = ("device", "Theano C", "Theano alone")
 
 
 def measure(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
-    """Start a model twice on each of `SIDES`, to the result of one training step.
+    """Start a model twice on each of `SIDES`, up to the result of one training step.
 
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     device
-        Which device, as the flag ``optdb.device`` names it.
+        The device, as the flag ``optdb.device`` names it.
     timeout
         Seconds that a start may take.
 

@@ -1,10 +1,9 @@
-"""Compares optimization under stock and under optdb: ``python -m profiles.compare [MODELS]``.
+"""Compares optimization by stock Theano and by optdb: ``python -m profiles.compare [MODELS]``.
 
-For each model both ways take turns in one process, on fresh clones of one graph; then the last
-graphs of both are run on the model's data. The exit status is 1 where values disagree, or where a
-graph has more nodes or fewer in-place ops than stock's. With ``--whole`` it is theano.function as a
-whole that is compared, compilers included, in processes of their own (see `profiles.whole`). ``--whole
---first`` compares the time until the first result, with tiers too (see `profiles.first`).
+For each model, both ways take turns in one process, on fresh clones of one graph; then the last graphs of both are run
+on the model's data. The exit status is 1 if values disagree, or if a graph has more nodes or fewer in-place ops than
+stock's. ``--whole`` compares theano.function as a whole, including compilers, in separate processes (see
+`profiles.whole`). ``--whole --first`` compares the time until the first result, also with tiers (see `profiles.first`).
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ def compare(
     values: bool = True,
     tell: Callable[[str], None] = lambda step: None,
 ) -> report.Comparison:
-    """Measure one model under both ways.
+    """Measure one model with both ways.
 
     Parameters
     ----------
     model
-        To be optimized.
+        The model to optimize.
     baseline
         One of `ways.BASELINES`.
     repeat
-        How often each way takes its turn.
+        Number of turns of each way.
     values
         Whether to run both graphs.
     tell
-        Called with the name of each step that is finished.
+        Called with the name of each finished step.
     """
     specification = measure.specify(model)
     stock, ours = ways.stock(baseline), ways.topological()
@@ -60,7 +59,7 @@ def compare(
 def compare_all(
     builders: list[Callable[[], models.Model]], baseline: str, repeat: int, values: bool
 ) -> list[report.Comparison]:
-    """Compare models one after another, with a progress bar on standard error."""
+    """Compare models in turn, with a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -79,7 +78,7 @@ def compare_all(
 
 
 def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) -> None:
-    """Compare theano.function as a whole, and show or write what was measured."""
+    """Compare theano.function as a whole, and show or write the measurements."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     starts: list[Start] = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -101,7 +100,7 @@ def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) 
 
 
 def compare_first_results(names: list[str], json_file: Path | None, is_trained: bool, sides: Sequence[str]) -> None:
-    """Compare how soon first results come, and show or write what was measured."""
+    """Compare the time until first results, and show or write the measurements."""
     names, missing = first.available(names)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     measured: list[first.First] = []
@@ -115,7 +114,7 @@ def compare_first_results(names: list[str], json_file: Path | None, is_trained: 
             sizes = first.TRAINED_SIZES.get(name, {}) if is_trained else {}
             measured += first.measure(name, tell=tell, sizes=sizes, sides=sides)
             if json_file:
-                first.write_json(measured, json_file)  # for each model, because a long run may be stopped
+                first.write_json(measured, json_file)  # after each model, because a long run may be stopped
     console = screen.console()
     if measured:
         console.print(first.render(measured))

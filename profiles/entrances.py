@@ -1,8 +1,7 @@
-"""Compares the ways to turn optdb on: ``python -m profiles.entrances [MODEL]``.
+"""Compares the ways to enable optdb: ``python -m profiles.entrances [MODEL]``.
 
-Each way compiles the same function in a process of its own, from empty caches and again from full ones. All ways run
-the same engine and build the same C code. They start equally many compilers, and their seconds differ by the noise of
-the machine alone.
+Each way compiles the same function in a separate process, with empty caches and again with full ones. All ways run the
+same engine and build the same C code. They start equally many compilers, and their times differ only by noise.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ function(*model.data)
 
 @dataclass(frozen=True)
 class Entrance:
-    """A way to turn optdb on.
+    """A way to enable optdb.
 
     Parameters
     ----------
     name : str
-        How the table calls it.
+        Its name in the table.
     enter : str
-        The line of the program that does it.
+        The line of the program that enables it.
     flags : str
-        THEANO_FLAGS that do it.
+        THEANO_FLAGS that enable it.
     launcher : tuple of str
-        Arguments of Python in front of the program.
+        Arguments of Python before the program.
     imports_optdb : bool
         Whether the program imports optdb.
     """
@@ -78,14 +77,14 @@ ENTRANCES = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process took.
+    """The cost of one process.
 
     Parameters
     ----------
     cpu, wall : float
-        Seconds of processors, compilers included, and of the clock.
+        CPU seconds, including compilers, and wall seconds.
     compilers : int
-        How often the C compiler was started.
+        Number of C compiler starts.
     """
 
     cpu: float
@@ -94,12 +93,12 @@ class Cost:
 
 
 def measure(entrance: Entrance, model: str, flags: str = "floatX=float32") -> dict[str, Cost]:
-    """Enter by one way, from empty caches and again from full ones.
+    """Run one way, with empty caches and again with full ones.
 
     Returns
     -------
     dict of str to Cost
-        For each of `CACHES`.
+        The cost for each of `CACHES`.
 
     Raises
     ------
@@ -130,9 +129,9 @@ def _run(command: Sequence[str], env: dict[str, str], folder: Path) -> Cost:
 @click.argument("model", type=MODEL_NAME, default="mlp")
 @click.option("--repeat", default=1, show_default=True, help="How often; the table has the medians.")
 def main(model: str, repeat: int) -> None:
-    """Compile the function of MODEL by each way to turn optdb on."""
+    """Compile the function of MODEL with each way to enable optdb."""
     flags = f"floatX={models.dtype_of(model)}"
-    # The ways take turns, so that a busy minute of the machine does not fall upon one of them alone.
+    # The ways take turns, so that a busy phase of the machine affects all of them.
     rounds = [{entrance: measure(entrance, model, flags) for entrance in ENTRANCES} for _ in range(repeat)]
     table = Table(title=f"{model}: CPU seconds, seconds of the clock, compilers started")
     table.add_column("way in")

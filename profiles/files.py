@@ -17,7 +17,7 @@ from profiles.report import OPTDB, STOCK, Comparison, geometric_mean
 
 
 def environment() -> dict[str, object]:
-    """What the figures depend on besides the code."""
+    """The environment that the measurements depend on, besides the code."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -33,7 +33,7 @@ def environment() -> dict[str, object]:
 
 
 def write_json(comparisons: list[Comparison], baseline: str, path: Path) -> None:
-    """Write every run of every model, with the medians and the judgement."""
+    """Write every run of every model, with the medians and the verdict."""
     document = {
         "environment": environment(),
         "baseline": baseline,
@@ -48,8 +48,8 @@ def write_json(comparisons: list[Comparison], baseline: str, path: Path) -> None
 
 
 def write_plot(comparisons: list[Comparison], baseline: str, path: Path) -> None:
-    """Draw two stacked bars for each model, as shares of what stock takes."""
-    # Matplotlib takes a second to import, and asks for a display by default.
+    """Draw two stacked bars for each model, as shares of stock's time."""
+    # Matplotlib takes a second to import, and needs a display by default.
     import matplotlib
 
     matplotlib.use("Agg")
@@ -104,7 +104,7 @@ def _run(run: Measurement) -> dict[str, object]:
 
 
 def _processor() -> str:
-    """The processor's name, where the system says it."""
+    """The processor's name, if the system reports it."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text().splitlines():

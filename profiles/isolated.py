@@ -1,7 +1,7 @@
-"""Calls a function in a process of its own, with flags and caches of its own.
+"""Calls a function in a separate process, with its own flags and caches.
 
-What a process has once (Theano's flags, the device that shared variables go to, caches) is then the same at each
-call, and a crash costs no more than the call. Arguments and results go as JSON.
+State that a process has once (Theano's flags, the device of shared variables, caches) is then the same in each call,
+and a crash costs only the call. Arguments and results are passed as JSON.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LAST_LINES = 12
 
 
 class Failed(RuntimeError):
-    """The process did not get as far as a result. The message is the end of what it wrote."""
+    """The process did not return a result. The message is the end of its output."""
 
 
 class TookTooLong(Failed):
-    """The process was killed when its time was over."""
+    """The process was killed when it exceeded its time limit."""
 
 
 def call(
@@ -39,9 +39,9 @@ def call(
     function : str
         ``module:name``.
     *args : objects
-        What JSON can hold.
+        Values that JSON can represent.
     flags : str
-        THEANO_FLAGS to add to those in force.
+        THEANO_FLAGS to add to the current ones.
     env : mapping of str to str, optional
         Environment variables to set.
     timeout : float, optional
@@ -50,7 +50,7 @@ def call(
     Returns
     -------
     object
-        What the function returned, as JSON keeps it.
+        The function's result, as JSON represents it.
 
     Raises
     ------

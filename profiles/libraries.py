@@ -1,8 +1,8 @@
 """Compares the optimizer on models of other libraries: ``python -m profiles.libraries [MODELS]``.
 
-The models are those of `models` (Keras, Lasagne, PyMC3), which need an environment of their own: ``make models`` makes
-it in build/. Each model has a process of its own, with the flags that its library sets; in it, stock and optdb
-take turns. What counts is the median of the CPU seconds of each way.
+The models are those of `models` (Keras, Lasagne, PyMC3), which need a separate environment: ``make models`` makes it in
+build/. Each model has its own process, with the flags that its library sets; in it, stock and optdb take turns. The
+result is each way's median CPU seconds.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from profiles.report import geometric_mean
 
 @dataclass(frozen=True)
 class Row:
-    """How both ways optimized one model.
+    """The results of both ways for one model.
 
     Parameters
     ----------
     name, library
-        Of the model.
+        The model's name, and its library.
     stock, ours
         Median CPU seconds of the whole optimizer.
     before
-        Apply nodes before optimization.
+        Number of apply nodes before optimization.
     stock_after, ours_after, stock_inplace, ours_inplace
-        Apply nodes, and nodes that work in place, after it.
+        Numbers of apply nodes, and of in-place nodes, after it.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer CPU seconds optdb takes."""
+        """The factor by which optdb takes fewer CPU seconds."""
         return self.stock / self.ours
 
     @property
     def is_worse(self) -> bool:
-        """Whether optdb leaves more nodes than stock, or fewer in place among as many."""
+        """Whether optdb leaves more nodes than stock, or as many and fewer in-place ones."""
         if self.ours_after == self.stock_after:
             return self.ours_inplace < self.stock_inplace
         return self.ours_after > self.stock_after
@@ -113,7 +113,7 @@ def table(rows: Iterable[Row]) -> Table:
 def main(chosen: tuple[str, ...], repeat: int, json_file: Path | None) -> None:
     """Compare the optimizer on MODELS of other libraries (all that can be built here, if none is named).
 
-    The exit status is 1 where a graph of optdb's is worse than stock's, or a model could not be measured.
+    The exit status is 1 if one of optdb's graphs is worse than stock's, or a model could not be measured.
     """
     unknown = set(chosen) - set(models.known())
     if unknown:

@@ -1,9 +1,8 @@
-"""What a lift takes, in one pass and node by node: ``python -m profiles.lift [MODELS]``.
+"""The cost of a lift, in one pass and node by node: ``python -m profiles.lift [MODELS]``.
 
-A model is optimized as far as the lift; clones of that graph are lifted to an OpenCL device in
-both ways. Beside the CPU seconds stand the share of the whole optimizer's that the single pass
-takes, the nodes that went, the transfers, and the transfers that undo another one, of which there
-should be none.
+A model is optimized up to the lift; clones of that graph are lifted to an OpenCL device in both ways. Besides the CPU
+seconds, the table has the single pass's share of the whole optimizer, the lifted nodes, the transfers, and the
+transfers that undo another one, of which there should be none.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class Lifted:
     seconds
         CPU seconds.
     on_device
-        Nodes that work on the device.
+        Number of nodes on the device.
     transfers
-        Transfers that are left.
+        Number of transfers that remain.
     detours
-        Those among them that undo another one.
+        Number of transfers that undo another one.
     """
 
     seconds: float
@@ -54,7 +53,7 @@ class Lifted:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both ways for one model, with what the whole optimizer takes."""
+    """Both ways for one model, and the time of the whole optimizer."""
 
     model: str
     nodes: int
@@ -65,7 +64,7 @@ class Comparison:
 
 @contextlib.contextmanager
 def default_context(device: str = "opencl") -> Iterator[str]:
-    """Have a default context meanwhile, if there is none: shared variables go there, too. Yield its name."""
+    """Provide a default context, where shared variables go too, if there is none. Yield its name."""
     name = opencl.contexts.default
     if name is None:
         name = CONTEXT if device == "opencl" else device
@@ -76,7 +75,7 @@ def default_context(device: str = "opencl") -> Iterator[str]:
 
 
 def before_the_lift(specification: measure.Specification) -> FunctionGraph:
-    """Optimize a model as far as the lift."""
+    """Optimize a model up to the lift."""
     with optdb.enable():
         graph = specification.graph()
         compile_db.query(Query(include=["fast_run"], position_cutoff=POSITION)).optimize(graph)
@@ -85,7 +84,7 @@ def before_the_lift(specification: measure.Specification) -> FunctionGraph:
 
 def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted:
     """Lift a clone of a graph in one way."""
-    # As when a function is compiled: variables do not remember where they were made.
+    # As when a function is compiled: variables do not record where they were made.
     traces = {"traceback.limit": theano.config.traceback.compile_limit}
     with default_context(), theano.change_flags(**traces):
         clone = graph.clone()
@@ -96,7 +95,7 @@ def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted
 
 
 def count(graph: FunctionGraph, seconds: float = 0.0) -> Lifted:
-    """Count what a lift left."""
+    """Count the nodes and transfers after a lift."""
     there = opencl.OPENCL
     ends = {there.from_host: there.to_host, there.to_host: there.from_host}
     transfers = [node for node in graph.apply_nodes if type(node.op) in (*ends, there.between)]
@@ -118,7 +117,7 @@ def compare(build: Callable[[], models.Model], stepwise: bool = True) -> Compari
     graph = before_the_lift(specification)
     one_pass = opencl.lifters_db.query("+fast_run")
     lifters = [lifter for of_op in one_pass.lifters.values() for lifter in of_op]
-    lift(graph, one_pass.optimize)  # once untimed: what happens once is not the lift's
+    lift(graph, one_pass.optimize)  # untimed: one-time work does not belong to the lift
     return Comparison(
         specification.model.name,
         len(graph.apply_nodes),

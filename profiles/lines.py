@@ -1,7 +1,7 @@
 """Shows where a function spends its time, line by line, while a model is optimized.
 
-``python -m profiles.lines theano.tensor.opt.ShapeFeature.on_import gru30`` runs one optimization of
-the model with line_profiler on that one function, which may be Theano's or optdb's.
+``python -m profiles.lines theano.tensor.opt.ShapeFeature.on_import gru30`` runs one optimization of the model with
+line_profiler on that function, which may be Theano's or optdb's.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from profiles import cli, measure
 
 
 class UnknownFunction(LookupError):
-    """There is no Python function of that dotted name."""
+    """There is no Python function with that dotted name."""
 
 
 def find(dotted: str) -> FunctionType:
-    """The function of a dotted name.
+    """Return the function with a dotted name.
 
     Parameters
     ----------
     dotted
-        Module, class and function, joined by dots. It may end in a method, a property, or a
-        rewriter made by a decorator, which are followed to the function inside.
+        Module, class and function, joined by dots. It may end in a method, a property, or a decorated rewriter, which
+        is unwrapped to the function inside.
 
     Raises
     ------
     UnknownFunction
-        The message says which part of the name was not found, or what was there instead.
+        The message gives the part of the name that was not found, or that is something else.
     """
     found, rest = _longest_module(dotted)
     for part in rest:
@@ -50,21 +50,21 @@ def find(dotted: str) -> FunctionType:
 
 
 def _longest_module(dotted: str) -> tuple[object, list[str]]:
-    """The module that the name begins with, and the parts that are left."""
+    """Return the module that the name begins with, and the remaining parts."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])
         try:
             return importlib.import_module(name), parts[length:]
         except ModuleNotFoundError as error:
-            # Another module, missing where this one imports it, is a fault of its own.
+            # Another module that is missing where this one imports it is a separate error.
             if error.name is None or not name.startswith(error.name):
                 raise
     raise UnknownFunction(f"{dotted}: there is no module {parts[0]!r}")
 
 
 def _inside(found: Any) -> Any:
-    """Follow wrappers to the function that they hold."""
+    """Unwrap a function from its wrappers."""
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
     if isinstance(found, property):

@@ -1,4 +1,4 @@
-"""C functions, compiled by g++ for this very processor: the yardstick beside Theano and NumPy."""
+"""C functions, compiled by g++ for this processor: a reference in addition to Theano and NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
-#: For the compiler alone: given to the linker, it adds code that makes numbers near zero zero in the whole process.
+#: Only for the compiler: given to the linker, it makes the whole process flush subnormal numbers to zero.
 FAST_MATH = "-ffast-math"
 
 _EXP_TIMES = """
@@ -31,7 +31,7 @@ def available() -> bool:
 
 
 def exp_times(x: np.ndarray, y: np.ndarray) -> Callable[[], np.ndarray]:
-    """Return a function that computes ``exp(x) * y`` for contiguous arrays of float32, into one array."""
+    """Return a function that computes ``exp(x) * y`` for contiguous float32 arrays into one array."""
     library = _library(_EXP_TIMES)
     z = np.empty_like(x)
     pointers = [value.ctypes.data_as(ctypes.c_void_p) for value in (x, y, z)]
@@ -49,5 +49,5 @@ def _library(source: str) -> ctypes.CDLL:
         code.write_text(source)
         subprocess.run(["g++", *FLAGS, FAST_MATH, "-c", str(code), "-o", str(compiled)], check=True)
         subprocess.run(["g++", *FLAGS, "-shared", str(compiled), "-o", str(library)], check=True)
-        # A loaded library stays when its file goes.
+        # A loaded library stays mapped when its file is removed.
         return ctypes.CDLL(str(library))

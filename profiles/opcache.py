@@ -1,9 +1,8 @@
-"""What singleton ops save: ``python -m profiles.opcache [MODELS]``.
+"""The gains of singleton ops: ``python -m profiles.opcache [MODELS]``.
 
-Each model is optimized by stock and by optdb, each with and without ``optdb.cache``, the four in
-turn in one process. The graph of a model is made anew for each way, because the cache also serves
-whoever makes a graph. Beside the CPU seconds stand the op objects that the optimized graph holds,
-and how many different ones are among them.
+Each model is optimized with stock and with optdb, each with and without ``optdb.cache``; the four ways take turns in
+one process. The graph of a model is made anew for each way, because the cache also affects how graphs are made. Besides
+the CPU seconds, the table has the number of op objects in the optimized graph, and the number of different ones.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Ops:
     Parameters
     ----------
     objects
-        How many op objects there are, those inside of others included.
+        Number of op objects, including those inside other ops.
     different
-        How many of them are unequal.
+        Number of unequal ones.
     """
 
     objects: int

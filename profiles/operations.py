@@ -1,7 +1,7 @@
-"""Single operations, by all who can compute them: the device, Theano's C code, NumPy, a C program.
+"""Single operations by all contenders that support them: the device, Theano's C code, NumPy, a C program.
 
-Each contender works on arrays that are where it wants them and keeps its output's memory, so what
-is measured is the computing, without transfers. A `Task` goes to ``stopwatch``.
+Each contender works on arrays in its preferred place and keeps its output's memory, so the measurement excludes
+transfers. A `Task` is passed to ``stopwatch``.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Contender = Callable[[], object]
 
 @dataclass(frozen=True)
 class Task:
-    """Something to compute.
+    """A computation.
 
     Parameters
     ----------
     name
-        What reports call it.
+        Its name in reports.
     contenders
-        Who computes it: a name of `CONTENDERS`, and a function that returns when the result is there, and returns it.
+        Name in `CONTENDERS` to a function that returns the result when it is complete.
     turn, settle
-        As `stopwatch.race` takes them.
+        As in `stopwatch.race`.
     """
 
     name: str
@@ -54,18 +54,18 @@ class Task:
 
 
 def tasks(elements: int, side: int, products: Sequence[int], device: str = "opencl") -> Iterator[Task]:
-    """Make one task after another, so that the arrays of each are gone before the next.
+    """Make the tasks one by one, so that the arrays of each are freed before the next.
 
     Parameters
     ----------
     elements
-        Length of the vectors that elementwise ops get.
+        Length of the vectors of elementwise ops.
     side
-        Of the square matrices that are summed.
+        Side of the square matrices of sums.
     products
-        Sides of the square matrices that are multiplied.
+        Sides of the square matrices of products.
     device
-        Which device, as the flag ``optdb.device`` names it.
+        The device, as the flag ``optdb.device`` names it.
     """
     yield _exp_times(elements, device)
     for what, axis in (("all", None), ("rows", 1), ("columns", 0)):
@@ -94,7 +94,7 @@ def _exp_times(n: int, device: str) -> Task:
 def _sum(side: int, what: str, axis: int | None, device: str) -> Task:
     x = _numbers(side, side)
     contenders = _by_theano(device, [x], lambda a: tt.sum(a, axis=axis))
-    # Theano adds float32 up in float64, and so must all others.
+    # Theano sums float32 in float64, and so must all others.
     contenders[NUMPY] = lambda: x.sum(axis=axis, dtype="float64")
     return Task(f"sum of {what}, {side} x {side}", contenders)
 
@@ -139,18 +139,18 @@ def _on_device(device: str, values: Sequence[np.ndarray], expression: Expression
 
 
 def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
-    """Make the task of one training step of a model, in floatX, by the device and by Theano's C code.
+    """Make the task of one training step of a model, in floatX, on the device and with Theano's C code.
 
-    The data come from the host, some batches in turn, and what the model returns goes there.
+    The data are on the host, several batches alternate, and the model's results are copied to the host.
 
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     device
-        Which device, as the flag ``optdb.device`` names it.
+        The device, as the flag ``optdb.device`` names it.
     **sizes
-        Replace the sizes that the name stands for.
+        Sizes that replace those of the name.
     """
     mode = get_default_mode()
     contenders = {}

@@ -10,7 +10,7 @@ import click
 
 
 class Picture(click.Path):
-    """Where a plot is written; refused before anything is measured if there is nothing to draw it with."""
+    """The path of a plot; rejected before any measurement if Matplotlib is missing."""
 
     name = "file"
 
@@ -18,7 +18,7 @@ class Picture(click.Path):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Refuse any file where Matplotlib is missing."""
+        """Reject any file if Matplotlib is missing."""
         if find_spec("matplotlib") is None:
             self.fail("there is no Matplotlib to draw it with. The cure: pip install 'optdb[profiles]'", param, ctx)
         return Path(os.fsdecode(super().convert(value, param, ctx)))

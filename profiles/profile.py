@@ -1,7 +1,7 @@
 """Shows where one optimization of a model spends its time: ``python -m profiles.profile MODEL``.
 
-The optimizer runs once under cProfile, which slows calls down but not evenly: use it to find what
-to look at, and ``compare`` to measure. Seconds are CPU seconds.
+The optimizer runs once under cProfile, which slows calls down unevenly: use this to find hot spots, and ``compare`` to
+measure. Seconds are CPU seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from profiles import cli, measure
 def main(model: cli.Builder, way: str, top: int, save: str | None, callers: str | None) -> None:
     """Profile one optimization of MODEL."""
     specification = measure.specify(model())
-    # A clock of CPU seconds leaves out the waits for compilers.
+    # CPU seconds exclude waits for compilers.
     profiler = cProfile.Profile(time.process_time)
     profiler.enable()
     measurement = measure.optimize(specification, cli.way(way))

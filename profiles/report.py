@@ -1,7 +1,7 @@
-"""What the measurements of one model say, and whether they are good enough.
+"""The evaluation of a model's measurements.
 
-A `Comparison` holds all runs of a model under both ways; its figures are medians over the runs.
-`Comparison.faults` is the judgement: where it is empty, optdb's graph is as good as stock's.
+A `Comparison` holds all runs of a model with both ways; its numbers are medians over the runs. `Comparison.faults` is
+the verdict: if it is empty, optdb's graph is as good as stock's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Comparison:
     runs
         Name of the way (`STOCK`, `OPTDB`) to its measurements.
     agreement
-        Of the values, or None where they were not looked at.
+        The agreement of the values, or None if they were not compared.
     """
 
     model: str
@@ -36,7 +36,7 @@ class Comparison:
     agreement: Agreement | None
 
     def last(self, way: str) -> Measurement:
-        """A run to take counts from, which are the same in all of them."""
+        """A run from which counts are taken, which are the same in all of them."""
         return self.runs[way][-1]
 
     def seconds(self, way: str) -> float:
@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer seconds the whole optimizer takes under optdb."""
+        """How many times fewer seconds the whole optimizer takes with optdb."""
         return _ratio(self.seconds(STOCK), self.seconds(OPTDB))
 
     @property
@@ -62,14 +62,14 @@ class Comparison:
         return _ratio(self.rewriting(STOCK), self.rewriting(OPTDB))
 
     def faults(self) -> list[str]:
-        """What is worse under optdb, in words."""
+        """The properties that are worse with optdb, in words."""
         stock, ours = self.last(STOCK), self.last(OPTDB)
         faults = []
         if self.agreement is not None and not self.agreement.agree:
             faults.append(f"values disagree by {self.agreement.error:.1e} in {self.agreement.where}")
         if ours.after > stock.after:
             faults.append(f"{ours.after} apply nodes instead of {stock.after}")
-        # Fused nodes are fewer nodes in place as well: only graphs of one size can be compared.
+        # With fewer nodes, fewer are in place as well, so only graphs of equal size can be compared.
         if ours.after == stock.after and ours.inplace < stock.inplace:
             faults.append(f"{ours.inplace} in-place ops instead of {stock.inplace}")
         if len(ours.failures) > len(stock.failures):
@@ -78,7 +78,7 @@ class Comparison:
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
-    """The mean that ratios want; not a number where there are none."""
+    """The geometric mean of ratios; NaN if there are none."""
     logarithms = [math.log(ratio) for ratio in ratios if ratio > 0]
     return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan
 

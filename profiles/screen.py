@@ -19,7 +19,7 @@ SHORTEST = 0.005
 
 
 def render(comparisons: list[Comparison], baseline: str) -> RenderableType:
-    """Everything there is to say about `comparisons`."""
+    """The tables and faults of `comparisons`."""
     return Group(_models(comparisons, baseline), _phases(comparisons), _faults(comparisons))
 
 

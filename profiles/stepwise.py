@@ -1,8 +1,8 @@
-"""The older way to lift, for comparison: one node at a time, to an equilibrium.
+"""The older way to lift, for comparison: one node at a time, as an equilibrium.
 
-Each input of a graph is moved to the device and back at once; lifters, run as node rewriters, take
-one node after another from between two transfers; another rewriter cuts transfers that undo each
-other. This is how Theano lifted before its GraphToGPU (PR 4570).
+Each input of a graph is moved to the device and back at once. Lifters, run as node rewriters, then move one node after
+another between two transfers; another rewriter removes transfers that undo each other. This is how Theano lifted before
+its GraphToGPU (PR 4570).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ USE_RATIO = 10.0
 
 
 class CutTransfers(LocalOptimizer):
-    """Replace a transfer of what a transfer brought by what it brought that from."""
+    """Replace a transfer of a transferred variable by the original variable."""
 
     def __init__(self, device: Device):
         self.device = device
 
     def tracks(self) -> list[type]:
-        """Both ends of a detour."""
+        """Both ends of a round trip."""
         return [self.device.from_host, self.device.to_host]
 
     def transform(self, node: Apply) -> list[Variable] | Literal[False]:
-        """Cut a detour over the other side."""
+        """Remove a round trip to the other side."""
         [var] = node.inputs
         opposite = self.device.to_host if isinstance(node.op, self.device.from_host) else self.device.from_host
         if var.owner is None or not isinstance(var.owner.op, opposite):

@@ -1,4 +1,4 @@
-"""Wall-clock seconds of several contenders that take turns, so that a busy moment falls on all of them."""
+"""Wall-clock seconds of several contenders that take turns, so that a busy phase affects all of them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def race(
     contenders
         Name to a function that returns when its work is done.
     repeat
-        How many turns each has.
+        Number of turns of each.
     turn
-        Seconds that a turn takes at least: a contender is called again until they are over.
+        Minimum seconds of a turn: a contender is called again until they are over.
     settle
-        Seconds for which each contender is called before that, at least: what is called often may get quicker.
+        Minimum seconds for which each contender is called before that, since repeated calls may get faster.
 
     Returns
     -------
     dict
-        Name to the seconds of a call, turn by turn.
+        Name to the seconds of a call, by turn.
     """
     for contender in contenders.values():
         for _ in range(WARM_UP):
@@ -55,7 +55,7 @@ def race(
 
 
 def _call(contender: Callable[[], object], at_least: float) -> float:
-    """Call a contender until some seconds are over; return the seconds of a call."""
+    """Call a contender for some seconds; return the seconds of a call."""
     start, calls, taken = time.perf_counter(), 0, 0.0
     while not calls or taken < at_least:
         contender()

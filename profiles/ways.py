@@ -1,7 +1,7 @@
-"""The ways to optimize that are compared: Theano's own, three of them, and optdb's.
+"""The compared ways to optimize: Theano's own, three of them, and optdb's.
 
-A `Way` says which mode to ask for its optimizer and in what context. ``measure`` enters the context
-for each run and leaves it again, so that ways can take turns in one process.
+A `Way` consists of the mode whose optimizer is queried, and a context. ``measure`` enters the context for each run and
+exits it again, so that ways can take turns in one process.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Way:
     Parameters
     ----------
     name
-        What reports call it.
+        Its name in reports.
     mode
-        Gives the mode; called inside the context.
+        Returns the mode; called inside the context.
     context
-        Gives a context manager in which everything happens.
+        Returns a context manager for the whole run.
     """
 
     name: str
@@ -71,7 +71,7 @@ def topological() -> Way:
 
 
 def with_op_cache(way: Way) -> Way:
-    """The same, with one object for one op."""
+    """The same, with one object for equal ops."""
 
     @contextlib.contextmanager
     def context() -> Iterator[None]:

@@ -1,6 +1,6 @@
-"""Compares theano.function as a whole: from the start of a process to a function, with empty caches and with full ones.
+"""Compares theano.function as a whole: from the start of a process to a function, with empty and with full caches.
 
-`profiles.starts` starts the processes; here the starts of Theano alone and of optdb stand side by side.
+`profiles.starts` starts the processes; here the starts of Theano alone and of optdb are compared.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ FLAGS = {STOCK: "optdb.topo=False,optdb.clinker=False", OPTDB: "optdb.topo=True"
 
 
 def measure(name: str, timeout: float | None = None, tell: Callable[[str], None] = lambda step: None) -> list[Start]:
-    """Start a model on both sides: from empty caches, and again from what the first start left.
+    """Start a model on both sides: with empty caches, and again with the caches that the first start left.
 
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     timeout
         Seconds that a start may take.
     tell
-        Called with the name of each step that is finished.
+        Called with the name of each finished step.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def write_json(starts: Sequence[Start], path: Path) -> None:
 
 
 def write_plot(starts: Sequence[Start], path: Path) -> None:
-    """Draw the parts of each start as stacked bars, as shares of what stock takes with the same caches."""
+    """Draw the parts of each start as stacked bars, as shares of stock's time with the same caches."""
     import matplotlib
 
     matplotlib.use("Agg")

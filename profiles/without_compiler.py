@@ -1,7 +1,7 @@
-"""What a training step costs without a C compiler: ``python -m profiles.without_compiler [MODELS]``.
+"""The cost of a training step without a C compiler: ``python -m profiles.without_compiler [MODELS]``.
 
 Each model makes steps in a process with a compiler and in one without (`cxx=`), both with the engine and one thread.
-Times are CPU seconds, the shortest of some steps after the first one. ``--small`` keeps the models' own sizes.
+Times are CPU seconds, the minimum of several steps after the first one. ``--small`` keeps the models' own sizes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _step_s(name: str, sizes: dict[str, int], repeat: int, flags: str) -> float:
 
 
 def measure(name: str, sizes: dict[str, Any], repeat: int) -> float:
-    """Return the CPU seconds of the shortest of some steps of a model."""
+    """Return the CPU seconds of the fastest of several steps of a model."""
     import theano
 
     import optdb

@@ -17,15 +17,15 @@ from fuzzing.claims.ways import WAYS
 from fuzzing.runner import report_chunks, run_worker, without_compiler
 from memcheck.log import parse
 
-#: Examples of one process: what a process compiles stays in its memory.
+#: Number of examples per process, which keeps compiled code in memory.
 CHUNK = 100
-#: The device that checks each access to memory.
+#: The device that checks each memory access.
 OCLGRIND = "oclgrind"
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some examples of one way, and the seed that they come from."""
+    """Some examples of one way, and their seed."""
 
     way: str
     seed: int
@@ -58,10 +58,10 @@ def main(
     without: tuple[str, ...],
     timeout: float,
 ) -> None:
-    """Break what types claim, and compare what a device does with what Theano does in Python.
+    """Violate the promises of types, and compare the results of a device with Theano's Python.
 
-    The exit status is 1 where an example differs, writes over the caller's memory, or, on Oclgrind, reads or writes out
-    of bounds; the smallest example of each process is printed, as a case that `fuzzing.claims.comparing.compare` takes.
+    The exit status is 1 if an example differs, overwrites the caller's memory, or, on Oclgrind, reads or writes out of
+    bounds; the smallest example of each process is printed, as a case that `fuzzing.claims.comparing.compare` accepts.
     The same seed gives the same examples.
     """
     done = 0
@@ -77,7 +77,7 @@ def main(
 
 
 def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str]) -> Iterator[Chunk]:
-    """Yield what is to be run: each way on each device, in turn."""
+    """Yield the chunks to run: each way on each device, in turn."""
     for number, (way, device) in enumerate(itertools.cycle(itertools.product(ways, devices))):
         if examples <= 0:
             return
@@ -86,7 +86,7 @@ def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str
 
 
 def _run(chunk: Chunk, without: tuple[str, ...], timeout: float) -> str:
-    """Run some examples in a process; return what it prints if it fails, and what Oclgrind finds."""
+    """Run some examples in a process; return its output if it fails, and Oclgrind's findings."""
     arguments = (chunk.way, chunk.seed, chunk.examples, chunk.device, *without)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "oclgrind.log"

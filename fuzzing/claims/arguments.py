@@ -1,4 +1,4 @@
-"""Odd arguments: the same values in arrays that lie otherwise in memory, and arrays of other lengths and dtypes."""
+"""Odd arguments: the same values in arrays with other memory layouts, and arrays of other lengths and dtypes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 __all__ = ["ALIGNED", "KINDS", "Argument", "argument"]
 
-#: What surrounds the values of an array in the caller's memory.
+#: The number around the values of an array in the caller's memory.
 _GUARD = 99
 
 
 @dataclass(frozen=True)
 class Argument:
-    """What the caller passes, and the memory that must be the same after the call."""
+    """An argument of the caller, and the memory that must be unchanged after the call."""
 
     value: Any
     memory: np.ndarray
@@ -24,13 +24,13 @@ class Argument:
 
     @classmethod
     def of(cls, value: Any, memory: np.ndarray | None = None) -> Argument:
-        """Return the argument for a value that lies in some memory; by default, in its own."""
+        """Return the argument for a value in some memory; by default, in its own."""
         memory = np.asarray(value) if memory is None else memory
         return cls(value, memory, memory.tobytes())
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the memory is what it was when the argument was made."""
+        """Whether the memory is the same as when the argument was made."""
         return self.memory.tobytes() == self.before
 
 
@@ -88,7 +88,7 @@ def _cast(dtype: str) -> Callable[[np.ndarray], Argument]:
 
 
 def _empty(dtype: str) -> Callable[[np.ndarray], Argument]:
-    """Return what gives arrays without elements another dtype."""
+    """Return a function that gives empty arrays another dtype."""
     return lambda value: Argument.of(value if value.size else value.astype(dtype))
 
 
@@ -96,7 +96,7 @@ def _longer(value: np.ndarray) -> Argument:
     return Argument.of(np.concatenate([value, value, np.ones((1, *value.shape[1:]), value.dtype)]))
 
 
-#: By name. The values of all but the last ones are those that are given.
+#: Kinds by name. All except the last ones keep the given values.
 KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
     "plain": lambda value: Argument.of(value.copy()),
     "surrounded": _surrounded,
@@ -120,7 +120,7 @@ KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
     "empty_of_int64": _empty("int64"),
     "empty_of_complex": _empty("complex64"),
     "empty_of_objects": _empty("object"),
-    # Other values from here on, or a dtype that is not taken.
+    # From here on: other values, or a dtype that is rejected.
     "broadcast": _broadcast,
     "float64": _cast("float64"),
     "masked_out": lambda value: Argument.of(np.ma.masked_array(value, mask=np.ones(value.shape, bool))),
@@ -132,7 +132,7 @@ KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
 }
 
 
-#: Kinds that Theano refuses and exported files take, each with the one of the same values that Theano takes.
+#: Kinds that Theano rejects and exported files accept, each with a kind of equal values that Theano accepts.
 ALIGNED = {"misaligned": "plain", "misaligned_big_endian": "big_endian"}
 
 

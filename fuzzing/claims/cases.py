@@ -16,7 +16,7 @@ from fuzzing.claims.operations import OPERATIONS
 
 __all__ = ["INPUTS", "SHARED", "Call", "Case", "Graph", "Step"]
 
-#: What a function takes: the pattern of each input. All other axes have the length of the call.
+#: The pattern of each input. All other axes have the length of the call.
 INPUTS: dict[str, tuple[bool, ...]] = {
     "x": (False,),
     "one": (True,),
@@ -26,9 +26,9 @@ INPUTS: dict[str, tuple[bool, ...]] = {
     "number": (),
     "corner": (True, True),
 }
-#: The shared variables, all of which every function has.
+#: The shared variables, which every function has.
 SHARED: dict[str, tuple[bool, ...]] = {"state": (False,), "state_of_one": (True,), "state_row": (True, False)}
-#: The length of the shared variables in the beginning.
+#: The initial length of the shared variables.
 _STATE_LENGTH = 2
 
 
@@ -45,7 +45,7 @@ class Step:
 class Call:
     """One call of the function."""
 
-    #: Of each axis that is not broadcastable.
+    #: The length of each axis that is not broadcastable.
     length: int
     #: The vector of lengths that some operations take.
     lengths: tuple[int, int]
@@ -58,17 +58,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Case:
-    """A function and the calls of it."""
+    """A function and its calls."""
 
     #: Names of `INPUTS`.
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
-    #: The indexes of values that are returned, each with whether it may be borrowed.
+    #: The indexes of returned values, each with whether it may be borrowed.
     outputs: tuple[tuple[int, bool], ...]
     #: The names of shared variables, each with the index of its next value.
     updates: tuple[tuple[str, int], ...]
     calls: tuple[Call, ...]
-    #: Whether Theano is to take arguments without a look at them.
+    #: Whether Theano accepts arguments without checking them.
     trusted: bool = False
 
     def script(self) -> str:
@@ -105,7 +105,7 @@ class Graph:
         Raises
         ------
         Exception
-            What Theano raises for types that it does not take.
+            Theano's error for types that it rejects.
         """
         taken = [self.values[index] for index in step.arguments]
         return OPERATIONS[step.operation].build(*taken, self.lengths, step.param)
@@ -121,12 +121,12 @@ class Graph:
         return function
 
     def assign(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """Return the value of some shape that a shared variable is to get."""
+        """Return the value of some shape to which a shared variable is set."""
         return np.arange(1, 1 + np.prod(shape, dtype=int)).reshape(shape).astype("float32")
 
 
 def _values(number: int, pattern: Sequence[bool], length: int) -> np.ndarray:
     shape = tuple(1 if flag else length for flag in pattern)
     size = int(np.prod(shape))
-    # Small whole numbers, so that order does not matter to sums.
+    # Small integers, so that order does not matter to sums.
     return ((np.arange(size) * 3 + number) % 5 - 2).reshape(shape).astype("float32")

@@ -1,4 +1,4 @@
-"""One case computed in one way, and compared call by call with what Theano computes in Python."""
+"""One case computed in one way, and compared call by call with Theano's Python."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from fuzzing.claims.ways import WAYS, OnHost, Refused, Way
 
 __all__ = ["BROKEN_PROMISE", "Differs", "compare"]
 
-#: What the error of a broken promise says.
+#: The error message for a violated promise.
 BROKEN_PROMISE = "which promises length 1"
-#: What else may be wrong with a value that has another shape than its type promises.
+#: Error messages for values whose shape differs from their type's promise.
 _REFUSALS = (BROKEN_PROMISE, "Dimension mismatch")
 
 
-#: Where Theano's Python code fails, and its C code computes: an operation without an identity, of no elements.
+#: Message where Theano's Python code fails and its C code computes: a fold of no elements without an identity.
 _OF_NOTHING = "zero-size array to reduction operation"
 
 
 class Differs(AssertionError):
-    """A way computes something that Theano does not."""
+    """A way computes another result than Theano."""
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a call did: it returned results and left shared values, or it raised."""
+    """The outcome of a call: it returned results and left shared values, or it raised."""
 
     results: Sequence[Any] = ()
     shared: Sequence[np.ndarray] = ()
     error: Exception | None = None
 
     def is_like(self, other: _Outcome, trusted: bool = False) -> bool:
-        """Tell whether another call did the same; any error is like any other, and some of Theano's count for nothing.
+        """Tell whether another call had the same outcome; any errors are equal, and some of Theano's are ignored.
 
-        Where arguments are `trusted`, dtypes may differ, and an error of the other call says nothing.
+        If arguments are `trusted`, dtypes may differ, and an error of the other call is ignored.
         """
         if other.error is not None and (trusted or _OF_NOTHING in str(other.error)):
             return True
@@ -57,19 +57,19 @@ class _Outcome:
 
 
 def compare(case: Case, way: str, device: str = "auto") -> None:
-    """Compute a case in one way, and see that it does what Theano does.
+    """Compute a case in one way, and check that the results equal Theano's.
 
-    The reference is Theano's Python without optimization; where types claim what is not so, what Theano's optimizer
-    makes of the graph counts as well. The comparison ends with the first call that raises.
+    The reference is Theano's Python without optimization; if types promise something wrong, the results of Theano's
+    optimized graph are accepted as well. The comparison ends with the first call that raises.
 
     Raises
     ------
     Differs
-        If it does something else, or changes an array of the caller's.
+        If a result differs, or an array of the caller is changed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # A graph that Theano's optimizer does not take is no graph to compare.
+        # A graph that Theano's optimizer rejects cannot be compared.
         try:
             reference = OnHost(case, theano.Mode("py", None))
             optimized = OnHost(case, theano.Mode("py", "fast_run"))
@@ -109,10 +109,10 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
 
 
 def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
-    """Tell whether a call raised the error of a broken promise.
+    """Tell whether a call raised the error of a violated promise.
 
-    Any error will do for arguments that nobody looks at, and for a missing one: Theano computes as long as no node
-    reads it. Theano refuses arrays that are not aligned.
+    Any error is accepted for arguments that no node reads, and for a missing one: Theano computes as long as no node
+    reads it. Theano rejects unaligned arrays.
     """
     if seen.error is None:
         return False
@@ -123,7 +123,7 @@ def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
 
 
 def _assigned(where: str, call: Call, references: Sequence[Way], other: Way) -> bool:
-    """Give a shared variable the value of a call, if there is one; return whether that was possible."""
+    """Set a shared variable to the value of a call, if there is one; return whether that was possible."""
     if call.assigned is None:
         return True
     name, shape = call.assigned

@@ -13,7 +13,7 @@ from fuzzing.claims.operations import OPERATIONS, SLOW
 
 __all__ = ["cases"]
 
-#: The largest makes a matrix that a simulator reads in the caller's memory.
+#: The largest one makes a matrix that a simulator reads in the caller's memory.
 _LENGTHS = (2, 3, 1, 0, 130)
 _SHAPES = ((1,), (0,), (2,), (3,), (1, 2), (1, 0), (0, 2), (2, 2), ())
 
@@ -25,11 +25,11 @@ def cases(draw: Callable, most_steps: int = 5, most_calls: int = 4, without: Col
     Parameters
     ----------
     draw : callable
-        Of Hypothesis.
+        The draw function of Hypothesis.
     most_steps, most_calls : int
-        So many steps and calls at most.
+        Maximum numbers of steps and of calls.
     without : collection of str
-        Operations that are left out.
+        Excluded operations.
     """
     inputs = draw(st.lists(st.sampled_from(list(INPUTS)), min_size=1, max_size=3, unique=True).map(tuple))
     names = [name for name in OPERATIONS if name not in without]
@@ -42,7 +42,7 @@ def cases(draw: Callable, most_steps: int = 5, most_calls: int = 4, without: Col
         try:
             graph.values.append(graph.applied(step))
         except (TypeError, ValueError, NotImplementedError, IndexError):
-            continue  # Theano takes no variables of these types
+            continue  # Theano rejects variables of these types
         steps.append(step)
     last = len(graph.values) - 1
     outputs = draw(st.lists(st.tuples(st.integers(0, last), st.booleans()), max_size=2).map(tuple))
@@ -66,7 +66,7 @@ def _steps(draw: Callable, values: Sequence[Any], names: Sequence[str]) -> Step 
         candidates = [index for index, var in enumerate(values) if fits(var, *before)]
         if not candidates:
             return None
-        # What was made last is the most interesting.
+        # The latest value is the most interesting.
         chosen.append(draw(st.sampled_from(candidates[::-1])))
     return Step(name, tuple(chosen), draw(st.sampled_from(operation.params)))
 

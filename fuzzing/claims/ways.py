@@ -1,4 +1,4 @@
-"""The ways in which a case is computed."""
+"""The ways to compute a case."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["WAYS", "OnHost", "Refused", "Way"]
 
 
 class Refused(Exception):
-    """A way cannot compute the case at all, and says so by name."""
+    """A way cannot compute the case, and raises a named error."""
 
 
 class Way(Protocol):
     """A function, computed in one way."""
 
     def call(self, arguments: Sequence[Any], times: int) -> list[Any]:
-        """Call the function some times, and return what the last call does."""
+        """Call the function several times, and return the results of the last call."""
 
     def get(self, name: str) -> np.ndarray:
         """Return a shared value."""
@@ -55,7 +55,7 @@ class OnHost:
 
 
 class Simulated:
-    """A simulator; `loops` asks for several calls by one of `call_n_times`."""
+    """A simulator; with `loops`, several calls are one `call_n_times`."""
 
     def __init__(self, case: Case, device: str, loops: bool = False) -> None:
         self._graph = Graph(case)
@@ -102,7 +102,7 @@ class Loaded:
             try:
                 results = self._function(*arguments)
             except ValueError as error:
-                if "example" in str(error):  # no trace holds for such shapes
+                if "example" in str(error):  # no trace is valid for these shapes
                     raise Refused(str(error)) from error
                 raise
         return results
@@ -119,7 +119,7 @@ class Loaded:
         self._function.set(name, value)
 
 
-#: Way to what makes it, of a case and a device.
+#: Way to a function that makes it, from a case and a device.
 WAYS: dict[str, Callable[[Case, str], Way]] = {
     "mode": lambda case, device: OnHost(case, optdb.mode(device=device)),
     "simulator": Simulated,

@@ -1,6 +1,6 @@
 """Some examples in a process: ``python -m fuzzing.claims.worker WAY SEED EXAMPLES DEVICE [OPERATION ...]``.
 
-It ends with status 1 where an example differs, and prints the smallest one that was found.
+It ends with status 1 if an example differs, and prints the smallest one.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def run(way: str, number: int, examples: int, device: str = "auto", without: Col
     Parameters
     ----------
     way : str
-        Of `fuzzing.claims.ways.WAYS`.
+        One of `fuzzing.claims.ways.WAYS`.
     number : int
         The seed.
     examples : int
-        How many.
+        Number of examples.
     device : str
-        On which device.
+        The device.
     without : collection of str
-        Operations that are left out.
+        Excluded operations.
 
     Raises
     ------
     Exception
-        What the smallest example that fails raises.
+        The error of the smallest example that fails.
     """
 
     @seed(number)
@@ -58,7 +58,7 @@ def run(way: str, number: int, examples: int, device: str = "auto", without: Col
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the examples on the command line."""
     way, number, examples, device, *without = sys.argv[1:]
     use_smallest_batches(device)
     try:

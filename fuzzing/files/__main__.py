@@ -24,10 +24,10 @@ from fuzzing.files.runner import Report, Settings, run
 def main(
     mutants: int, seed: int, workers: int, device: str, kernels_share: float, timeout: float, folder: Path
 ) -> None:
-    """Alter files of plans at random, load them, and call what is in them.
+    """Alter files of plans at random, load them, and call their functions.
 
-    The exit status is 1 if one ended or hung the process that loaded it, took more memory than it may, touched another
-    file, or was refused by an error without words. Such mutants are kept in the folder.
+    The exit status is 1 if one ended or hung the process that loaded it, took too much memory, touched another file, or
+    was rejected by an error without a message. Such mutants are stored in the folder.
     """
     console = Console()
     write_exports(folder / "exports")
@@ -40,7 +40,7 @@ def main(
 
 
 def show(console: Console, report: Report) -> None:
-    """Print what became of mutants."""
+    """Print the outcomes of mutants."""
     kinds = sorted({kind for kind, _ in report.outcomes})
     table = Table("", *kinds, "all")
     for outcome in sorted({outcome for _, outcome in report.outcomes}):

@@ -1,7 +1,7 @@
-"""Sound files, of which mutants are made, and arguments for their functions.
+"""Valid files from which mutants are made, and arguments for their functions.
 
-One is made by hand, and has every kind of command, source and result. The others are exports of small functions, where
-Theano can be imported; an export takes some time, so they are kept in a folder.
+One is written by hand, with every kind of command, source and result. The others are exports of small functions, if
+Theano can be imported; since an export takes some time, they are stored in a folder.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Y = np.array([2, 0, 1], np.int32)
 
 @dataclass(frozen=True)
 class Original:
-    """A sound file.
+    """A valid file.
 
     Parameters
     ----------
     name : str
-        Of it.
+        Its name.
     manifest : dict
-        What it says, but for the list of its members.
+        Its manifest, without the list of its members.
     members : mapping of str to bytes
         Its other members.
     arguments : mapping of str to tuple
-        For each function, arguments that it takes.
+        For each function, valid arguments.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Original:
 
 
 def corpus(folder: Path) -> list[Original]:
-    """Return the sound files, those of a folder included."""
+    """Return the valid files, including those in a folder."""
     found = [Original("by hand", LARGER, MEMBERS, {"f": (X, Y)})]
     return found + [_original(path) for path in sorted(folder.glob("*.optdb"))]
 
@@ -62,19 +62,19 @@ def _original(path: Path) -> Original:
 
 
 def _value(spec: list[Any]) -> np.ndarray:
-    """Return an array of zeros, as its dtype and shape say."""
+    """Return an array of zeros with a given dtype and shape."""
     dtype, shape = spec
     return np.zeros(shape, dtype)
 
 
 def write_exports(folder: Path) -> None:
-    """Export small functions into a folder, once."""
+    """Export small functions to a folder, once."""
     if list(folder.glob("*.optdb")):
         return
     import theano
     import theano.tensor as tt
 
-    import optdb  # it comes before theano, which a file does not need
+    import optdb  # must precede theano, which a file does not need
 
     folder.mkdir(parents=True, exist_ok=True)
     floats = np.random.RandomState(0).standard_normal

@@ -1,4 +1,4 @@
-"""Puts a mutant at a path: a file of its content, or what is no such file."""
+"""Writes a mutant to a path: a file with its content, or something that is not a regular file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LINKS = {"zeros": "/dev/zero", "null": "/dev/null", "terminal": "/dev/tty", "me
 
 
 def write(made: Mutant, path: Path) -> None:
-    """Put a mutant at a path, in place of what is there.
+    """Write a mutant to a path, replacing the previous one.
 
-    The socket of a mutant is bound by a relative path, as its address has 107 bytes at most.
+    The socket of a mutant is bound with a relative path, since its address has at most 107 bytes.
     """
     remove(path)
     if made.form in ("file", "sparse"):
@@ -44,7 +44,7 @@ def write(made: Mutant, path: Path) -> None:
 
 @contextlib.contextmanager
 def _working_in(folder: Path) -> Iterator[None]:
-    """Work in a folder: the path of a socket is short."""
+    """Change to a folder, so that the path of a socket is short."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -54,7 +54,7 @@ def _working_in(folder: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove what a mutant is at a path."""
+    """Remove the mutant at a path."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -62,5 +62,5 @@ def remove(path: Path) -> None:
 
 
 def _target(path: Path) -> Path:
-    """Return where a mutant that is a symbolic link leads to."""
+    """Return the target of a mutant that is a symbolic link."""
     return path.with_suffix(".target")

@@ -1,5 +1,5 @@
-"""Shared variables of PyTensor's, used by functions of all modes in turn, as a state machine.
+"""PyTensor's shared variables, used by functions of all modes in turn, as a state machine.
 
 ``python -m fuzzing.pytensor`` draws functions whose updates read each other, calls them in every way, changes variables
-in between, and compares values with those of PyTensor's Python.
+in between, and compares values with those of PyTensor's Python linker.
 """

@@ -17,9 +17,9 @@ from fuzzing.runner import run_worker
 @click.option("--processes", default=1, show_default=True, help="How many at a time.")
 @click.option("--timeout", default=1800.0, show_default=True, help="Seconds that one process may take.")
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
-    """Use shared variables of PyTensor's by functions of all modes in turn.
+    """Use PyTensor's shared variables by functions of all modes in turn.
 
-    The exit status is 1 where a run differs; the shortest one of each process is printed, as a program.
+    The exit status is 1 if a run differs; the shortest one of each process is printed, as a program.
     """
     chunks = [Runs(number, some, steps) for number, some in seeds(runs, seed)]
     failures = report_runs(chunks, functools.partial(_run, timeout=timeout), processes, runs)
@@ -27,7 +27,7 @@ def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> No
 
 
 def _run(chunk: Runs, timeout: float) -> str:
-    """Make some runs in a process; return what it prints if it fails."""
+    """Make some runs in a process; return its output if it fails."""
     return run_worker("fuzzing.pytensor.worker", (chunk.seed, chunk.runs, chunk.steps), timeout).trouble
 
 

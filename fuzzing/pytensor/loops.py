@@ -1,4 +1,4 @@
-"""Loops over an array, each of the array's shape."""
+"""Loops over an array; each result has the array's shape."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _varying(x: Any) -> Any:
 
 
 def _summed(x: Any) -> Any:
-    """Return a state that the mean of all elements enters."""
+    """Return a state that depends on the mean of all elements."""
     return _scan(
         lambda row, state: pt.tanh(state * 0.5 + pt.sum(state) / 128.0 + row),
         sequences=[x],
@@ -79,7 +79,7 @@ def _summed(x: Any) -> Any:
 
 
 def _multiplied(x: Any) -> Any:
-    """Return states of products, some of which need no state."""
+    """Return states computed by products, some of which need no state."""
     if x.ndim != 2:
         return x
     columns = x.shape[1]
@@ -140,7 +140,7 @@ def _slopes(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: pytensor.grad(pt.sum(pt.tanh(of(x))), x, disconnected_inputs="ignore")
 
 
-#: What a loop does with an array that has a first axis.
+#: Loops over an array that has a first axis.
 _OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "states": _states,
     "backwards": lambda x: _states(x, go_backwards=True),
@@ -169,7 +169,7 @@ _OF_ROWS: dict[str, Callable[[Any], Any]] = {
     "slope of summed": _slopes(_summed),
     "slope of last": _slopes(lambda x: _earlier(x)[-1]),
 }
-#: What a loop does with any array.
+#: Loops over any array.
 _OF_ALL: dict[str, Callable[[Any], Any]] = {
     "repeated": lambda x: _repeated(x, 4)[-1],
     "varying": _varying,
@@ -179,7 +179,7 @@ LOOPS = tuple({**_OF_ROWS, **_OF_ALL})
 
 
 def looped(kind: str, x: Any) -> Any:
-    """Return what a loop of a kind, one of `LOOPS`, does with an array; an array without rows stays as it is."""
+    """Return the result of a loop of a kind, one of `LOOPS`; an array without rows is unchanged."""
     if kind in _OF_ALL:
         return _OF_ALL[kind](x)
     return _OF_ROWS[kind](x) if x.ndim else x

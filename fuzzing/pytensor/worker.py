@@ -1,6 +1,6 @@
-"""Some runs in a process of their own: ``python -m fuzzing.pytensor.worker SEED RUNS STEPS``.
+"""Some runs in a separate process: ``python -m fuzzing.pytensor.worker SEED RUNS STEPS``.
 
-It ends with status 1 where a run differs, and prints the shortest one that was found, as a program.
+It ends with status 1 if a run differs, and prints the shortest one as a program.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
     number : int
         The seed.
     runs : int
-        How many.
+        Number of runs.
     steps : int
-        The most steps of a run.
+        Maximum number of steps of a run.
     shorten : bool
-        Whether to search for the shortest run that fails, which takes many times as long as to find one.
+        Whether to search for the shortest run that fails, which takes many times as long as finding one.
 
     Raises
     ------
     Exception
-        What the shortest run that fails raises.
+        The error of the shortest run that fails.
     """
     # An interrupt while modules are imported would leave half of them.
     host_groups.compile_errors()
-    # Python compiles nothing.
+    # Python's linker compiles nothing.
     host_groups.linkers = lambda: iter(["py"])
     # Small loops run on all devices.
     loops.LEAST_WORK = 0
@@ -47,7 +47,7 @@ def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Make the runs on the command line."""
     number, runs, steps = map(int, sys.argv[1:])
     end_with_failure(functools.partial(run, number, runs, steps))
 

@@ -2,5 +2,5 @@
 
 `nets` draws stacks of layers as Keras writes them in Theano, with a loss and an optimizer; `densities` draws log
 densities as PyMC3 writes them, with their gradients; `recurrences` draws sums and products that grow with each step.
-`comparing` counts nodes. `python -m fuzzing.quality --help` says how to run it.
+`comparing` counts nodes. `python -m fuzzing.quality --help` shows how to run it.
 """

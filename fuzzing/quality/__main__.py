@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fuzzing.runner import run_chunks, run_worker
 
-#: Models of one process.
+#: Number of models per process.
 CHUNK = 20
 KINDS = ("nets", "densities", "recurrences")
 
@@ -30,8 +30,8 @@ def main(
 ) -> None:
     """Draw models, and compare the engine's graphs with stock Theano's.
 
-    The order of Theano's sets, and with it the graph that stock ends with, depends on PYTHONHASHSEED: a model is worse
-    by the engine if it is with any that is asked for. The exit status is 1 if one is, or fails.
+    The order of Theano's sets, and with it stock's final graph, depends on PYTHONHASHSEED: the engine's graph counts as
+    worse if it is for any requested value. The exit status is 1 if one is worse, or fails.
     """
     console = Console(soft_wrap=True)
     chunks = [
@@ -52,11 +52,11 @@ def main(
 
 
 def _lines(kind: str, first: int, stop: int, hash_seed: int, timeout: float) -> Iterator[dict[str, Any]]:
-    """Yield what came of some models, which a process of their own compares."""
+    """Yield the results of some models, which a separate process compares."""
     environment = {"PYTHONHASHSEED": str(hash_seed)}
     end = run_worker("fuzzing.quality.worker", (kind, first, stop), timeout, environment)
     for line in end.printed.splitlines():
-        # The last line of a process that was killed may lack its end.
+        # The last line of a killed process may be incomplete.
         if line.startswith("{") and line.endswith("}"):
             yield {"hash_seed": hash_seed, **json.loads(line)}
     if end.trouble:

@@ -1,4 +1,4 @@
-"""Compiles a model by stock Theano and by optdb's engine, and counts the nodes of both graphs."""
+"""Compiles a model with stock Theano and with optdb's engine, and counts the nodes of both graphs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import optdb  # it comes before theano
+import optdb  # must precede theano
 
 # isort: split
 import theano
@@ -19,13 +19,13 @@ from profiles.interpret import Interpreter
 
 __all__ = ["KINDS", "Comparison", "Counts", "compare"]
 
-#: What draws a model of a kind from a seed.
+#: The functions that draw a model of a kind from a seed.
 KINDS = {"nets": nets.draw, "densities": densities.draw, "recurrences": recurrences.draw}
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The nodes of a graph, and those of them that overwrite an array."""
+    """The numbers of nodes of a graph, and of those that overwrite an array."""
 
     nodes: int
     inplace: int
@@ -33,19 +33,19 @@ class Counts:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of a model.
+    """The results for a model.
 
     Parameters
     ----------
     words : str
-        What the model is made of.
+        The description of the model.
     stock, engine : Counts
-        The graph by Theano's fast_run with ``cycle_detection=regular``, and by the engine.
+        The graph of Theano's fast_run with ``cycle_detection=regular``, and the engine's.
     fewer, more : list of str
-        Ops that the engine's graph has fewer of, and more of, with how many.
+        Ops of which the engine's graph has fewer, and more, with the differences.
     more_of_class : dict
-        Classes of ops, Elemwise aside, that the engine's graph has more nodes of, with how many. A graph that is
-        smaller as a whole may have grown somewhere.
+        Classes of ops, except Elemwise, of which the engine's graph has more nodes, with the differences. A graph that
+        is smaller as a whole may have grown somewhere.
     """
 
     words: str
@@ -64,9 +64,9 @@ class Comparison:
 
 
 def compare(kind: str, seed: int) -> Comparison:
-    """Draw the model of a kind and a seed, optimize it both ways, and count."""
+    """Draw the model of a kind and a seed, optimize it in both ways, and count nodes."""
     drawn = KINDS[kind](seed)
-    # Rewriters that want a C compiler take part, and no constant is folded by compiled code.
+    # Rewriters that need a C compiler are included, and no constant is folded by compiled code.
     with python_code():
         with theano.change_flags(cycle_detection="regular"):
             stock = _graph(drawn, theano.Mode(Interpreter(), "fast_run"))
@@ -83,7 +83,7 @@ def compare(kind: str, seed: int) -> Comparison:
 
 
 def _by_class(graph: Any) -> Counter[str]:
-    """Return how many nodes of each class of ops there are. Elemwise are fused in other ways: they say nothing."""
+    """Return the number of nodes of each class of ops, without Elemwise, which both ways fuse differently."""
     return Counter(type(node.op).__name__ for node in graph.apply_nodes if not isinstance(node.op, Elemwise))
 
 
@@ -98,6 +98,6 @@ def _counts(graph: Any) -> Counts:
 
 
 def _is_inplace(node: Any) -> bool:
-    """Tell whether a node overwrites an array; overwriting a number saves nothing."""
+    """Tell whether a node overwrites an array; overwriting a scalar saves nothing."""
     destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
     return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)

@@ -16,9 +16,9 @@ class Drawn:
     Parameters
     ----------
     words : str
-        What it is made of.
+        The description of the model.
     inputs, outputs : list
-        Of its function.
+        The inputs and outputs of its function.
     updates : OrderedDict
         New values of shared variables.
     """

@@ -1,8 +1,8 @@
-"""Random recurrences, written out step by step, whose states are sums or products of all earlier steps.
+"""Random unrolled recurrences, whose states are sums or products of all earlier steps.
 
-Theano writes a sum anew, without inner sums, where it simplifies a part of it. So a step may have terms that cancel,
-and gates that Theano rewrites as sigmoids. The states are used by ops that fusion cannot take in, by elementwise ops,
-and by each other; a loss with its gradient makes sums of as many terms again.
+Theano writes a sum anew, without inner sums, when it simplifies a part of it. So a step may have terms that cancel, and
+gates that Theano rewrites as sigmoids. The users of states are ops that fusion cannot include, elementwise ops, and
+other states; a loss with its gradient adds sums of as many terms.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MAX_STEPS = 9
 
 
 def draw(seed: int) -> Drawn:
-    """Return a recurrence that follows from a seed."""
+    """Return the recurrence of a seed."""
     return _Recurrence(random.Random(f"recurrence {seed}")).drawn()
 
 
 class _Recurrence:
-    """A recurrence while it is drawn: what comes into its steps, its weights and its states."""
+    """A recurrence while it is drawn: the inputs of its steps, its weights and its states."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -64,7 +64,7 @@ class _Recurrence:
         return Drawn(" ".join(words), [self.x], chosen, updates)
 
     def _term(self, t: int, state: Any) -> Any:
-        """Return what a step adds: of its own input alone, or of the state before it, too."""
+        """Return the addend of a step: of its own input alone, or of the previous state too."""
         drive = tt.dot(self.x[t], self.weights[0]) + self.bias
         return drive + tt.dot(state, self.weights[1]) if self.rng.random() < 0.5 else drive
 

@@ -1,4 +1,4 @@
-"""Compares some models: a process that ``fuzzing.quality`` starts, with a PYTHONHASHSEED of its own."""
+"""Compares some models: a process that ``fuzzing.quality`` starts, with its own PYTHONHASHSEED."""
 
 from __future__ import annotations
 

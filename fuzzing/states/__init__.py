@@ -1,11 +1,11 @@
-"""A state machine: shared variables used by functions of the host and of a device in turn, against a model in NumPy.
+"""A state machine: shared variables used by host functions and device functions in turn, compared with NumPy.
 
-- ``expressions``: what functions compute, for Theano and for NumPy.
+- ``expressions``: the operations of functions, in Theano and in NumPy.
 - ``specs``: a random function as data, and the strategies that draw it.
-- ``model``: what a call does, in NumPy.
+- ``model``: the effect of a call, in NumPy.
 - ``functions``: a function compiled in one way, and its simulators.
 - ``separate``: functions from files, with private state, and of variables on the device.
-- ``machine``: the rules, and what is compared after each step.
+- ``machine``: the rules, and the comparisons after each step.
 
 ``python -m fuzzing.states`` makes many runs in several processes; ``tests/fuzzing`` makes some hundred.
 """

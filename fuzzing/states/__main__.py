@@ -17,7 +17,7 @@ from fuzzing.runner import run_worker, without_compiler
 
 @dataclass(frozen=True)
 class RunsOnDevice(Runs):
-    """Some runs, and where they compute."""
+    """Some runs, and their device."""
 
     device: str
     kernels: str
@@ -46,9 +46,9 @@ def main(
     memory: tuple[str, ...],
     timeout: float,
 ) -> None:
-    """Use shared variables by functions of the host and of a device in turn, and compare with a model in NumPy.
+    """Use shared variables by host functions and device functions in turn, and compare with a model in NumPy.
 
-    The exit status is 1 where a run differs; the shortest one of each process is printed, as a program. The same seed
+    The exit status is 1 if a run differs; the shortest one of each process is printed, as a program. The same seed
     gives the same runs.
     """
     profiles = list(itertools.product(kernels, memory))
@@ -65,7 +65,7 @@ def _chunks(
 
 
 def _run(chunk: RunsOnDevice, timeout: float) -> str:
-    """Make some runs in a process; return what it prints if it fails."""
+    """Make some runs in a process; return its output if it fails."""
     arguments = (chunk.seed, chunk.runs, chunk.steps, chunk.device, chunk.kernels, chunk.memory)
     return run_worker("fuzzing.states.worker", arguments, timeout, without_compiler()).trouble
 

@@ -15,7 +15,7 @@ from fuzzing.states.specs import ARGUMENT, Expression, Spec
 
 __all__ = ["HOST_WAYS", "WAYS", "compiled", "shared_variables"]
 
-#: By Theano's own linkers: what an error leaves half changed there is Theano's.
+#: Ways with Theano's own linkers, where Theano is responsible for the state after an error.
 HOST_WAYS = ("py", "vm", "engine")
 WAYS = (*HOST_WAYS, "mode", "simulator")
 
@@ -29,20 +29,20 @@ def shared_variables(kinds: Sequence[Kind], values: Sequence[np.ndarray], defaul
 
 
 def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str, device: str) -> Any:
-    """Compile a function; for a simulator, by the host.
+    """Compile a function; for a simulator, on the host.
 
     Parameters
     ----------
     spec : Spec
-        What it computes, fitted to the kinds.
+        The function's specification, fitted to the kinds.
     kinds : sequence of Kind
-        Of the shared variables.
+        The kinds of the shared variables.
     shared : sequence of SharedVariable
         The variables.
     way : str
-        Of `WAYS`, or "target" where the variables are on the device.
+        One of `WAYS`, or "target" if the variables are on the device.
     device : str
-        Which device, as `optdb.mode` names it.
+        The device, as `optdb.mode` names it.
     """
     argument, index = kinds[spec.argument].symbolic("a"), tt.iscalar("i")
 
@@ -76,12 +76,12 @@ def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str,
         return compile_in(theano.compile.get_default_mode().including("opencl"))
     if way == "mode":
         return compile_in(optdb.mode(device=device))
-    # The linker `py` computes no branches.
+    # The linker `py` does not support branches.
     is_machine = way == "vm" or "if_positive" in spec.operations()
     linker = theano.gof.vm.VM_Linker(allow_gc=False, use_cloop=False) if is_machine else "py"
     try:
         return compile_in(theano.Mode(linker, "fast_run"))
     except (theano.gof.InconsistencyError, AssertionError):
-        # Theano refuses some functions that return an input and its length.
+        # Theano rejects some functions that return an input and its length.
         with optdb.enable():
             return compile_in(theano.Mode(linker, "fast_run"))

@@ -1,4 +1,4 @@
-"""What a call does, in NumPy."""
+"""The effect of a call, in NumPy."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Model:
     Parameters
     ----------
     spec : Spec
-        What it computes.
+        The function's specification.
     kinds : sequence of Kind
-        Of the shared variables.
+        The kinds of the shared variables.
     defaults : frozenset of int
         The numbers of the shared variables whose default update adds one.
     """
@@ -39,7 +39,7 @@ class Model:
     def call(
         self, values: Mapping[int, np.ndarray], argument: np.ndarray, index: int
     ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
-        """Return the results and the next values of a call; raise what NumPy raises, or `Undefined`. Change nothing."""
+        """Return the results and the next values of a call; raise NumPy's errors, or `Undefined`. Change nothing."""
         spec = self.spec
         argument_kind = self.kinds[spec.argument]
 
@@ -68,5 +68,5 @@ class Model:
 
     @property
     def written(self) -> set[int]:
-        """The numbers of the shared variables that a call gives other values."""
+        """The numbers of the shared variables that a call sets to other values."""
         return {k for k, _ in self.spec.updates} | self.defaulted

@@ -1,6 +1,6 @@
-"""Functions with state of their own: in a file, in a private input, or in variables on the device.
+"""Functions with private state: in a file, in a private input, or in variables on the device.
 
-Each is compiled, called some times with arguments that may be wrong, and compared with its model after each call.
+Each is compiled, called several times with arguments that may be wrong, and compared with its model after each call.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from optdb.runtime.exported.errors import ShapeError
 
 __all__ = ["Attempt", "Stateful", "attempts", "of_file", "on_device", "with_private_state"]
 
-#: What a call with wrong arguments raises.
+#: The errors of a call with wrong arguments.
 _ERRORS = (IndexError, ValueError, TypeError)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call: an argument's seed, the index, and how much longer than the variable the argument is."""
+    """One call: an argument's seed, the index, and by how much the argument is longer than the variable."""
 
     seed: int
     index: int
@@ -42,20 +42,20 @@ class Attempt:
 
 
 def attempts() -> st.SearchStrategy[list[Attempt]]:
-    """Return a strategy of calls in a row."""
+    """Return a strategy for consecutive calls."""
     attempt = st.builds(Attempt, st.integers(0, 99), st.integers(-1, 4), st.sampled_from([0, 0, 0, 1]))
     return st.lists(attempt, min_size=1, max_size=4)
 
 
 @dataclass
 class Stateful:
-    """A function, its model, and what gets the present values of its variables."""
+    """A function, its model, and a function that returns the current values of its variables."""
 
     call: Callable[[np.ndarray, int], Any]
     model: Callable[[dict[int, np.ndarray], np.ndarray, int], tuple[list[np.ndarray], dict[int, np.ndarray]]]
     get: Callable[[int], np.ndarray]
     values: dict[int, np.ndarray]
-    #: Errors that a right call may raise.
+    #: Errors that a valid call may raise.
     refuses: tuple[type[Exception], ...] = ()
 
     def difference(self, argument: np.ndarray, index: int) -> str | None:
@@ -94,14 +94,14 @@ def _equal(ours: Any, theirs: np.ndarray) -> bool:
 def of_file(
     function: Any, model: Model, values: dict[int, np.ndarray], example: tuple[np.ndarray, int], device: str
 ) -> Stateful | None:
-    """Return a function from a file that a simulator has written; None if a file cannot hold it."""
+    """Return a function from a file that a simulator has written; None if it cannot be exported."""
     simulator = optdb.SimulatorOCL(function, device)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "function.optdb"
         try:
             simulator.export(path, [example])
         except (Untraceable, *_ERRORS):
-            return None  # a step on the host, or an example that raises
+            return None  # a host step, or an example that raises
         file = optdb.load(path, context_like(device), build_in_child=False)
     # A file has the variables that are used after optimization.
     known = {k: value for k, value in values.items() if f"s{k}" in file.names}
@@ -115,7 +115,7 @@ def of_file(
 def with_private_state(
     kind: Kind, operations: Sequence[str], value: np.ndarray, way: str, device: str
 ) -> Stateful | None:
-    """Return a function of an input that keeps its next value; it returns the present one."""
+    """Return a function of an input that keeps its next value; it returns the current one."""
     argument, index, state = kind.symbolic("a"), tt.iscalar("i"), kind.symbolic("p")
     following = apply_theano(tuple(operations), state, kind, argument, index)
     mode = optdb.mode(device=device) if way == "mode" else "FAST_COMPILE"
@@ -126,14 +126,14 @@ def with_private_state(
     def call_model(state: dict[int, np.ndarray], argument: np.ndarray, index: int) -> Any:
         return [state[0]], {0: apply_numpy(tuple(operations), state[0], kind, argument, index)}
 
-    # The result of a call is what the last one has left; nothing else shows it.
+    # The result of a call is the state that the last one has left; nothing else shows it.
     return Stateful(call, call_model, lambda _: values[0], values := {0: value.copy()})
 
 
 def on_device(
     spec: Spec, kinds: Sequence[Kind], values: dict[int, np.ndarray], compile_with: Callable[..., Any], device: str
 ) -> Stateful:
-    """Return a function of shared variables that are arrays of the device."""
+    """Return a function of shared variables that are device arrays."""
     with contexts.as_default(context_of(device)) as name:
         shared = [theano.shared(values[k].copy(), f"s{k}", target=name) for k in range(len(kinds))]
         function = compile_with(spec, kinds, shared, "target", device)

@@ -1,6 +1,6 @@
 """A random function as data, and the strategies that draw it.
 
-A spec is drawn without knowing the kinds of the shared variables; `Spec.fitted` leaves out what does not go with them.
+A spec is drawn without knowing the kinds of the shared variables; `Spec.fitted` removes parts that do not match them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fuzzing.states.expressions import OPERATIONS, Kind
 
 __all__ = ["COUNT", "DTYPES", "Expression", "Output", "Spec", "kinds", "shapes_of", "specs"]
 
-#: How many shared variables there are.
+#: The number of shared variables.
 COUNT = 3
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64"),
 )
-#: Stands for the argument, where others stand for shared variables.
+#: Represents the argument among the numbers of shared variables.
 ARGUMENT = -1
 
 
@@ -32,7 +32,7 @@ class Expression:
     operations: tuple[str, ...] = ()
 
     def fitted(self, kinds: Sequence[Kind], argument: int) -> Expression:
-        """Return the expression without what values of its leaf's kind do not admit."""
+        """Return the expression without operations that do not accept values of its leaf's kind."""
         kind = kinds[argument if self.leaf == ARGUMENT else self.leaf]
         names = (name for name in self.operations if OPERATIONS[name].admits(kind))
         return replace(
@@ -46,7 +46,7 @@ class Output:
 
     expression: Expression
     borrow: bool = False
-    #: Whether it is brought to float32, as the device has it.
+    #: Whether it is cast to float32, as on the device.
     as_float: bool = False
 
 
@@ -57,7 +57,7 @@ class Spec:
     Parameters
     ----------
     outputs : tuple of Output
-        What it returns.
+        The outputs.
     updates : tuple of (int, Expression)
         Numbers of shared variables and their next values.
     givens : tuple of (int, int)
@@ -78,7 +78,7 @@ class Spec:
     default_updates: bool = True
 
     def fitted(self, kinds: Sequence[Kind]) -> Spec:
-        """Return the spec without what does not go with the kinds of the shared variables."""
+        """Return the spec without parts that do not match the kinds of the shared variables."""
         givens = tuple((k, by) for k, by in self.givens if k != by and kinds[k] == kinds[by])
         replaced = dict(givens)
         updates = []
@@ -104,7 +104,7 @@ class Spec:
         return kinds[self.argument if leaf == ARGUMENT else leaf]
 
     def leaf(self, expression: Expression) -> int:
-        """Return what an expression begins with, after givens."""
+        """Return the first value of an expression, after givens."""
         return dict(self.givens).get(expression.leaf, expression.leaf)
 
     def operations(self) -> set[str]:
@@ -113,7 +113,7 @@ class Spec:
         return {name for expression in expressions for name in expression.operations}
 
     def used(self) -> set[int]:
-        """Return the numbers of the shared variables that are inputs, by use, update or givens."""
+        """Return the numbers of the shared variables that are inputs, through use, update or givens."""
         expressions = [*(output.expression for output in self.outputs), *(source for _, source in self.updates)]
         leaves = {self.leaf(expression) for expression in expressions} - {ARGUMENT}
         return leaves | {k for k, _ in self.updates} | {by for _, by in self.givens}
@@ -159,8 +159,8 @@ def specs() -> st.SearchStrategy[Spec]:
 
 
 def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
-    """Return a strategy of the kinds of all shared variables; often some are equal."""
-    # Others are on the device only where something is computed in floats.
+    """Return a strategy for the kinds of all shared variables; often some are equal."""
+    # Other kinds are on the device only if something is computed in floats.
     dtype = st.one_of(st.sampled_from(("float32", "int32", "float32", "int64")), st.sampled_from(DTYPES))
     kind = st.builds(Kind, dtype, st.integers(0, 2))
     pair = st.tuples(kind, kind)
@@ -172,5 +172,5 @@ def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
 
 
 def shapes_of(kind: Kind, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape of a kind, of as many lengths as it needs."""
+    """Return a shape for a kind, from as many lengths as it needs."""
     return tuple(lengths[: kind.rank])

@@ -1,6 +1,6 @@
-"""Some runs in a process of their own: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS MEMORY``.
+"""Some runs in a separate process: ``python -m fuzzing.states.worker SEED RUNS STEPS DEVICE KERNELS MEMORY``.
 
-It ends with status 1 where a run differs, and prints the shortest one that was found, as a program.
+It ends with status 1 if a run differs, and prints the shortest one as a program.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
     number : int
         The seed.
     runs : int
-        How many.
+        Number of runs.
     steps : int
-        The most steps of a run.
+        Maximum number of steps of a run.
     device : str
-        On which device, as `optdb.mode` names it.
+        The device, as `optdb.mode` names it.
     shorten : bool
-        Whether to search for the shortest run that fails, which takes many times as long as to find one.
+        Whether to search for the shortest run that fails, which takes many times as long as finding one.
 
     Raises
     ------
     Exception
-        What the shortest run that fails raises, or the first one.
+        The error of the shortest run that fails, or of the first one.
     """
     make_runs(type("SharedVariables", (SharedVariables,), {"device": device}), number, runs, steps, shorten)
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Make the runs on the command line."""
     number, runs, steps, device, kernels, memory = sys.argv[1:]
     replace_profile(device, kernels, memory)
     use_smallest_batches(device)

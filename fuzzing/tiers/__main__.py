@@ -20,8 +20,8 @@ from fuzzing.runner import run_worker
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
     """Bring tiered functions into every state, and call them in threads and with interrupts.
 
-    The exit status is 1 where a run differs; the first one of each process is printed, as a program. The same seed
-    draws the same steps, but threads take turns in another order each time.
+    The exit status is 1 if a run differs; the first one of each process is printed, as a program. The same seed draws
+    the same steps, but threads alternate in another order each time.
     """
     chunks = [Runs(number, some, steps) for number, some in seeds(runs, seed)]
     failures = report_runs(chunks, functools.partial(_run, timeout=timeout), processes, runs)
@@ -29,7 +29,7 @@ def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> No
 
 
 def _run(chunk: Runs, timeout: float) -> str:
-    """Make some runs in a process; return what it prints if it fails."""
+    """Make some runs in a process; return its output if it fails."""
     flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS", ""), "gcc.cxxflags=-O0"]))
     arguments = (chunk.seed, chunk.runs, chunk.steps)
     return run_worker("fuzzing.tiers.worker", arguments, timeout, {"THEANO_FLAGS": flags}).trouble

@@ -18,19 +18,19 @@ from optdb.host.theano.clinker.tiers.runner import Cancelled
 
 __all__ = ["Gate"]
 
-#: How long a compiler may take on a busy machine.
+#: Maximum seconds of a compiler on a busy machine.
 SECONDS_FOR_COMPILER = 120.0
-#: How often a waiting thread looks whether its program is still needed.
+#: Interval at which a waiting thread checks whether its program is still needed.
 SECONDS_BETWEEN_LOOKS = 0.005
 
 
 class Gate:
-    """Keeps the compilers of a queue waiting until a run lets one or all of them begin.
+    """Makes the compilers of a queue wait until a run lets one or all of them start.
 
     Parameters
     ----------
     queue : Background
-        The queue. It has started no compiler.
+        The queue, which has not started a compiler yet.
     """
 
     def __init__(self, queue: Background) -> None:
@@ -42,7 +42,7 @@ class Gate:
 
     @contextmanager
     def closed(self) -> Iterator[Gate]:
-        """Stand before the queue's compilers in the block; wait at the end until they have ended."""
+        """Hold back the queue's compilers within the block; wait at the end until they have ended."""
         self._queue.run = self._wait_and_run
         try:
             yield self
@@ -53,7 +53,7 @@ class Gate:
     def _wait_and_run(
         self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None
     ) -> bool:
-        if "c++-header" in command:  # which a run says nothing of: it only makes compilers faster
+        if "c++-header" in command:  # not controlled by a run: it only makes compilers faster
             return self._run(command, is_needed)
         while not self._permits.acquire(timeout=SECONDS_BETWEEN_LOOKS):
             if not is_needed():
@@ -61,7 +61,7 @@ class Gate:
         return self._compiled(command, is_needed) if env is None else self._run(command, is_needed, env)
 
     def _compiled(self, command: Sequence[str], is_needed: Callable[[], bool]) -> bool:
-        """Run a compiler; copy the library, or fail, where the same code was compiled by the same flags before."""
+        """Run a compiler; copy the library, or fail, if the same code was compiled with the same flags before."""
         source, library = _files(command)
         flags = [part for part in command if part not in (str(source), str(library))]
         known = self._folder / hashlib.sha256("\0".join([*flags, source.read_text()]).encode()).hexdigest()

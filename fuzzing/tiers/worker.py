@@ -1,6 +1,6 @@
-"""Some runs in a process of their own: ``python -m fuzzing.tiers.worker SEED RUNS STEPS``.
+"""Some runs in a separate process: ``python -m fuzzing.tiers.worker SEED RUNS STEPS``.
 
-It ends with status 1 where a run differs, and prints the run.
+It ends with status 1 if a run differs, and prints the run.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ __all__ = ["run"]
 def run(number: int, runs: int, steps: int) -> None:
     """Make random runs.
 
-    A run is not shortened: threads take turns in another order each time.
+    A run is not shortened, since threads alternate in another order each time.
 
     Parameters
     ----------
     number : int
         The seed.
     runs : int
-        How many.
+        Number of runs.
     steps : int
-        The most steps of a run.
+        Maximum number of steps of a run.
 
     Raises
     ------
     Exception
-        What the first run that fails raises.
+        The error of the first run that fails.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompilerWarning)
@@ -42,9 +42,9 @@ def run(number: int, runs: int, steps: int) -> None:
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Make the runs on the command line."""
     number, runs, steps = map(int, sys.argv[1:])
-    gc.freeze()  # which makes collections quicker
+    gc.freeze()  # makes garbage collections faster
     end_with_failure(functools.partial(run, number, runs, steps))
 
 

@@ -82,7 +82,7 @@ class Replica:
 
     @property
     def device(self) -> str:
-        """The device's name for itself."""
+        """The name that the device reports."""
         return self._simulator.device
 
     @property

@@ -192,6 +192,6 @@ def _head(key: str, binary: bytes) -> bytes:
 
 
 def _remove(path: Path) -> None:
-    # The file may be gone already, or belong to another user: then it is not used either.
+    # The file may already be gone, or belong to another user, who then does not use it.
     with contextlib.suppress(OSError):
         path.unlink()

@@ -1,4 +1,4 @@
-"""What a GPU does: ``steps`` times training steps, beside JAX; ``kernels`` times single kernels, beside CuPy.
+"""Measurements on a GPU: ``steps`` times training steps, compared with JAX; ``kernels`` single kernels, with CuPy.
 
 ``jax_nets`` has the nets of `profiles.models`, written for JAX.
 """

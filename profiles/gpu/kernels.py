@@ -1,10 +1,10 @@
-"""What single kernels take on a GPU, by the product itself, beside CuPy: ``python -m profiles.gpu.kernels``.
+"""The times of single kernels on a GPU, compared with CuPy: ``python -m profiles.gpu.kernels``.
 
-Milliseconds of float32 work whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its rows
-and its columns, and products of matrices (CuPy's is cuBLAS, with tensor cores off). A copy by CuPy tells the bandwidth
-that the device has. The first column is a step of many, by the host's clock; the variable that keeps the result is
-where it is computed. The second one is what its kernels take by the device's clock. With ``CUPY_TF32=1
-THEANO_FLAGS=optdb.matmul_precision=default`` both multiply by tensor cores.
+Milliseconds of float32 operations whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its
+rows and its columns, and matrix products (CuPy uses cuBLAS, with tensor cores off). A copy by CuPy shows the device's
+bandwidth. The first column is a step of many, by the host's clock; the result is computed in the variable that keeps
+it. The second one is the time of its kernels by the device's clock. With ``CUPY_TF32=1
+THEANO_FLAGS=optdb.matmul_precision=default``, both multiply on tensor cores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optdb.runtime.commands import listened
 from optdb.runtime.timing import Timer
 from profiles import screen
 
-#: Elements of exp(x) * y; the side of the matrix that is summed; sides of the matrices that are multiplied.
+#: Number of elements of exp(x) * y; side of the matrix of sums; sides of the matrices of products.
 LARGE, SIDE, PRODUCTS = 200_000_000, 16384, (1024, 2048, 4096)
 SMALL, SMALL_SIDE, SMALL_PRODUCTS = 1000, 32, (8,)
 AXES = {"all": None, "rows": 1, "columns": 0}
@@ -39,12 +39,12 @@ def _random(*shape: int) -> np.ndarray:
 
 
 def work_of_theano(large: int, side: int, products: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """Yield names and results of what is computed."""
+    """Yield names and results of the operations."""
     x, y = (theano.shared(_random(large)) for _ in range(2))
     yield "exp(x) * y", tt.exp(x) * y
     x = theano.shared(_random(side, side))
     for name, axis in AXES.items():
-        # A simulator leaves numbers without axes to the host, and CuPy does not.
+        # A simulator leaves 0-d values to the host, and CuPy does not.
         yield f"sum, {name}", x.sum(axis=axis, keepdims=axis is None)
     for n in products:
         a, b = (theano.shared(_random(n, n)) for _ in range(2))
@@ -52,7 +52,7 @@ def work_of_theano(large: int, side: int, products: tuple[int, ...]) -> Iterator
 
 
 def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield names of the same work, and functions that do it; copies of the same sizes besides."""
+    """Yield names of the same operations, and functions that compute them; also copies of the same sizes."""
     import cupy
 
     fused = cupy.ElementwiseKernel("T x, T y", "T z", "z = exp(x) * y", "exp_times")
@@ -69,7 +69,7 @@ def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[t
 
 
 def time_theano(result: Any, device: str, repeat: int) -> tuple[float, float]:
-    """Return the milliseconds in which a device computes a result and keeps it, and those of its kernels."""
+    """Return the milliseconds in which a device computes and keeps a result, and those of its kernels."""
     none = np.zeros(list(map(int, result.broadcastable)), result.dtype)
     kept = theano.shared(none, broadcastable=result.broadcastable)
     mode = theano.Mode(linker="py", optimizer="fast_run")  # a simulator computes it
@@ -112,7 +112,7 @@ def time_cupy(run: Callable[[], Any], repeat: int) -> float:
 
 
 def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]) -> str:
-    """Return what is moved or computed in a second, in words."""
+    """Return the bytes or operations per second, in words."""
     large, side, _ = sizes
     if name.startswith("product"):
         return f"{2 * int(name.split()[-1]) ** 3 / milliseconds / 1e9:.1f} TFLOP/s"

@@ -1,11 +1,11 @@
-"""How exact training is by each precision of products: ``python -m profiles.gpu.precision [MODELS]``.
+"""Training errors for each precision of products: ``python -m profiles.gpu.precision [MODELS]``.
 
 Each model makes some steps on a device by each value of the flag ``optdb.matmul_precision``, and in float64, from the
 same values. An error is the largest difference from float64's numbers, relative to the largest number of an array: of
 the costs of all steps, and of what the steps add to the shared variables. ``--curves FILE`` draws the costs of a longer
 training of one model by each precision.
 
-Where a device has no tensor cores that optdb can use, all precisions compute the same.
+If a device has no tensor cores that optdb can use, all precisions give the same results.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from profiles.steps_of_simulators import compiled
 from profiles.training import difference
 
 PRECISIONS = ("highest", "high", "default")
-#: Smaller than what is timed, and with products that are large enough for tensor cores.
+#: Smaller sizes than the timed ones, with products that are large enough for tensor cores.
 SIZES_TO_COMPARE = {**SIZES, "mlp 4096": {"width": 2048, "batch": 512}, "lstm": {**SIZES["lstm"], "steps": 10}}
-#: Of the pictures.
+#: Sizes for the curves.
 _CURVE_SIZES: dict[str, Any] = {"n": 1, "width": 32, "batch": 64, "size": 32}
 
 
@@ -82,7 +82,7 @@ def errors(name: str, sizes: dict[str, Any], device: str, steps: int) -> Iterato
 
 
 def errors_of(name: str, precision: str, exact: Trained, seen: Trained) -> Errors:
-    """Return the errors of a training beside an exact one."""
+    """Return the errors of a training compared with an exact one."""
     cost = difference(np.array(exact.costs), np.array(seen.costs))
     return Errors(name, precision, cost, max(map(difference, exact.steps, seen.steps), default=0.0))
 
@@ -92,7 +92,7 @@ def _is_float(value: Any) -> bool:
 
 
 def curves(device: str, steps: int, sizes: dict[str, Any]) -> dict[str, list[float]]:
-    """Return the costs of a training of cifar_resnet by each precision, on pictures that change with each step."""
+    """Return the costs of a training of cifar_resnet for each precision, on images that change with each step."""
     costs: dict[str, list[float]] = {}
     model = models.build("cifar_resnet", **sizes)
     function = compiled(model)
@@ -110,7 +110,7 @@ def curves(device: str, steps: int, sizes: dict[str, Any]) -> dict[str, list[flo
 
 
 def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
-    """Yield batches of noisy pictures of classes, which a net can learn to tell apart, with their labels."""
+    """Yield batches of noisy images of classes that a net can learn to distinguish, with their labels."""
     rng = np.random.default_rng(0)
     pictures, labels = model.data
     classes = rng.normal(size=(int(labels.max()) + 1, *pictures.shape[1:]))
@@ -121,7 +121,7 @@ def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
 
 
 def draw(costs: dict[str, list[float]], path: Path) -> None:
-    """Draw curves of costs, each beside the first one's."""
+    """Draw curves of costs, each compared with the first one."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -157,7 +157,7 @@ def _table(rows: Sequence[Errors]) -> Table:
 @click.option("--curves", "picture", type=click.Path(path_type=Path), help="Draw training curves into this file.")
 @click.option("--curve-steps", type=click.IntRange(min=1), default=200, show_default=True, help="Steps of the curves.")
 def main(names: tuple[str, ...], device: str, steps: int, small: bool, picture: Path | None, curve_steps: int) -> None:
-    """Tell the errors of models."""
+    """Print the errors of models."""
     theano.config.floatX = "float32"
     if picture is not None:
         costs = curves(device, curve_steps, SMALL["cifar_resnet"] if small else _CURVE_SIZES)

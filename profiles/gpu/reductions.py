@@ -1,7 +1,7 @@
 """Compares reductions with a copy on the same device: ``python -m profiles.gpu.reductions``.
 
-Times are medians by the device's own clock. A reduction reads its arrays once, so that it can be nearly twice as fast
-as a copy of them: bandwidths are compared, of all bytes that are read or written. The command needs no Theano.
+Times are medians by the device's own clock. A reduction reads its arrays once, so it can be nearly twice as fast as a
+copy of them: the bandwidths of all bytes read or written are compared. The command does not need Theano.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer, seconds_of, timed_beside
 
 REPEAT = 15
-#: Elements of the numbers that are drawn; longer arrays repeat them.
+#: Number of drawn numbers; longer arrays repeat them.
 _DRAWN = 1 << 20
 
 
 @dataclass(frozen=True)
 class ReductionCase:
-    """A sum over axes of an array of float32, or of its product with another one."""
+    """A sum over axes of a float32 array, or of its product with another one."""
 
     name: str
     shape: tuple[int, ...]
     axes: tuple[int, ...]
-    #: The accumulator, and the result where it is not float32.
+    #: The dtype of the accumulator, and of the result if it is not float32.
     acc_dtype: str = "float64"
     dtype: str = "float32"
     #: The shape of the second factor.
     factor: tuple[int, ...] | None = None
 
     def scaled(self, length: int) -> ReductionCase:
-        """Return the same case with axes of at most so many elements."""
+        """Return the same case with at most a given number of elements per axis."""
         shape = tuple(min(n, length) for n in self.shape)
         factor = self.factor and tuple(min(n, length) for n in self.factor)
         return ReductionCase(self.name, shape, self.axes, self.acc_dtype, self.dtype, factor)
@@ -73,7 +73,7 @@ CASES = (
 
 
 def numbers(shape: Sequence[int], seed: int) -> np.ndarray:
-    """Return numbers of float32 of any shape."""
+    """Return float32 numbers in any shape."""
     drawn = np.random.default_rng(seed).normal(size=_DRAWN).astype("float32")
     return np.resize(drawn, shape)
 
@@ -81,7 +81,7 @@ def numbers(shape: Sequence[int], seed: int) -> np.ndarray:
 def measure(case: ReductionCase, context: Context) -> tuple[float, int, float]:
     """Return the seconds of a reduction, the bytes that it reads and writes, and its error.
 
-    The error is the largest of all results, as a part of the sum of the magnitudes.
+    The error is the maximum of all results, relative to the sum of magnitudes.
     """
     values = [numbers(shape, seed) for seed, shape in enumerate([case.shape, *filter(None, [case.factor])])]
     product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2) if len(values) > 1 else None
@@ -124,7 +124,7 @@ def copy_bandwidth(context: Context, nbytes: int) -> float:
 @click.option("--device", default="gpu", show_default=True, help="Which device.")
 @click.option("--small", is_flag=True, help="Small arrays, to try whether it works.")
 def main(device: str, small: bool) -> None:
-    """Measure sums of float32 on a device, and compare them with NumPy's of float64."""
+    """Measure float32 sums on a device, and compare them with NumPy's in float64."""
     context = Context(device)
     copied = copy_bandwidth(context, 1 << 20 if small else 1 << 28)
     table = Table(title=f"Sums on {context.profile.name}", caption=f"a copy moves {copied / 1e9:,.0f} GB/s")

@@ -1,4 +1,4 @@
-"""Scripts that measure PyMC models on PyTensor: mode OPENCL beside PyTensor's default.
+"""Scripts that measure PyMC models on PyTensor: mode OPENCL compared with PyTensor's default.
 
 Read from the bottom up::
 

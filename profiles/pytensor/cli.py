@@ -1,4 +1,4 @@
-"""What the command lines share: arguments and options, and an end in words where PyMC is not installed."""
+"""Common code of the command lines: arguments and options, and a message if PyMC is not installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ json_option = click.option(
 
 
 def model_names(names: Sequence[str]) -> list[str]:
-    """Return the models that a command is for: all of them, if none is named."""
+    """Return the models of a command: all of them, if none is named."""
     return list(names or models.MODELS)
 
 
@@ -39,7 +39,7 @@ def sizes(names: Iterable[str], size: str) -> dict[str, int]:
 
 
 def chosen_sides(names: Sequence[str]) -> list[str]:
-    """Return those of some sides that can be used here; end the command if the named one of optdb cannot."""
+    """Return the usable ones of some sides; exit if the named side of optdb is not usable."""
     missing = [name for name in names if not sides.available(name)]
     for name in missing:
         click.echo(f"left out: {name}, which needs {', '.join(sides.missing(name))}", err=True)
@@ -50,7 +50,7 @@ def chosen_sides(names: Sequence[str]) -> list[str]:
 
 
 def write_json(records: Sequence[Any], path: Path | None) -> None:
-    """Write dataclasses, if a path is named."""
+    """Write dataclasses if a path is given."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps([asdict(record) for record in records], indent=1))

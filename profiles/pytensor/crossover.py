@@ -1,4 +1,4 @@
-"""Measures and plots from which size on a device pays: models of growing sizes on it, beside PyTensor's default."""
+"""Measures and plots the size from which a device pays: models of growing sizes, compared with PyTensor's default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from profiles.pytensor.speed import Evaluation
 
 __all__ = ["crossing", "draw", "grid", "main", "render"]
 
-#: Models whose work grows as their size does.
+#: Models whose work grows with their size.
 DEFAULT_MODELS = ("radon", "logistic", "mixture", "factorization")
 
 
@@ -28,9 +28,9 @@ def grid(name: str, points: int) -> list[int]:
 
 
 def crossing(sizes: Sequence[int], ratios: Sequence[float]) -> float | None:
-    """Return the size from which on a ratio stays below one, None if it does not at the largest size.
+    """Return the size from which a ratio stays below one; None if it does not at the largest size.
 
-    Between two sizes, the logarithm of the ratio is taken to be a straight line of the logarithm of the size.
+    Between two sizes, the logarithm of the ratio is interpolated linearly in the logarithm of the size.
     """
     if ratios[-1] >= 1:
         return None
@@ -58,7 +58,7 @@ def _series(
 
 
 def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides.DEFAULT) -> Table:
-    """Return a table: for each model and side, from which size on it is quicker than the reference."""
+    """Render a table: for each model and side, the size from which it is faster than the reference."""
     table = Table(title=f"From which size on a side is quicker than {reference}", caption=f"by the {clock} clock")
     for column in ("model", "side", "pays from", "unit", "ratio at the smallest", "at the largest"):
         table.add_column(column, justify="left" if column in ("model", "side", "unit") else "right")
@@ -114,7 +114,7 @@ def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: s
 def main(
     names: tuple[str, ...], chosen: tuple[str, ...], points: int, clock: str, path: Path | None, json_file: Path | None
 ) -> None:
-    """Measure MODELs in growing sizes: by default, four whose work grows as their size does."""
+    """Measure MODELs in growing sizes: by default, four whose work grows with their size."""
     left = cli.chosen_sides(chosen)
     console = terminal.console()
     evaluations: list[Evaluation] = []

@@ -12,7 +12,7 @@ from profiles.pytensor import models, sides
 
 __all__ = ["Density", "compiled", "difference", "evaluate", "points_of"]
 
-#: How far points are from the model's initial point: the standard deviation of each number.
+#: The distance of points from the model's initial point: the standard deviation of each number.
 DISTANCE = 0.1
 
 
@@ -23,7 +23,7 @@ class Density:
     Parameters
     ----------
     function
-        Takes a vector of all parameters, and returns the log density and its gradient. It is what samplers call.
+        Takes a vector of all parameters, and returns the log density and its gradient. Samplers call this function.
     points
         Vectors near the model's initial point.
     """
@@ -32,7 +32,7 @@ class Density:
     points: list[np.ndarray]
 
     def __call__(self, point: np.ndarray) -> list[np.ndarray]:
-        """Return the values at a point, as arrays of NumPy: what JAX returns may not be computed yet."""
+        """Return the values at a point as NumPy arrays: JAX may return them before they are computed."""
         return [np.asarray(value) for value in self.function(point)]
 
 
@@ -50,9 +50,9 @@ def compiled(name: str, size: int, side: str, count: int = 3) -> Density:
     Parameters
     ----------
     name, size
-        Of the model.
+        The model.
     side
-        Of `sides.SIDES`.
+        A key of `sides.SIDES`.
     count
         Number of points.
     """
@@ -69,9 +69,9 @@ def evaluate(name: str, size: int, side: str, count: int = 3) -> list[list[list[
 
 
 def difference(expected: Sequence[float], computed: Sequence[float]) -> float:
-    """Return by how much two arrays differ at most, relative to the largest number of the expected one.
+    """Return the largest difference of two arrays, relative to the largest number of the expected one.
 
-    Numbers that are infinite or no numbers have to be the same, or the difference is infinite.
+    Infinities and NaN have to be equal, or the difference is infinite.
     """
     one, other = np.asarray(expected, "float64"), np.asarray(computed, "float64")
     finite = np.isfinite(one)

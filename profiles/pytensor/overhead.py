@@ -1,4 +1,4 @@
-"""Measures what a replayed call takes that has next to nothing to compute: ``python -m profiles.pytensor.overhead``."""
+"""Measures a replayed call with next to nothing to compute: ``python -m profiles.pytensor.overhead``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from profiles import terminal
 
 __all__ = ["Overhead", "main", "measure"]
 
-#: The length of the vector: as many parameters as a small model has.
+#: The length of the vector: the number of parameters of a small model.
 LENGTH = 5
-#: Calls that build the plan, and those of each turn.
+#: Numbers of calls that build the plan, and of calls in each turn.
 WARM_UP, CALLS = 50, 200
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Medians of the turns, in microseconds of a call: of the clock, and of the processors.
+    """Medians of the turns, in microseconds of wall time and CPU time of a call.
 
     Parameters
     ----------
     wall_us, cpu_us
-        Of a call that takes a vector, and returns a scalar and a vector, as a log density does.
+        For a call that takes a vector, and returns a scalar and a vector, like a log density.
     """
 
     wall_us: float
@@ -44,16 +44,16 @@ def measure(device: str | None = None, turns: int = 20) -> Overhead:
     Parameters
     ----------
     device
-        As `optdb.pytensor.opencl_mode` takes it.
+        As for `optdb.pytensor.opencl_mode`.
     turns
-        The medians are those of as many turns.
+        Number of turns, whose medians are returned.
     """
     x = pt.vector("x")
     function = pytensor.function([x], [x.sum(), 2 * x], mode=opencl_mode(device))
     value = np.ones(LENGTH, x.dtype)
     walls, cpus = [], []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TooSmallWarning)  # it is, on purpose
+        warnings.simplefilter("ignore", TooSmallWarning)  # it is small on purpose
         for _ in range(WARM_UP):
             function(value)
         for _ in range(turns):

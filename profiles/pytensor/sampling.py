@@ -1,10 +1,10 @@
-"""Compares pm.sample of PyMC models on a device with PyTensor's default: posterior means of the same seed.
+"""Compares pm.sample of PyMC models on a device with PyTensor's default: posterior means for the same seed.
 
-Both sides draw from the same seed by PyMC's NUTS, in one chain, each in a process of its own. Their draws are the same
-but for rounding, which each step of the sampler passes on to the next. Where the posterior is well determined, the
-difference stays small; elsewhere the sampler is chaotic, and any two linkers' chains part after some dozens of draws.
-So the models here are those of `SIZES`. The command fails where a mean differs by more than `TOLERANCE`, relative to
-the variable's standard deviation or to one, whichever is larger.
+Both sides draw with the same seed, with PyMC's NUTS, in one chain, each in a separate process. Their draws are equal
+except for rounding errors, which each step of the sampler passes on to the next. If the posterior is well determined,
+the difference stays small; otherwise the sampler is chaotic, and the chains of any two linkers diverge after several
+dozen draws. So the models here are those of `SIZES`. The command fails if a mean differs by more than `TOLERANCE`,
+relative to the variable's standard deviation or to one, whichever is larger.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ SIZES = {"ar": 500, "ordinal": 1000, "gp": 30}
 
 @dataclass(frozen=True)
 class Draws:
-    """How the posterior means of a model differ.
+    """The difference of a model's posterior means.
 
     Parameters
     ----------
     model, size, side, reference
-        What was sampled by whom, and whose means it is compared with.
+        The model, the side, and the reference for its means.
     difference
         The largest difference of a mean.
     seconds, reference_seconds
-        CPU seconds of the sampling, with compiling.
+        CPU seconds of the sampling, including compilation.
     """
 
     model: str
@@ -54,7 +54,7 @@ class Draws:
 
     @property
     def agrees(self) -> bool:
-        """Whether the means are the same within the rounding."""
+        """Whether the means are equal within rounding."""
         return self.difference <= TOLERANCE
 
 
@@ -93,16 +93,16 @@ def compare(
     tune: int = 200,
     run: Callable[..., tuple] = isolated.call,
 ) -> Draws:
-    """Sample a model on two sides from the same seed.
+    """Sample a model on two sides with the same seed.
 
     Parameters
     ----------
     name, size
-        Of the model.
+        The model.
     side, reference
-        Of `sides.SIDES`.
+        A key of `sides.SIDES`.
     draws, tune
-        How many draws are kept, and how many come before them.
+        Numbers of draws that are kept, and of those before them.
     run
         Calls a function by its name.
 

@@ -1,4 +1,4 @@
-"""Who compiles a PyTensor function: the default, optdb's OpenCL devices, JAX, and others to compare with."""
+"""The sides that compile a PyTensor function: the default, optdb's OpenCL devices, JAX, and others to compare with."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Side:
     Parameters
     ----------
     name
-        How commands name it.
+        Its name in commands.
     mode
-        PyTensor's name for it; None is its default.
+        Its name in PyTensor; None is the default.
     modules
-        What is imported before a function can be compiled, by name. The side needs them.
+        The names of modules that the side needs, which are imported before a function can be compiled.
     """
 
     name: str
@@ -45,7 +45,7 @@ SIDES: dict[str, Side] = {
 
 
 def available(name: str) -> bool:
-    """Tell whether what a side needs is installed."""
+    """Tell whether the modules that a side needs are installed."""
     return not missing(name)
 
 
@@ -55,12 +55,12 @@ def missing(name: str) -> list[str]:
 
 
 def _is_installed(module: str) -> bool:
-    # To look for a submodule imports its package, which may lack what the package itself needs.
+    # Finding a submodule imports its package, which may lack its own dependencies.
     return find_spec(module.partition(".")[0]) is not None and find_spec(module) is not None
 
 
 def load(name: str) -> Any:
-    """Import what a side needs, and return its mode."""
+    """Import the modules that a side needs, and return its mode."""
     for module in SIDES[name].modules:
         importlib.import_module(module)
     return SIDES[name].mode

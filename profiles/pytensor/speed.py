@@ -1,7 +1,7 @@
-"""Measures what an evaluation of logp and dlogp takes on a device, beside PyTensor's default and JAX.
+"""Measures an evaluation of logp and dlogp on a device, compared with PyTensor's default and JAX.
 
-Each side has a process of its own, and the processes take turns. A time is the median of the turns: CPU milliseconds of
-all threads of a process, or milliseconds of the clock, which is what counts on a GPU.
+Each side has its own process, and the processes take turns. A time is the median of the turns: CPU milliseconds of all
+threads of a process, or wall milliseconds, which matter on a GPU.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CLOCKS = ("cpu", "wall")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation of a model takes on one side.
+    """The times of an evaluation of a model on one side.
 
     Parameters
     ----------
     model, size, side
-        What was measured.
+        The model, and the side.
     cpu_ms, wall_ms
         Medians of the turns, in milliseconds.
     """
@@ -61,18 +61,18 @@ def measure(
     Parameters
     ----------
     name, size
-        Of the model.
+        The model.
     chosen
-        Of `sides.SIDES`.
+        Keys of `sides.SIDES`.
     turns, at_least_s
-        How many turns a side has, and the seconds that each takes at least.
+        Number of turns of a side, and the minimum seconds of each.
     failed
         Called with the error of a side that cannot compile the model; the others are measured.
     start
         Makes a worker.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(chosen)) as threads:
-        # All sides compile at the same time; a worker that fails does not hold the others up.
+        # All sides compile at the same time; a worker that fails does not delay the others.
         starting = {side: threads.submit(start, name, size, side) for side in chosen}
         ready = {}
         for side, future in starting.items():

@@ -1,8 +1,8 @@
-"""One training loop in a process of its own, which makes steps when it is told to.
+"""One training loop in a separate process, which makes steps on request.
 
-It is run as a file, ``python -P profiles/pytensor/training_steps.py MODEL UPDATES SIZE SIDE``, so that the optdb of any
-checkout can run it that is first in ``PYTHONPATH``. It reads for how many seconds to make steps, one number a line, and
-writes what a step took: CPU seconds of all threads and of child processes, and seconds of the clock.
+It is run as a file, ``python -P profiles/pytensor/training_steps.py MODEL UPDATES SIZE SIDE``, so that the first
+checkout of optdb in ``PYTHONPATH`` runs it. It reads the seconds for which to make steps, one number per line, and
+writes the time of a step: CPU seconds of all threads and child processes, and wall seconds.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ import pytensor.tensor as pt
 
 __all__ = ["MODELS", "SIDES", "UPDATES", "step_of"]
 
-#: Inputs, hidden units (0 for none) and rows of a batch, of the small and the large size.
+#: Inputs, hidden units (0 for none) and rows of a batch, for the small and the large size.
 MODELS = {
     "logistic": {"small": (32, 0, 8), "large": (784, 0, 100)},
     "mlp": {"small": (32, 32, 8), "large": (784, 500, 20)},
 }
 UPDATES = ("sgd", "adam")
-#: By PyTensor's default linker, by optdb's, and by optdb's in one call of many steps.
+#: PyTensor's default linker, optdb's, and optdb's in one call of many steps.
 SIDES = ("default", "opencl", "opencl, repeated")
 CLASSES = 10
-#: Steps of one call, where calls are repeated.
+#: Number of steps in one call, for repeated calls.
 REPEATED = 100
 Single = np.float32
 
 
 def step_of(model: str, updates: str, size: str, side: str) -> tuple[Callable[[], Any], int]:
-    """Compile a training loop; return what makes steps, and how many it makes at a time.
+    """Compile a training loop; return a function that makes steps, and the number that it makes at a time.
 
     Parameters
     ----------
     model, updates, size, side
-        Of `MODELS`, `UPDATES`, ``small`` or ``large``, and `SIDES`.
+        Keys of `MODELS` and `UPDATES`; ``small`` or ``large``; one of `SIDES`.
     """
     rng = np.random.default_rng(1)
     inputs, hidden, rows = MODELS[model][size]
@@ -57,7 +57,7 @@ def step_of(model: str, updates: str, size: str, side: str) -> tuple[Callable[[]
     loss = -(y * pt.special.log_softmax(values, axis=1)).sum(axis=1).mean()
     changes = (_sgd if updates == "sgd" else _adam)(loss, parameters)
     function = pytensor.function([x, y], loss, updates=changes, mode=None if side == "default" else "OPENCL")
-    # Labels that nothing predicts: the loss stays what it is, and no number becomes subnormal.
+    # Labels that nothing predicts: the loss stays the same, and no number becomes subnormal.
     data = rng.normal(size=(rows, inputs)).astype("float32")
     labels = np.eye(CLASSES, dtype="float32")[rng.integers(CLASSES, size=rows)]
     if side == "opencl, repeated":
@@ -92,7 +92,7 @@ def _cpu_s() -> float:
 
 
 def main() -> None:
-    """Compile what the command line says, and make steps as standard input says."""
+    """Compile the loop on the command line, and make steps as standard input requests."""
     warnings.simplefilter("ignore")
     if sys.argv[4] != "default":
         import optdb.pytensor  # noqa: F401  (registers the mode)

@@ -1,7 +1,7 @@
 """Compares logp and dlogp of PyMC models on a device with PyTensor's default, in float64.
 
-Each model is evaluated at three points near its initial point. Each side runs in a process of its own. The difference
-is relative to the largest number of the default's array. The command fails where one is larger than `TOLERANCE`.
+Each model is evaluated at three points near its initial point. Each side runs in a separate process. The difference is
+relative to the largest number of the default's array. The command fails if one exceeds `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Comparison:
     Parameters
     ----------
     model, size
-        What was evaluated.
+        The model.
     side, reference
-        Whose values are compared with whose.
+        The compared side, and the reference.
     logp, dlogp
-        The largest relative differences at any point; infinite where a side failed.
+        The largest relative differences at any point; infinite if a side failed.
     failure
         The error of a side that failed; empty if none did.
     """
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether the values are the same within the rounding."""
+        """Whether the values are equal within rounding."""
         return max(self.logp, self.dlogp) <= TOLERANCE
 
 
@@ -65,9 +65,9 @@ def compare(
     Parameters
     ----------
     name, size
-        Of the model.
+        The model.
     side, reference
-        Of `sides.SIDES`.
+        A key of `sides.SIDES`.
     timeout
         Seconds that a side may take.
     run

@@ -1,6 +1,6 @@
-"""Processes that each hold a model compiled by one side, and evaluate it when it is their turn.
+"""Processes that each hold a model compiled by one side, and evaluate it in turn.
 
-A side's threads and memory are then its own, and a busy moment of the machine falls on all sides alike.
+A side then has its own threads and memory, and a busy phase of the machine affects all sides equally.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from profiles import isolated
 
 __all__ = ["Seconds", "Worker", "race"]
 
-#: Calls that do not count: memory is new, caches are cold.
+#: Number of uncounted calls: memory is new, caches are cold.
 WARM_UP = 3
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """What an evaluation takes.
+    """The time of an evaluation.
 
     Parameters
     ----------
     cpu
-        Seconds of processors, of all threads of the process.
+        CPU seconds of all threads of the process.
     wall
-        Seconds of the clock.
+        Wall seconds.
     """
 
     cpu: float
@@ -39,14 +39,14 @@ class Seconds:
 
 
 class Worker:
-    """A process with a compiled model. Use it as a context: the process ends with it.
+    """A process with a compiled model. Use it as a context manager, which ends the process.
 
     Parameters
     ----------
     name, size
-        Of the model.
+        The model.
     side
-        Of `sides.SIDES`.
+        A key of `sides.SIDES`.
 
     Raises
     ------
@@ -126,16 +126,16 @@ def _seconds_of_call(density: Any, at_least_s: float) -> tuple[float, float]:
 
 
 def race(workers: Mapping[str, Worker], turns: int, at_least_s: float) -> dict[str, list[Seconds]]:
-    """Let each worker evaluate in turn.
+    """Make each worker evaluate in turn.
 
     Parameters
     ----------
     workers
-        By the names of their sides.
+        The workers by the names of their sides.
     turns
-        How many each has.
+        Number of turns of each.
     at_least_s
-        Seconds that a turn takes at least.
+        Minimum seconds of a turn.
     """
     taken: dict[str, list[Seconds]] = {side: [] for side in workers}
     for _ in range(turns):

@@ -1,6 +1,7 @@
-"""Small PyMC models of many kinds: what users write, beside the twelve models that grow.
+"""Small PyMC models of many kinds, as users write them, in addition to the twelve models that grow.
 
-Each is a function without arguments that returns the model; `replaced_data` returns also what changes its data.
+Each is a function without arguments that returns the model; `replaced_data` also returns a function that changes its
+data.
 """
 
 from __future__ import annotations
@@ -31,6 +32,6 @@ GALLERY: dict[str, Callable[[], Any]] = {
 
 
 def build(name: str) -> tuple[Any, Callable[[], None] | None]:
-    """Return a model, and what changes its data, if there is such a thing."""
+    """Return a model, and the function that changes its data; None if there is none."""
     built = GALLERY[name]()
     return built if isinstance(built, tuple) else (built, None)

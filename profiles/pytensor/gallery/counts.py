@@ -1,4 +1,4 @@
-"""Counts and classes: zero-inflated, overdispersed, ordinal and categorical ones."""
+"""Counts and classes: zero-inflated, overdispersed, ordinal and categorical."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def hurdle_gamma() -> pm.Model:
 
 
 def negative_binomial() -> pm.Model:
-    """Build a regression of overdispersed counts."""
+    """Build a regression for overdispersed counts."""
     rng = np.random.default_rng(34)
     x = _regressors(rng, 400)
     with pm.Model() as model:
@@ -58,7 +58,7 @@ def negative_binomial() -> pm.Model:
 
 
 def beta_binomial() -> pm.Model:
-    """Build shares of successes that vary from group to group."""
+    """Build shares of successes that vary between groups."""
     rng = np.random.default_rng(35)
     trials = rng.integers(5, 40, 80)
     with pm.Model() as model:
@@ -69,7 +69,7 @@ def beta_binomial() -> pm.Model:
 
 
 def dirichlet_multinomial() -> pm.Model:
-    """Build overdispersed counts of several classes."""
+    """Build overdispersed counts in several classes."""
     rng = np.random.default_rng(36)
     y = np.stack([rng.multinomial(30, rng.dirichlet([2.0, 3.0, 4.0])) for _ in range(40)])
     with pm.Model() as model:
@@ -99,7 +99,7 @@ def ordered_probit() -> pm.Model:
 
 
 def categorical() -> pm.Model:
-    """Build a softmax regression of one of several classes."""
+    """Build a softmax regression for one of several classes."""
     rng = np.random.default_rng(38)
     x = _regressors(rng, 300)
     with pm.Model() as model:

@@ -1,4 +1,4 @@
-"""Data that are missing or replaced, and densities that users write."""
+"""Missing and replaced data, and user-defined densities."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ def _with_gaps(rng: np.random.Generator, size: int, every: int = 7) -> np.ndarra
 
 
 def missing_outcomes() -> pm.Model:
-    """Build a regression of which some outcomes are missing."""
+    """Build a regression with some missing outcomes."""
     rng = np.random.default_rng(81)
     x = rng.normal(size=300)
     with pm.Model() as model, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyMC tells that it imputes
+        warnings.simplefilter("ignore")  # PyMC warns that it imputes
         weights = pm.Normal("weights", 0, 1, shape=2)
         pm.Normal("y", weights[0] + weights[1] * x, pm.HalfNormal("noise", 1), observed=_with_gaps(rng, 300))
     return model
 
 
 def missing_covariates() -> pm.Model:
-    """Build a regression of which some regressors are missing."""
+    """Build a regression with some missing regressors."""
     rng = np.random.default_rng(82)
     with pm.Model() as model, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyMC tells that it imputes
+        warnings.simplefilter("ignore")  # PyMC warns that it imputes
         x = pm.Normal("x", pm.Normal("center"), pm.HalfNormal("spread", 1), observed=_with_gaps(rng, 400))
         pm.Normal("y", pm.Normal("slope") * x, 1, observed=rng.normal(size=400))
     return model
 
 
 def replaced_data() -> tuple[pm.Model, Callable[[], None]]:
-    """Build a regression, and return what gives it data of another length."""
+    """Build a regression, and return a function that gives it data of another length."""
     rng = np.random.default_rng(83)
 
     def values(rows: int) -> dict[str, np.ndarray]:
@@ -59,7 +59,7 @@ def replaced_data() -> tuple[pm.Model, Callable[[], None]]:
 
 
 def custom_density() -> pm.Model:
-    """Build a distribution by a function of its density."""
+    """Build a distribution from a function of its density."""
     rng = np.random.default_rng(84)
 
     def logp(value: Any, center: Any, scale: Any) -> Any:
@@ -72,7 +72,7 @@ def custom_density() -> pm.Model:
 
 
 def custom_distribution() -> pm.Model:
-    """Build a distribution by a function of other distributions."""
+    """Build a distribution from a function of other distributions."""
     rng = np.random.default_rng(85)
 
     def dist(center: Any, spread: Any, size: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Hierarchical models: groups with a distribution in common, and priors that shrink."""
+"""Hierarchical models: groups with a common distribution, and shrinkage priors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def crossed_poisson() -> pm.Model:
 
 
 def varying_slopes() -> pm.Model:
-    """Build intercepts and slopes of groups that correlate, with an LKJ prior."""
+    """Build correlated intercepts and slopes of groups, with an LKJ prior."""
     rng = np.random.default_rng(23)
     group, x = rng.integers(0, 15, 400), rng.normal(size=400)
     with pm.Model() as model:

@@ -21,7 +21,7 @@ def poissons() -> pm.Model:
 
 
 def different_distributions() -> pm.Model:
-    """Build a mixture of a normal distribution and one with heavy tails."""
+    """Build a mixture of a normal distribution and a heavy-tailed one."""
     rng = np.random.default_rng(42)
     with pm.Model() as model:
         share = pm.Beta("share", 2, 2)

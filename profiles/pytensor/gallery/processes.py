@@ -54,7 +54,7 @@ def sparse_process() -> pm.Model:
 
 
 def kronecker_process() -> pm.Model:
-    """Build a Gaussian process on a grid, by eigenvalues of its factors."""
+    """Build a Gaussian process on a grid, with eigenvalues of its factors."""
     rng = np.random.default_rng(75)
     rows, columns = np.linspace(0, 3, 8)[:, None], np.linspace(0, 2, 6)[:, None]
     with pm.Model() as model:
@@ -66,7 +66,7 @@ def kronecker_process() -> pm.Model:
 
 
 def kronecker_normal() -> pm.Model:
-    """Build a normal vector whose covariance is a Kronecker product, by Cholesky factors."""
+    """Build a normal vector whose covariance is a Kronecker product, with Cholesky factors."""
     rng = np.random.default_rng(76)
     with pm.Model() as model:
         lengths = pm.Gamma("lengths", 3, 2, shape=2)
@@ -79,7 +79,7 @@ def kronecker_normal() -> pm.Model:
 
 
 def matrix_normal() -> pm.Model:
-    """Build a matrix whose rows and columns correlate."""
+    """Build a matrix with correlated rows and columns."""
     rng = np.random.default_rng(77)
     with pm.Model() as model:
         rows = pm.HalfNormal("rows", 1, shape=4)
@@ -91,7 +91,7 @@ def matrix_normal() -> pm.Model:
 
 
 def covariance() -> pm.Model:
-    """Build normal vectors with a covariance that parameters give."""
+    """Build normal vectors with a covariance that depends on parameters."""
     rng = np.random.default_rng(78)
     with pm.Model() as model:
         spread, correlation = pm.HalfNormal("spread", 1, shape=2), pm.Uniform("correlation", -0.9, 0.9)
@@ -102,7 +102,7 @@ def covariance() -> pm.Model:
 
 
 def precision() -> pm.Model:
-    """Build a potential of the determinant and the inverse of a matrix."""
+    """Build a potential from the determinant and the inverse of a matrix."""
     rng = np.random.default_rng(79)
     sample = np.cov(rng.normal(size=(50, 5)).T)
     with pm.Model() as model:
@@ -114,7 +114,7 @@ def precision() -> pm.Model:
 
 
 def correlations() -> pm.Model:
-    """Build an LKJ prior of correlations alone."""
+    """Build an LKJ prior of only correlations."""
     rng = np.random.default_rng(80)
     with pm.Model() as model:
         factor, _, _ = pm.LKJCholeskyCov("factor", n=5, eta=1.5, sd_dist=pm.HalfNormal.dist(1))

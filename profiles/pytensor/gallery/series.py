@@ -39,7 +39,7 @@ def garch_by_scan() -> pm.Model:
 
 
 def hidden_markov() -> pm.Model:
-    """Build a hidden Markov model, whose states are summed out by a scan."""
+    """Build a hidden Markov model whose states are marginalized by a scan."""
     rng = np.random.default_rng(63)
     state = np.cumsum(rng.random(100) < 0.1) % 2
     y = rng.normal(np.array([-1.0, 1.5])[state], 0.7)
@@ -89,7 +89,7 @@ def _step(state: pt.TensorVariable, rates: pt.TensorVariable, h: float = 0.1) ->
 
 
 def ode_unrolled() -> pm.Model:
-    """Build predators and prey, by unrolled steps."""
+    """Build a predator-prey model with unrolled steps."""
     rng = np.random.default_rng(65)
     with pm.Model() as model:
         rates = pm.LogNormal("rates", np.log([0.6, 0.3, 0.3, 0.6]), 0.3, shape=4)
@@ -101,7 +101,7 @@ def ode_unrolled() -> pm.Model:
 
 
 def ode_by_scan() -> pm.Model:
-    """Build predators and prey, by a scan."""
+    """Build a predator-prey model with a scan."""
     rng = np.random.default_rng(66)
     with pm.Model() as model:
         rates = pm.LogNormal("rates", np.log([0.6, 0.3, 0.3, 0.6]), 0.3, shape=4)
@@ -117,7 +117,7 @@ def ode_by_scan() -> pm.Model:
 
 
 def kalman() -> pm.Model:
-    """Build a local level, whose states are integrated out by a Kalman filter."""
+    """Build a local level model whose states are integrated out by a Kalman filter."""
     rng = np.random.default_rng(67)
     y = np.cumsum(rng.normal(size=120)) + rng.normal(size=120)
     with pm.Model() as model:
@@ -152,7 +152,7 @@ def random_walk() -> pm.Model:
 
 
 def change_point() -> pm.Model:
-    """Build yearly counts whose rate changes in a year that is not known."""
+    """Build yearly counts whose rate changes in an unknown year."""
     rng = np.random.default_rng(69)
     y = np.concatenate([rng.poisson(3.0, 40), rng.poisson(1.0, 70)])
     with pm.Model() as model:

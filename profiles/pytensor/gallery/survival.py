@@ -1,4 +1,4 @@
-"""Times until something happens: censored, truncated, and as terms of a potential."""
+"""Times to events: censored, truncated, and as terms of a potential."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 
 
 def weibull_censored() -> pm.Model:
-    """Build Weibull times that are censored."""
+    """Build censored Weibull times."""
     rng = np.random.default_rng(51)
     x, y = rng.normal(size=200), 3 * rng.weibull(1.5, 200)
     with pm.Model() as model:
@@ -19,7 +19,7 @@ def weibull_censored() -> pm.Model:
 
 
 def exponential_potential() -> pm.Model:
-    """Build exponential times whose censored ones are terms of a potential."""
+    """Build exponential times, with the censored ones as terms of a potential."""
     rng = np.random.default_rng(52)
     x, time, ended = rng.normal(size=300), rng.exponential(2.0, 300), rng.random(300) < 0.7
     with pm.Model() as model:
@@ -46,7 +46,7 @@ def piecewise_hazard() -> pm.Model:
 
 
 def lognormal_potential() -> pm.Model:
-    """Build log-normal times, of which the censored ones have the survival function as a term."""
+    """Build log-normal times, with the survival function as the term of censored ones."""
     rng = np.random.default_rng(54)
     time, ended = rng.lognormal(1, 0.8, 250), rng.random(250) < 0.6
     with pm.Model() as model:
@@ -57,7 +57,7 @@ def lognormal_potential() -> pm.Model:
 
 
 def truncated_normal() -> pm.Model:
-    """Build measurements of which small ones are not seen."""
+    """Build measurements without the small ones, which are not observed."""
     rng = np.random.default_rng(55)
     y = rng.normal(1, 1, 400)
     with pm.Model() as model:
