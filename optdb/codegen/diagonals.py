@@ -67,7 +67,7 @@ class AroundDiagonal(Copying):
 
 
 def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
-    """Return the order of the result's axes, where the two new ones are numbered after the other ones."""
+    """Return the order of the result's axes; the two new axes have the highest numbers."""
     axes = list(range(ndim - 1))
     if not axes:
         return [0, 1]

@@ -48,7 +48,7 @@ class ElementKernels:
     def copying(
         cls, dtype: str, ndim: int, name: str = "copy", single: bool = False, context: Context | None = None
     ) -> ElementKernels:
-        """Return kernels that copy arrays of any dtype bitwise; those for a given context may be faster there."""
+        """Return kernels that copy arrays of any dtype bitwise; given a context, they may be faster on its device."""
         size = np.dtype(dtype).itemsize
         raw = RAW[size]
         arrays = (Operand("i0", raw, raw, single=single, size=size),), (Operand("o0", raw, raw, size=size),)

@@ -128,7 +128,7 @@ def _code_of(
     device_kind: DeviceKind | None,
     wrong_functions: frozenset[str],
 ) -> ElementCode:
-    """Return the code for a program; its inputs after those of `single` are scalar parameters."""
+    """Return the code for a program; its inputs beyond the length of `single` are scalar parameters."""
     if device_kind == "cpu" and any(map(is_complex, computed_dtypes(program))):
         device_kind = None
     inputs = tuple([Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(program.dtypes, single))])

@@ -1,7 +1,7 @@
 """Templates of OpenCL C, in files next to the modules that use them.
 
-A template has placeholders: a type, the load of a float16, the rows of a block. They look like preprocessor macros,
-and :func:`filled` substitutes them before the code is used.
+A template has placeholders: a type, the load of a float16, the rows of a block. Placeholders look like preprocessor
+macros, and :func:`filled` substitutes them before the code is used.
 
 A float16 is stored in 16 bits and computed in 32, so that no device has to support ``half``: float32 represents every
 float16 exactly, and a store rounds once. Kernels compute in `work_dtype`, and load and store through the functions

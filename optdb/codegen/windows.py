@@ -1,8 +1,8 @@
 """Windows over the last axes of C-contiguous arrays: their positions, and kernels that process them.
 
-The pooled axes are the last ones and form a plane; all axes before them are merged. A window covers
-`size` elements from ``index * step - pad`` on. Kernels read its elements inside the plane in C
-order, as the host's C code does, so sums are bitwise equal.
+The pooled axes come last and form a plane; all axes before them are merged. A window covers `size` elements from
+``index * step - pad`` on. Kernels read its elements inside the plane in C order, as the host's C code does, so sums are
+bitwise equal.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Future:
         return self._span.done
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait for the outputs, and return them as the call itself does; each time the same ones.
+        """Wait for the outputs, and return them as the call itself does; further calls return the same objects.
 
         Parameters
         ----------

@@ -44,7 +44,7 @@ class Agreement:
             self._refuse()
 
     def agree_by(self, script: Script) -> None:
-        """Let a script do what `agree` does."""
+        """Add the agreement to a script, which then waits like `agree`."""
         assert isinstance(self._votes, NativeAgreement), "scripts agree only by C code"
         script.agree(self._votes, self._timeout, self._refuse)
 

@@ -130,7 +130,7 @@ class MadeStep:
     is_computed = True
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Return the parts, and what workers have prepared for them, by rank."""
+        """Return the parts, and the workers' prepared results for them, by rank."""
         return self.parts, self.prepared
 
 
@@ -191,7 +191,7 @@ class ClusterGroup:
         self._announcements: set[asyncio.Task] = set()
         #: The number of committed steps.
         self._steps = 0
-        #: A state that the client knows (None: that of the plan), and the number of steps that it includes.
+        #: The last state that the client knows (None for the plan's), and the number of steps that it includes.
         self._origin: tuple[list[Any] | None, int] = (None, 0)
         self._wait_for(self._begin)
 
@@ -256,7 +256,7 @@ class ClusterGroup:
         return _Member(address, name, host, device)
 
     def _device_for(self, address: str, host: str, found: dict[str, Any], workers: dict[str, Any]) -> str:
-        """Return a worker's device: the first one of its host that no other worker there uses."""
+        """Return a worker's device: the first device of its host that no other worker uses."""
         neighbours = sorted(other for other, info in workers.items() if info.get("host", other) == host)
         if self._devices is not None:
             devices = list(self._devices)
@@ -363,7 +363,7 @@ class ClusterGroup:
         return self._steps
 
     async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine after earlier ones, since one that Ctrl-C has left continues in the event loop."""
+        """Run a coroutine after earlier ones: after Ctrl-C, an abandoned coroutine continues in the event loop."""
         async with self._turn:
             return await run(*args)
 
@@ -462,7 +462,7 @@ class ClusterGroup:
     def _judged(
         self, members: list[_Member], answers: dict[str, dict[str, Any]], lost: dict[str, str]
     ) -> list[Prepared]:
-        """Return what workers have prepared, or raise an error that says how to continue."""
+        """Return the workers' prepared results, or raise an error that determines how to continue."""
         for member in members:
             answer = answers.get(member.address, {"status": "lost"})
             if answer["status"] == "failed" and not lost:
@@ -584,7 +584,7 @@ class ClusterGroup:
         raise StateLost(f"no worker has the state after {self._steps} steps: {'; '.join(errors) or 'all have died'}")
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Give all workers other values, which are those after `steps` steps."""
+        """Give all workers new values, which are the state after `steps` steps."""
         self._wait_for(self._in_turn, self._load, list(state), steps)
 
     async def _load(self, state: list[Any], steps: int) -> None:

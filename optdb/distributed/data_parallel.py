@@ -51,8 +51,8 @@ class DataParallel:
         all workers. The default is axis 0; scalars are never split.
     outputs : mapping or sequence, optional
         For outputs, by number, how workers' values are combined: 'mean' (weighted by the length of parts), 'sum' or
-        'concatenate'. By default, an exact step returns what one device would; with `average_every`, the default is
-        a mean.
+        'concatenate'. By default, an exact step returns the same results as one device; with `average_every`, the
+        default is a mean.
     gradients : mapping, optional
         Maps shared variables to their gradients, which are variables of your graph and means over the batch. For
         graphs in which gradients cannot be found.
@@ -382,7 +382,7 @@ class DataParallel:
     # The end
 
     def close(self) -> None:
-        """Release the devices' memory, and end what was started; unsynchronized and unsaved values are lost."""
+        """Release the devices' memory, and end threads and processes; unsynchronized and unsaved values are lost."""
         self._is_closed = True
         self._group.close()
 

@@ -45,7 +45,7 @@ class Link:
     lends: bool
     #: The worker's device among those of its process; None if other workers are in other processes.
     member: Member | None = None
-    #: For each rank, if workers lend: objects that wait until the worker's device has read what others have lent.
+    #: If workers lend, for each rank: objects that wait until the worker's device has read the lent pieces.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
@@ -154,7 +154,7 @@ class Exchange:
         self._seconds = 0.0
         #: The rounds of arrays on a device. A caller that makes several steps passes the same dict to each exchange.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and its arrays, to enqueue commands after those that compute them.
+        #: Called with a bucket's number and arrays, after the commands that compute them, to enqueue further commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
         #: Called once, when the first commands of the step are in the queue.
         self.on_launched: Callable[[], None] | None = None
@@ -267,11 +267,11 @@ class Exchange:
             yield from filter(None, turn)
 
     def reading(self, arrivals: Sequence[Any]) -> None:
-        """Set the objects whose method `wait` waits until this worker has read what others have lent."""
+        """Set the objects whose method `wait` waits until this worker has read the pieces that others have lent."""
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
-        """Wait until others have read what this worker lent in a step that all have prepared."""
+        """Wait until others have read the pieces that this worker lent in a step that all have prepared."""
         for rank in self._others:
             for arrival in self._link.readers[rank]:
                 arrival.wait()

@@ -136,7 +136,7 @@ class Summands:
         self._terms[rank].receive(piece, calls)
 
     def add_lent(self, exchange: Exchange, calls: Calls) -> None:
-        """Set the sums to those of all workers' summands, which the device adds up in the order of ranks.
+        """Set the sums to the totals of all workers' summands, which the device adds in the order of ranks.
 
         This returns when `calls` has received the commands. Before other workers lend again, they wait until the device
         has read their pieces.

@@ -45,7 +45,7 @@ class StepPlan:
     sums: list[SharedVariable]
     #: Shared variables whose values are the same on all workers: `gradients` stores them for `results` and `update`.
     carried: list[SharedVariable]
-    #: Groups of numbers of the summands that are complete together, long before those of later groups.
+    #: Groups of the summands' numbers; the summands of a group are complete long before those of later groups.
     buckets: list[list[int]]
     #: How often workers wait for each other within `gradients`.
     rounds: int

@@ -157,7 +157,7 @@ class Replica:
         """Wait for other workers' pieces, except for the last ones."""
 
     def finish(self) -> Prepared:
-        """Wait for the other workers; return what has been prepared for the launched step."""
+        """Wait for the other workers; return the prepared results of the launched step."""
         part, exchange = self._launched()
         own, pending = self._finish(part, exchange)
         prepared = self._described(exchange, own, pending, time.perf_counter() - self._start)
@@ -201,7 +201,7 @@ class Replica:
         return [self._simulator.get(shared) for shared in self._plan.shared]
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Set other values, which are those after `steps` steps."""
+        """Set new values, which are the state after `steps` steps."""
         for shared, value in zip(self._plan.shared, state, strict=True):
             self._simulator.set(shared, value)
         self.steps, self._prepared_step = steps, None
@@ -482,7 +482,7 @@ class LooseReplica(Replica):
             outputs = self._simulator(*part.arguments)
             self._own = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
             return
-        # A worker without rows makes no step: its next values are its present ones.
+        # A worker without rows makes no step: its next values equal its present values.
         for shared, following in self._plan.following.items():
             self._simulator.set(following, self._simulator.get(shared))
 

@@ -84,7 +84,7 @@ def wait_precisely() -> None:
 
 
 def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | BaseException:
-    """Return what a call returns or raises."""
+    """Return the result of a call, or the error that it raises."""
     try:
         return compute(*args)
     except BaseException as error:
@@ -197,7 +197,7 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: By rank: the error of launching the next step early, or whether it was launched while the last one ran.
+        #: By rank, the error from launching the next step early, or whether it was launched during the last step.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
@@ -345,7 +345,7 @@ class ThreadGroup:
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
     ) -> Prepared:
-        """Wait for other workers, and commit a launched step; return what has been prepared.
+        """Wait for other workers, and commit a launched step; return its prepared results.
 
         An `ending` also enqueues the `first` commands of the next step.
         """
@@ -439,7 +439,7 @@ class ThreadGroup:
             self._unreported = step.error
 
     def complete(self, step: PendingStep) -> list[Prepared]:
-        """Return what workers have prepared for a step that has ended; raise the step's error."""
+        """Return the workers' results of a step that has ended; raise the step's error."""
         if step.error is not None:
             if self._unreported is step.root:
                 self._unreported = None
@@ -466,7 +466,7 @@ class ThreadGroup:
         return self._replicas[0].state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Give all replicas other values, which are those after `steps` steps."""
+        """Give all replicas new values, which are the state after `steps` steps."""
         self._end_all()
         without_sigint(self._load, state, steps)
 
@@ -524,7 +524,7 @@ class PendingStep:
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
         self.agreement = Agreement(len(parts), timeout)
-        #: By rank: what a thread has prepared, or its error; None while the thread is busy.
+        #: By rank, the thread's prepared results, or its error; None while the thread is busy.
         self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
         #: Receives an item with each outcome.
         self._changes: SimpleQueue[None] = SimpleQueue()
@@ -540,7 +540,7 @@ class PendingStep:
         return None not in self.outcomes
 
     def set_outcome(self, rank: int, outcome: Prepared | BaseException) -> None:
-        """Record what a thread has prepared, or its error."""
+        """Record a thread's prepared results, or its error."""
         self.outcomes[rank] = outcome
         self._changes.put(None)
 
@@ -551,7 +551,7 @@ class PendingStep:
         self._changes.put(None)  # for other waiting threads
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Wait for the step; return the parts and what workers have prepared for them, by rank.
+        """Wait for the step; return the parts and the workers' results for them, by rank.
 
         Raises
         ------

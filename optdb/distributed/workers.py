@@ -262,7 +262,7 @@ class Session:
             return self.replica.state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Set other values, which are those after `steps` steps."""
+        """Set new values, which are the state after `steps` steps."""
         with self._turn:
             self.replica.load(state, steps)
 

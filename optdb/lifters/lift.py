@@ -126,7 +126,7 @@ class GraphToGPU(GraphRewriter):
             return dict(self.lifters)
         if not isinstance(self.lifters, TopoOptDB):
             return tracked(self.lifters)
-        # The query of the base class: that of a GraphToGPUDB would return a lift to its own device.
+        # Use the query of the base class: a GraphToGPUDB's own query would return a lift to its own device.
         return lifters_of(TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)))
 
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
@@ -202,7 +202,7 @@ class LiftBuilder:
         self.plan = plan
         self.device = plan.device
         self.reports: list[NodeReport] = []
-        #: Old variables to new ones on the same side, if they differ.
+        #: Old variables to the new variables on the same side, if they differ.
         self._new: dict[Variable, Variable] = {}
         #: Old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}

@@ -90,7 +90,7 @@ class PlacementPlan:
         return self
 
     def candidates(self, node: Apply) -> list[Lifter]:
-        """Return the lifters of a node, those of the op itself before those of its class."""
+        """Return the lifters of a node: first the op's own lifters, then its class's."""
         of_class = self._lifters.get(type(node.op), [])
         if not self._tracks_instances:
             return of_class

@@ -131,7 +131,7 @@ class _ScanLoop:
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
         """Add an array that begins with initial rows; each step appends a row, and reads earlier ones.
 
-        An array that is too short for all rows ends up with the last ones.
+        If the array is too short for all rows, it holds the last rows at the end.
         """
         before, length = -min(taps), x.shape[0]
         if length < before:

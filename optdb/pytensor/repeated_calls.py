@@ -16,7 +16,7 @@ __all__ = ["call_n_times", "run_async"]
 
 
 def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
-    """Call a function several times with the same arguments, and return what the last call returns.
+    """Call a function several times with the same arguments, and return the results of the last call.
 
     The arguments are copied to the device once, and only the last outputs come back. If no node needs the host, a step
     consists of its device commands alone. Ctrl-C stops the run after a whole step. A long run shows a progress bar on
@@ -95,7 +95,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
 
 
 def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function whose thunk runs `run` in place of its own function during the call."""
+    """Call a function; during the call, its thunk runs `run` instead of its own function."""
     usual, thunk.run = thunk.run, run
     try:
         return f(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Reports on what a function runs on its device and on its host."""
+"""Reports on the work that a function does on its device and on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_CALLED = "not called yet"
 
 
 def explain(function: Any) -> str:
-    """Return a report on what a compiled function runs on its device, by plan and its shapes, and on its host.
+    """Return a report on the work of a compiled function on its device, by plan and shapes, and on the host.
 
     Parameters
     ----------

@@ -44,7 +44,8 @@ __all__ = ["LEAST_NODES", "disable", "enable", "is_enabled"]
 #: Graphs with fewer nodes are rewritten by PyTensor's own equilibriums, which are faster there.
 LEAST_NODES = 300
 #: `local_greedy_distributor` is applied this often in PyTensor's order, plus once per `_NODES_A_DISTRIBUTION` nodes. It
-#: feeds on its own results where sums and products alternate; after that, nodes are visited from inputs to outputs.
+#: keeps applying to its own results if sums and products alternate; beyond the limit, nodes are visited from inputs to
+#: outputs.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 
 

@@ -39,7 +39,7 @@ class DtypeNotOnDevice(TypeError):
 
 
 class GraphTrace:
-    """The trace of one call: the values of variables, and what the host knows of them."""
+    """The trace of one call: the values of variables, and their values on the host as far as known."""
 
     def __init__(
         self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes, values: Sequence[Value] | None = None
@@ -172,7 +172,7 @@ class GraphTrace:
             except (OnHost, NoCode) as reason:
                 self.host.reasons[node] = str(reason)
                 if self._is_for_host or not self._from_host.isdisjoint(node.inputs):
-                    # It belongs to the group of all nodes, or to the one that computed its inputs.
+                    # The node belongs to the group of all nodes, or to the group that computed its inputs.
                     raise Retrace from None
                 return False
         for var, value in zip(node.outputs, outputs, strict=True):

@@ -1,9 +1,8 @@
 """Arrays on a device: allocation, and copies to and from the host.
 
-A value on a device is a ``pyopencl.array.Array``. It may be a view, with an offset and with
-strides of any size and sign. PyOpenCL copies only contiguous arrays; the functions here
-accept any view. `DeviceArray` is an Array whose methods accept any view. Its views are
-`DeviceArray` objects.
+A value on a device is a ``pyopencl.array.Array``. An array may be a view, with an offset and with strides of any size
+and sign. PyOpenCL copies only contiguous arrays; the functions here accept any view. `DeviceArray` is an Array whose
+methods accept any view. Its views are `DeviceArray` objects.
 """
 
 from __future__ import annotations

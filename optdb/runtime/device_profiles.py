@@ -75,7 +75,7 @@ class DeviceQuirks:
     wrong_vector_functions: frozenset[str] = frozenset()
     #: The driver caches binaries itself. optdb's own cache of binaries on disk gains nothing, and is not used.
     keeps_binaries_itself: bool = False
-    #: The device checks each memory access, which makes it slow. It is the last choice where any device will do.
+    #: The device checks each memory access, which makes it slow. Such a device is chosen last if any device will do.
     is_memory_checker: bool = False
     #: The driver loads a large library for its first program, and reloads it after the last context is released. The
     #: context of a device's trial is kept.
@@ -273,7 +273,7 @@ class DeviceProfile:
     #: elements than all units start items, one element per item is faster than several.
     items_at_once: int
     max_local_size: int  #: Maximum number of work items in a group.
-    max_local_sizes: tuple[int, ...]  #: The same, per dimension.
+    max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group, per dimension.
     local_memory_bytes: int  #: Local memory of a group.
     global_memory_bytes: int
     max_allocation_bytes: int  #: Size of the largest buffer.

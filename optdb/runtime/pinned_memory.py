@@ -26,7 +26,7 @@ __all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinne
 
 #: The sizes in bytes of arrays that benefit: copies of smaller arrays take no time, and larger arrays are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
-#: The same for asynchronous copies.
+#: The sizes that benefit from asynchronous copies.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
 #: The maximum bytes of all blocks of a context, and the maximum number of blocks of one size in use: the host waits
 #: rather than run further ahead of the device. Allocating a block takes some milliseconds.

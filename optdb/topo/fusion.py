@@ -43,7 +43,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 MAX_RECOMPUTING_GROUPS = 4
 #: The maximum number of nodes that a group recomputes for each element.
 MAX_RECOMPUTED_PER_GROUP = 8
-#: The same for a group with a single element, where any op is cheaper than a node.
+#: The maximum for a group with a single element, where any op is cheaper than a separate node.
 MAX_RECOMPUTED_SCALARS = 16
 
 

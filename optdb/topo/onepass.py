@@ -107,7 +107,7 @@ class OnePass(TopoOptimizer):
     def _concerned(self, fgraph: FunctionGraph) -> list[Apply]:
         """Return the tracked nodes in any order; none if the rewriter's guard rejects all of them.
 
-        If it rejects all nodes of the current graph, the rewriter cannot replace a first one.
+        If the guard rejects all nodes of the graph, the rewriter changes nothing.
         """
         found: list[Apply] = []
         for cls, nodes_of in nodes_by_op(fgraph).items():

@@ -52,7 +52,7 @@ class InlineScalars(Optimizer):
 def _fused_users(
     fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: FusedNodeBuilder
 ) -> Iterator[tuple[Variable, Variable]]:
-    """Yield pairs of a user's output and its replacement, which computes `node` and the user in one.
+    """Yield pairs of a user's output and its replacement, the output of one node that also computes `node`.
 
     A user may depend on another user, so each is built only after the previous one has been replaced.
     """

@@ -1,8 +1,8 @@
 """The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
 An index is a tuple of slices, ``None``, integers, integer arrays and masks. It selects a grid of elements: the axes of
-slices are strided, and one axis of positions represents all arrays together, in C order. A :class:`Pattern` describes
-the axes of the grid from the kinds of the entries; `find` computes the grid from their values. NumPy itself raises the
+slices are strided, and a single axis of positions represents all arrays, in C order. A :class:`Pattern` describes the
+axes of the grid from the kinds of the entries; `find` computes the grid from their values. NumPy itself raises the
 error for an invalid index.
 """
 

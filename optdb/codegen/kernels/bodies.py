@@ -52,8 +52,8 @@ class KernelBody:
     body: str
     shared: tuple[str, ...]  #: Declarations of its arrays in local memory.
     synchronizes: bool  #: Whether the items of a group depend on each other.
-    #: Whether its only synchronization is by barriers in the body: then groups smaller than those that run it can be
-    #: *teams*, with their own barriers.
+    #: Whether its only synchronization is by barriers in the body: then it can run in *teams*, which are parts of a
+    #: larger group with their own barriers.
     may_be_team: bool
 
     @property
@@ -77,8 +77,8 @@ class KernelBody:
     def definition(self, attribute: str, teams: bool) -> str:
         """Return the definitions of the function, and of the struct if there is one.
 
-        Functions that do not synchronize get the attribute. With `teams`, those that may be teams also take the number
-        and the size of a team.
+        Functions that do not synchronize get the attribute. With `teams`, functions that may run in teams also take the
+        number and the size of a team.
         """
         params = [*(f"const size_t {name}" for name, _ in self.queries)]
         params += [f"__local {self.struct} *its_locals"] * bool(self.shared)

@@ -81,7 +81,7 @@ def isolate(code: str) -> Isolated | None:
 
 
 def _defined(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Return the names that a source declares, the macros that it defines, and those that it tests for before."""
+    """Return the names that a source declares, the macros it defines, and the macros it tests for before that."""
     outer, directives = _structure(code)
     return frozenset(_declared(_OUTER.findall(_ATTRIBUTE.sub(" ", outer)))), *_macros(directives)
 
@@ -118,7 +118,7 @@ def _structure(code: str) -> tuple[str, list[str]]:
 
 
 def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the macros that directives define, and those that they test for before they define them."""
+    """Return the macros that directives define, and the macros that they test for before any definition."""
     macros: set[str] = set()
     asked: set[str] = set()
     depth = 0

@@ -209,8 +209,8 @@ class BoundKernel:
 class LaunchCache(Generic[Value]):
     """A cache of at most `size` values, for example by shapes and strides, which computes missing ones.
 
-    A full cache drops all values, because a program with more shapes rarely returns to the first ones. Threads may
-    share a cache: at worst, two of them compute the same value.
+    A full cache drops all values, because a program with many shapes rarely returns to earlier ones. Threads may share
+    a cache: at worst, two of them compute the same value.
     """
 
     def __init__(self, size: int = 64) -> None:

@@ -110,7 +110,7 @@ class _OfChannels(Operation):
         launch(kernels[self._numbers.name], self.context, channels.number, *args)
 
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
-        """Compute the per-channel numbers from `args`, and the last array from them and the other arrays."""
+        """Compute the per-channel numbers from `args`, then the last of `arrays` from the numbers and the others."""
         n, *inputs, out = channels.number, *arrays
         assert self._map is not None  # chosen by `__post_init__` of the operations that normalize
         numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]

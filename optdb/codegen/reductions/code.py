@@ -63,7 +63,7 @@ class Epilogue:
 
     @property
     def outputs(self) -> list[Operand]:
-        """The arrays that are written; the first one also stores the parts of results."""
+        """The arrays that are written; partial results are stored in the first one."""
         return [Operand.of(f"z{i}", dtype) for i, dtype in enumerate(self.program.out_dtypes)]
 
     @property
@@ -83,7 +83,7 @@ class ReductionCode:
 
     #: Name of the scalar that folds two elements into one.
     fold: str
-    #: The prologue, which computes one or several elements from those of the arrays.
+    #: The prologue, which computes one or several elements from elements of the arrays.
     pre: Program
     #: For each array, whether it has one element.
     single: tuple[bool, ...]

@@ -28,7 +28,7 @@ from optdb.runtime.sizes import SymInt, largest, smallest
 
 #: The fewest elements of a work item that shares an output with others.
 SMALLEST_PART = 4096
-#: The same for a device that runs thousands of work items.
+#: The fewest elements of a work item on a device that runs thousands of them.
 _SMALLEST_ITEM = 16
 #: Teams of up to this many items may have one element for each item, so that neighbours read neighbours.
 _WARP = 32
@@ -73,7 +73,7 @@ class Axes:
 
     @property
     def lies_in_quads(self) -> bool:
-        """Tell whether there are many elements, and those of each output consist of quads."""
+        """Tell whether there are many elements, and the elements of each output consist of quads."""
         if not all(lies_in_quads((*kept, *folded)) for kept, folded in self.steps):
             return False
         if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.lies_along:

@@ -35,7 +35,7 @@ class Reduction(Operation):
     #: The dtypes of the result and of the accumulator.
     dtype: str
     acc_dtype: str
-    #: The prologue, which computes one or several elements from those of the arrays. Each is folded separately.
+    #: The prologue, which computes one or several elements from elements of the arrays. Each is folded separately.
     #: Without a prologue, there is one array, and its elements are folded.
     pre: Program | None = None
     #: The epilogue, which computes the outputs from the results, which are its first inputs, and from elements of other

@@ -27,7 +27,7 @@ class ScalarCode:
     statements: str
     #: All dtypes of inputs, outputs and intermediate values, which a device must support.
     dtypes: frozenset[str]
-    #: Hoisted statements, whose values are the same for all elements. They come before the others.
+    #: Hoisted statements, whose values are the same for all elements. They precede the loop.
     once: str
 
 

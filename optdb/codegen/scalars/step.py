@@ -1,6 +1,6 @@
 """One application of a scalar op in a program, to numbers or to vectors.
 
-On CPUs, vector functions are many times faster than scalar ones, and compilers do not vectorize calls of the latter. An
+On CPUs, vector functions are many times faster than scalar functions, and compilers do not vectorize scalar calls. An
 expression built by the methods of a :class:`ScalarStep` is also valid for a :class:`LaneStep`, where comparisons return
 masks, and choices are selects.
 """

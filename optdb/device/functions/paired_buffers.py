@@ -44,12 +44,12 @@ class PairedBuffer:
         return self._is_shared
 
     def holds(self, value: HostArray) -> bool:
-        """Tell whether the values sent last have the bits of those of an array."""
+        """Tell whether the last sent values are bitwise equal to those of an array."""
         bits = np.ascontiguousarray(value, self.host.dtype).reshape(-1).view(np.uint8)
         return np.array_equal(self.host.view(np.uint8), bits)
 
     def send(self, value: HostArray) -> None:
-        """Send values to the device, which must not be using the present ones; the caller may modify them then."""
+        """Send values to the device, which must not be using the buffer. The caller may modify them afterwards."""
         if self._event is not None:
             self._event.wait()
         self.host.reshape(value.shape)[...] = value

@@ -24,8 +24,8 @@ __all__ = ["CompiledStep", "FunctionMemory", "compiled", "device_node"]
 class FunctionMemory:
     """The arrays of buffers on a device, and other values of a function, in cells of one element.
 
-    A bound buffer keeps its array until it is bound to another one. The cells of other buffers are empty until they are
-    computed, and plans put arrays of their own there.
+    A bound buffer keeps its array until it is bound to another one. The cells of other buffers are empty until the
+    buffers are computed; plans put their own arrays there.
     """
 
     def __init__(self, context: Context) -> None:
@@ -119,7 +119,7 @@ class _UnitStep:
         return self.unit.writes
 
     def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return no buffers: what the step writes does not overwrite what it reads."""
+        """Return no buffers: the step must not overwrite a buffer that it reads."""
         return set()
 
 

@@ -26,7 +26,7 @@ def main() -> None:
     context = Context(spec)
     description = ProgramDescription.of_json(json.loads(sys.stdin.buffer.read()), context)
     written = source, cases = description.written()
-    # The second build loads the binary of the first one, as the parent process will.
+    # The second build loads the binary of the first build, as the parent process will.
     for _ in range(2):
         program, _ = build(context, description, written)
     # The parent process asks for addresses next, so its kernel has to be cached.

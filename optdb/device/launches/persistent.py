@@ -162,7 +162,7 @@ def residency(context: Context, wish: str) -> Residency | None:
 
 
 def is_decided(context: Context, wish: str) -> bool:
-    """Tell whether `residency` would return without waiting; if not, start what it needs in the background."""
+    """Tell whether `residency` would return without waiting; if not, start the trial in the background."""
     profile = context.profile
     if wish != "auto" or not profile.quirks.persistent_launches or profile.is_processor:
         return True
@@ -208,7 +208,7 @@ def persistent_course(
 
 
 def _quickest(trial: StepTrial, tried: Sequence[Segments]) -> int:
-    """Return the index of the fastest configuration, or of one that is as fast and has fewer launches."""
+    """Return the index of the fastest configuration; among equally fast ones, of the one with the fewest launches."""
     medians = trial.medians
     with_them = ", ".join(f"{median * 1e3:.3f}" for median in medians[1:])
     _logger.info("a step takes %.3f ms without persistent launches, with them %s", medians[0] * 1e3, with_them)
@@ -513,7 +513,7 @@ def _runs_as_body(command: EnqueueKernel, resident: Residency) -> bool:
 
 
 def _synchronizes(command: Any) -> bool:
-    """Tell whether the items of a command synchronize, as those of products and reductions do."""
+    """Tell whether the items of a command synchronize, as in products and reductions."""
     body = body_of(command) if isinstance(command, EnqueueKernel) else None
     return body is not None and body.synchronizes
 

@@ -133,7 +133,7 @@ class PlannedMachine:
         """Compute the outputs from the values in the cells of the inputs.
 
         `before` is called with the first commands, before anything that another function could see. It only enqueues
-        commands, and returns whether it has enqueued the given ones.
+        commands, and returns whether it has enqueued the given commands.
 
         Return None if the outputs are in their cells.
         """
@@ -217,7 +217,7 @@ class PlannedMachine:
         return made is not None and self._finds_last_plan() and not made.plan.expect(1)
 
     def _find_next(self, search: _Search, taken: Round) -> _MadePlan | None:
-        """Return another plan, after the conditions of a call differed from those of the last plan tried."""
+        """Return another plan, since the conditions of the call differ from those of the last plan tried."""
         search.guesses -= 1
         search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
         return self._load(search.shapes, search.addresses, search.path)
@@ -421,7 +421,7 @@ class PlannedMachine:
         return self.linked.branches.first(self.linked.run)
 
     def _expected_path(self, shapes: Shapes, first: Round) -> Path | None:
-        """Return the path that a call will probably take: that of the last call like it; None if there was none."""
+        """Return the path that a call will probably take: the path of the last similar call; None if there was none."""
         return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
     def _cached_path_after(self, found: Round, shapes: Shapes) -> Path | None:

@@ -156,7 +156,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node certainly uses under these conditions, or those that it possibly uses."""
+        """Return the inputs that a node certainly uses under these conditions, or the inputs that it may use."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]

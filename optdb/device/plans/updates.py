@@ -118,7 +118,7 @@ class CommitUpdates:
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
-        #: Whether there are next values with length checks that the comparison with the recording does not cover.
+        #: Whether some next values with length checks are not among the compared arrays.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
         #: The one context of the arrays; None if there are several.

@@ -1,9 +1,9 @@
 """Sums and moments over all workers: placeholder ops in a worker's graph, and the host op that waits for workers.
 
 While the graph of one worker is built, an `AllReduce` represents a sum over workers, and a `MergeMoments` represents a
-mean and a variance over workers. Then one `ReductionRound` replaces all of these that do not depend on each other, and
-in each round workers wait for each other once. A round has a number, but does not know the workers; the thread's
-`Exchange` computes it (``taking_part``).
+mean and a variance over workers. Then a `ReductionRound` replaces each set of independent placeholders. Workers wait
+for each other once per round. A round has a number, but does not know the workers; the thread's `Exchange` computes it
+(``taking_part``).
 """
 
 from __future__ import annotations

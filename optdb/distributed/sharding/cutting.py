@@ -58,7 +58,7 @@ def exact_plan(
         For each split argument, its axis.
     reductions : mapping
         For outputs, by number, how the workers' values are combined: 'mean', 'sum' or 'concatenate'. The other outputs
-        are those that one device would compute from the whole batch.
+        are computed as on one device, from the whole batch.
     gradients : mapping, optional
         Shared variables to their gradients in the user's graph, each a mean over the batch; empty to find the
         gradients.

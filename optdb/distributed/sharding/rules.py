@@ -179,7 +179,7 @@ def _vector(entries: Sequence[Value]) -> Value:
 
 @rule(ops.Shape)
 def shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return lengths: along a split axis, those of the part for the worker's arrays, and of the batch for the whole."""
+    """Return lengths. The length of a split axis has two values, one for the part and one for the whole batch."""
     (value,) = inputs
     if isinstance(value, Sharded):
         own = remade(node, inputs)[0]

@@ -1,8 +1,8 @@
 """The rules of batch normalization, with statistics of the whole batch or, on request, of each worker's part.
 
-With statistics of the whole batch, the op is expanded: means and variances are merged from those of all workers, which
-wait for each other once in each layer, and once more for its gradient. With statistics of parts, workers do not wait.
-Each worker then normalizes by its own statistics, which differs from the result on one device, and running averages are
+With statistics of the whole batch, the op is expanded: means and variances are merged from all workers, which wait for
+each other once in each layer, and once more for its gradient. With statistics of parts, workers do not wait. Each
+worker then normalizes by its own statistics, which differs from the result on one device, and running averages are
 means over workers.
 """
 

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-#: Theano modes that inspect each node. They are names, because importing NanGuardMode imports the GPU back-end.
+#: Theano modes that inspect each node. Given as names, because importing NanGuardMode imports the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 
 
@@ -95,7 +95,7 @@ def scan_around(
     database : DB
         The database in Theano's main database up to which, inclusive, the inner graph has been rewritten.
     tag : str
-        Phases with this tag, those of a device, run as well, whatever the mode of the inner function.
+        A device's tag, whose phases also run, whatever the mode of the inner function.
     """
     # ``gpua`` keeps Scan from requesting C code from types that have none; Scan uses our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}

@@ -172,7 +172,7 @@ def has_inner_graph(cls: type) -> bool:
 
 #: Attributes that Theano itself adds to variables' tags. They do not distinguish graphs.
 _OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
-#: The same for arrays of uninitialized memory, such as a Scan's results before its first step.
+#: Attributes that Theano adds to arrays of uninitialized memory, such as a Scan's results before its first step.
 _OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
 
 

@@ -1,9 +1,8 @@
 """In-place operation in the host: destroyers, views, and the features that check them.
 
 An op's ``destroy_map`` says which inputs it overwrites, its ``view_map`` which
-outputs share memory with an input.  The host's DestroyHandler keeps a graph
-from reading what was overwritten; its Supervisor keeps a function from
-overwriting what belongs to its caller.
+outputs share memory with an input.  The host's DestroyHandler prevents reads of overwritten values; its Supervisor
+prevents a function from overwriting its caller's values.
 """
 
 from __future__ import annotations

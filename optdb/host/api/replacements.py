@@ -22,7 +22,7 @@ class BadReplacement(TypeError, ValueError):
 def replacement_pairs(
     fgraph: FunctionGraph, rewriter: Any, node: Apply, replacements: Any
 ) -> tuple[list[tuple[Variable, Variable]], Sequence[Any]]:
-    """Turn what a rewriter returned into ``(old, new)`` pairs.
+    """Convert a rewriter's result to ``(old, new)`` pairs.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
 
 
 # This patch stays installed: after `__new__` is restored, CPython does not use object.__new__ again and rejects
-# arguments. Without `share` it does what object.__new__ does.
+# arguments. Without `share`, it behaves like object.__new__.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",
@@ -136,7 +136,7 @@ _patches = PatchGroup(
 
 
 def install(share: Callable[[PureOp], PureOp]) -> None:
-    """Replace each new Scan by what `share` returns for it."""
+    """Replace each new Scan by the result of `share`."""
     global _share
     _share = share
     _constructor.install()

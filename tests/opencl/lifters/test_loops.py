@@ -69,7 +69,7 @@ def test_elementwise_work_in_a_loop_is_fused():
 @pytest.mark.slow
 def test_products_of_matrices_in_a_loop_are_left_to_the_device():
     h, _ = theano.scan(lambda h, w: tt.tanh(tt.dot(h, w)), outputs_info=x, non_sequences=w, n_steps=3)
-    # Rewriters of host products fail on device products; otherwise, that is logged and ignored.
+    # Rewriters of host products fail on device products, which Theano usually logs and ignores.
     with theano.change_flags(on_opt_error="raise"):
         assert on_device(both([x, w], [h, tt.grad(h.sum(), w)], floats(4, 3), floats(3, 3)))
 
