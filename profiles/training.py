@@ -146,7 +146,7 @@ class Comparison:
         return list(itertools.accumulate(map(max, zip(*moved)), max))
 
     def moved(self) -> float:
-        """Return how much the host's outputs changed from the first step to the last: otherwise equality is empty."""
+        """Return how much the host's outputs changed over all steps: without a change, equality proves nothing."""
         return max(map(difference, self.host.outputs[0], self.host.outputs[-1])) if self.host is not None else 0.0
 
     @property

@@ -92,7 +92,7 @@ def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any
 
 
 def launch_items(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> None:
-    """Launch a kernel with at least `items` work items; on a CPU, each is a group of its own."""
+    """Launch a kernel with at least `items` work items; on a CPU, each group has one item."""
     if context.profile.runs_items_serially:
         kernel.call(items, 1, *args)
     else:

@@ -74,7 +74,7 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[T
     if mask.shape != tuple(lengths[: mask.ndim]):
         raise IndexError(f"a mask of shape {mask.shape} does not select from axes of lengths {tuple(lengths)}")
     for number, positions in enumerate(np.nonzero(mask.value)):
-        # Negative keys stand for the axes of a mask, since lengths are not negative.
+        # Negative keys denote the axes of a mask: they cannot collide with lengths.
         trace.indices.setdefault((mask, -1 - number), Constant(positions))
     return [trace.indices[mask, -1 - number] for number in range(mask.ndim)]
 

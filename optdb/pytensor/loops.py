@@ -145,7 +145,7 @@ class _ScanLoop:
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state whose last value alone is needed; it alternates between two rows."""
+        """Add a state of which only the last value is needed: its values alternate between two rows."""
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))

@@ -17,7 +17,7 @@ __all__ = ["OPENCL", "IgnoredModeWarning", "opencl_mode"]
 
 
 class IgnoredModeWarning(UserWarning):
-    """Another library has received a mode that it does not use."""
+    """Warns that another library ignores the mode that it was given."""
 
 
 class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked

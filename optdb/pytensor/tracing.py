@@ -39,7 +39,7 @@ class DtypeNotOnDevice(TypeError):
 
 
 class GraphTrace:
-    """The trace of one call: the values of variables, and their values on the host as far as known."""
+    """The trace of one call: the values of variables and, where known, their values on the host."""
 
     def __init__(
         self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes, values: Sequence[Value] | None = None
@@ -216,7 +216,7 @@ class InnerTrace(GraphTrace):
     values : sequence
         The values of the inner graph's inputs.
     given : mapping
-        Maps inputs of the inner graph to the outer variables that they stand for, where there are any.
+        Maps those inputs of the inner graph that stand for outer variables to these variables.
     tracer, host : optional
         The tracer and host of this trace, by default those of the outer graph.
     """

@@ -256,7 +256,7 @@ def from_host(
 def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: list[Any] | None) -> bool:
     """Start a copy through pinned memory if that is quicker; return whether it was started.
 
-    With a listener, it is not: a listener receives uploads as commands, whose values it may keep.
+    If there is a listener, no copy is started: it receives uploads as commands and may keep their values.
     """
     if commands.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
         return False

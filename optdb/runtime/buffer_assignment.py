@@ -104,7 +104,7 @@ class IOBinding:
 
     #: By input, its external memory, which may be another buffer in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
-    #: The same for outputs. An output may also be in the assignment's own buffer (`BufferAssignment.fallback`).
+    #: By output, its external memory. It may also be in the assignment's own buffer (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

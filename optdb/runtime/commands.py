@@ -443,7 +443,7 @@ class CommandList(list[Command]):
 
     @property
     def needs_python(self) -> bool:
-        """Whether some commands are not the same driver calls each time."""
+        """Whether Python must enqueue some of the commands, since their driver calls vary."""
         return _prints_launches or not self.batch.is_native
 
     def _decide(self) -> bool | None:

@@ -33,7 +33,7 @@ class PreparedCall(functools.partial[int]):
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
-#: The arguments for no events to wait for, and no returned event.
+#: The last arguments of a call that waits for no events and returns no event.
 _NO_EVENTS = (_Count(0), None, None)
 #: The value that the trial of a device writes.
 _TRIAL_VALUE = 0x5A

@@ -226,7 +226,7 @@ def within(among: range) -> Parser:
 
 
 def maybe(parse: Parser) -> Parser:
-    """Return a parser that accepts null besides what another parser accepts."""
+    """Return a parser that accepts null and everything that `parse` accepts."""
     return lambda value, where: None if value is None else parse(value, where)
 
 

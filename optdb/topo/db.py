@@ -69,7 +69,7 @@ class TopoOptDB(DB):
         Parameters
         ----------
         name : str
-            The name, by which queries can include or exclude it.
+            The object's name, which queries can include or exclude.
         obj : LocalOptimizer, Optimizer or DB
             A node rewriter, a graph rewriter, or a database of either.
         *tags : str

@@ -375,7 +375,7 @@ def _is_indestructible(var: Variable) -> bool:
 
 
 def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
-    """Tell whether `node` also reads the memory of input `slot` through another input that does not tolerate it."""
+    """Tell whether `node` also reads the memory of input `slot` through another input, where this is not tolerated."""
     if len(node.inputs) == 1:
         return False
     same = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_same", []) if dest == slot}

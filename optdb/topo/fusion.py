@@ -53,7 +53,7 @@ def takes_all(node: Apply) -> bool:
 
 
 def is_integer_scalar(node: Apply) -> bool:
-    """Tell whether an elementwise node computes an integer scalar from others, such as a length, and not in place."""
+    """Tell whether an elementwise node computes an integer scalar, such as a length, from others, and not in place."""
     if not isinstance(node.op, Elemwise) or node.op.inplace_pattern:
         return False
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
@@ -137,7 +137,7 @@ class Group:
         self._limit: float = elemwise_max_input_fct(root)
 
     def has_room_for(self, node: Apply) -> bool:
-        """Tell whether the fused op would not have too many arguments if `node` joined."""
+        """Tell whether the fused op would stay within the argument limit if `node` joined."""
         return len(self._inputs_with(node)) <= self._limit
 
     def _inputs_with(self, node: Apply) -> set[Variable]:

@@ -102,7 +102,7 @@ class _Operation:
         self.inverse = inverse
 
     def has_wide_nodes(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether a graph has sums, one of which may be a term of another."""
+        """Tell whether a graph has several sums, so that one may be a term of another."""
         widths = [
             len(node.inputs)
             for node in fgraph.apply_nodes

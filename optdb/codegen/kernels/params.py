@@ -34,7 +34,7 @@ _OFFSET_DTYPE = np.dtype("uint64")
 _Data: TypeAlias = "cl.MemoryObjectHolder | cl.SVMPointer | None"
 
 
-#: Integers packed into one argument; symbolic ones during export.
+#: Integers packed into one argument; during an export, they are symbolic.
 Packed: TypeAlias = "HostArray | SymbolicArgument"
 
 

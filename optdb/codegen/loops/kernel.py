@@ -94,7 +94,7 @@ class LoopKernel:
 
     @property
     def accumulates(self) -> bool:
-        """Whether items or groups accumulate into parts of their own."""
+        """Whether each item or group accumulates into its own part."""
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:

@@ -112,7 +112,7 @@ class Loop(Protocol):
     width: int
     #: Whether the domain has a single point.
     is_scalar: bool
-    #: Whether the device runs items one after the other; otherwise, the items of a group run in parallel.
+    #: Whether the device runs items sequentially; otherwise, the items of a group run in parallel.
     is_serial: bool
     group: int
 

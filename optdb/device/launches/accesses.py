@@ -66,7 +66,7 @@ def _range_in(roots: dict[int, tuple[int, int]], buffer: Any, shift: int, nbytes
 
 
 def _reads_only(command: Any, operand: int) -> bool:
-    """Tell whether a kernel does not write to one of its operands."""
+    """Tell whether a command is a kernel that only reads this operand."""
     body = body_of(command) if isinstance(command, EnqueueKernel) else None
     return body is not None and body.reads_only(operand)
 

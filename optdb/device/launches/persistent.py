@@ -142,7 +142,7 @@ class Residency:
 
 
 def residency(context: Context, wish: str) -> Residency | None:
-    """Return how a context runs persistent launches; None if it does not.
+    """Return how a context runs persistent launches; None if it runs none.
 
     The wish is the flag ``optdb.persistent_launches``: 'auto', 'always', 'never' or 'split'.
     """

@@ -46,6 +46,6 @@ def graph_of(linker: Linker) -> FunctionGraph:
 def as_thunk(
     compute: Callable[[], None], inputs: Sequence[list[Any]], outputs: Sequence[list[Any]], **attributes: Any
 ) -> Callable[[], None]:
-    """Return a function with the attributes that machines read from thunks: its cells, and that it is not lazy."""
+    """Return a function with the attributes of thunks that machines read: its cells and `lazy`, which is False."""
     vars(compute).update(inputs=inputs, outputs=outputs, lazy=False, **attributes)
     return compute

@@ -131,7 +131,7 @@ class Bound:
         #: Host bytes that the bound trace and a call of it take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Memories that the file requires to start at offset 0 of a buffer, besides those that its kernels require.
+        #: Memories for which the file requires offset 0 of a buffer; its kernels may require this of others.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
