@@ -66,7 +66,7 @@ class Body:
     outputs : tuple of (int, bool)
         The values that are returned, and whether each is borrowed.
     updates : tuple of (int, int)
-        Shared variables, and the values that are their next ones.
+        Shared variables, each with the value that becomes its next value.
     """
 
     outputs: tuple[tuple[int, bool], ...]

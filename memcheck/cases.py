@@ -167,7 +167,7 @@ _STEPS = [(3, 5, 7), (4, 5, 9), (2, 5, 9), (9, 7), (3, 5, 7), (2, 5, 7)]
 
 
 def _of_first_columns(op: Any) -> Any:
-    """Return a function that applies an op to eight columns of a matrix: rows of fours with gaps."""
+    """Return a function that applies an op to the first eight columns of a matrix, so there are gaps between rows."""
 
     def of_first_columns(x: Any, *others: Any) -> Any:
         return op(OpenCLSubtensor([slice(None), slice(None, int64)])(x, np.int64(8)), *others)

@@ -1,9 +1,9 @@
 """Compares the time until the first result of a function, with empty caches: stock, optdb, and optdb in tiers.
 
 Each side runs in its own process. Seconds are wall seconds from the call of ``theano.function``. In tiers, the process
-also calls the function eleven more times, waits for the C code, and times calls in C: so one run shows how long the
-change of tiers takes compared with a start without tiers, and how slow the calls before it are. Calls are timed in CPU
-seconds of their only thread, since compilers and other programs run at the same time.
+also calls the function eleven more times, waits for the C code, and times calls in C. So one run shows how slow the
+calls before the change of tiers are, and how long the change takes, compared with a start without tiers. Calls are
+timed in CPU seconds of their only thread, since compilers and other programs run at the same time.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Comparison:
             faults.append(f"values disagree by {self.agreement.error:.1e} in {self.agreement.where}")
         if ours.after > stock.after:
             faults.append(f"{ours.after} apply nodes instead of {stock.after}")
-        # With fewer nodes, fewer are in place as well, so only graphs of equal size can be compared.
+        # A smaller graph also has fewer in-place nodes, so only graphs of equal size can be compared.
         if ours.after == stock.after and ours.inplace < stock.inplace:
             faults.append(f"{ours.inplace} in-place ops instead of {stock.inplace}")
         if len(ours.failures) > len(stock.failures):

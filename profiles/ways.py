@@ -1,4 +1,4 @@
-"""The compared ways to optimize: Theano's own, three of them, and optdb's.
+"""The compared ways to optimize: three of Theano's own, and optdb's.
 
 A `Way` consists of the mode whose optimizer is queried, and a context. ``measure`` enters the context for each run and
 exits it again, so that ways can take turns in one process.

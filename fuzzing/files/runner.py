@@ -66,9 +66,9 @@ class Report:
     outcomes : Counter
         The number of mutants of each kind with each outcome.
     wrong : dict
-        Number of a mutant to its violation of the rules.
+        By the number of a mutant: its violation of the rules.
     by_kernels : dict
-        Number of a mutant with changed kernels to the way its worker ended, during the calls or later.
+        By the number of a mutant with changed kernels: the way its worker ended, during the calls or later.
     seconds : float
         CPU time of all workers.
     peak_bytes : int

@@ -46,7 +46,7 @@ OUTLINED_KERNEL void mrg_by_stream(ga_size n, ga_size streams, ga_size each, ARR
         state[stream * 6 + c] = x[c];
 }
 
-/* On a CPU, an item computes whole rounds of its streams in vectors (SAMPLES of state v), then the rest of the last. */
+/* On a CPU, an item computes whole rounds of its streams in vectors (SAMPLES of state v), then a partial round. */
 OUTLINED_KERNEL void mrg_in_vectors(ga_size n, ga_size streams, ga_size each, ARRAY uint *state, ARRAY T *z)
 {
     const ga_size rounds = n / streams, rest = n % streams;

@@ -342,7 +342,7 @@ class DeviceProfile:
 
     @property
     def has_tensor_cores(self) -> bool:
-        """Whether kernels may multiply TF32 numbers on tensor cores, in PTX: from NVIDIA's Ampere on."""
+        """Whether PTX can multiply TF32 numbers on tensor cores, which NVIDIA's GPUs have since Ampere."""
         capability = self.compute_capability
         return self.quirks.takes_ptx and capability is not None and capability >= (8, 0)
 
@@ -380,7 +380,7 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind` for a file that runs on any driver, without functions that some lack or get wrong."""
+        """Return `as_kind` for files that run on any driver: without functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)

@@ -42,7 +42,7 @@ MODELS = "gru30", "mlp", "lstm", "cifar_resnet"
 _BEFORE = 100
 #: Number of calls after the choice of merged launches.
 _SETTLED = 300
-#: Interval of samples in seconds, and the multiple of the median from which a call is sampled.
+#: Interval of samples in seconds; a call is sampled if it takes more than this many times the median.
 _LOOKS_EVERY_S, _LONG = 0.01, 2.0
 _MOST_FRAMES = 5
 #: Maximum number of calls over twice the median that are listed.

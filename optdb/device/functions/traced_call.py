@@ -35,13 +35,13 @@ class TracedCall:
     arguments: list[PairedBuffer | SharedArgument | UpdatedArgument | None] = field(default_factory=list)
     #: The buffers of the arguments; None if they are not arrays.
     buffers: list[Buffer | None] = field(default_factory=list)
-    #: Position of an argument to the value that it must have, as bytes.
+    #: By the position of an argument: the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     #: The location of each output: a mailbox with a shape, the number of a host cell, or a constant value.
     #: None for next values.
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
-    #: Position of an argument to the buffer of its next value, if that replaces the present value on the device.
+    #: By the position of an argument: the buffer of its next value, if that replaces the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
     #: The other next values, such as those with other lengths, in the same form as `outputs`.
     next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)

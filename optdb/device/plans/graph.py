@@ -70,7 +70,7 @@ class NodeGraph:
     overwritten: Set[ValueId] = frozenset()
     #: The numbers of the nodes that overwrite inputs of the function.
     final: frozenset[int] = frozenset()
-    #: Number of a node to the numbers of nodes that, if computed, have to run before it: they read values that it
+    #: By the number of a node: the numbers of nodes that, if computed, have to run before it: they read values that it
     #: overwrites.
     before: Mapping[int, Sequence[int]] = field(default_factory=dict)
     #: Whether cells are emptied within a call as soon as they are dead.

@@ -62,7 +62,7 @@ class Round:
     asked: tuple[int, ...]
     #: The numbers of all nodes computed so far.
     done: frozenset[int]
-    #: Number of a node to the cells that are dead after it.
+    #: By the number of a node: the cells that are dead after it.
     dead: dict[int, list[list[Any]]]
     prior: Round | None
     following: dict[tuple[bool, ...], Round] = field(default_factory=dict)

@@ -90,9 +90,9 @@ def find_commit(
 ) -> Commit:
     """Find the next values to write, and the values to copy before that.
 
-    The `updates` are keys, each with its present and its next value. The `values`, with their keys, are needed after
-    the updates: the results, and the next values themselves. `buffer_of` returns the id of a value's buffer, or None if
-    it has none. `is_in_place` tells whether a next value need not be written over the present one.
+    The `updates` are keys, each with its present and its next value. The `values`, with their keys, are the results and
+    the next values; they are needed after the updates. `buffer_of` returns the id of a value's buffer, or None if it
+    has none. `is_in_place` tells whether a next value need not be written over the present one.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}

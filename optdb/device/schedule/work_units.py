@@ -108,7 +108,7 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> list[LoopUnit]:
-    """Return the loops of the next step: loops of the class with the fewest blocked loops, then the fewest points."""
+    """Return the loops of the next step: the class with the fewest blocked loops; if several have, fewest points."""
     classes: dict[Any, list[LoopUnit]] = {}
     for unit in ready:
         if isinstance(unit, LoopUnit):

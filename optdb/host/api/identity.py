@@ -136,8 +136,8 @@ def own_hash(cls: type) -> Callable[[Any], int] | None:
 
 numbers = OpNumbering()
 
-#: Id of an immutable op to its hash; None until the first look-up.
-#: The code that adds an op removes it before the op dies.
+#: By the id of an immutable op: its hash; None until the first look-up. The code that adds an op removes it before the
+#: op dies.
 settled: dict[int, int | None] = {}
 
 

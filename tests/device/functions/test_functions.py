@@ -336,7 +336,7 @@ def test_random_expressions(data):
         compare(function([a, b]), expected)
 
 
-#: Enough launches for a GPU to merge them, although its kernels do more at once.
+#: Enough launches for a GPU to merge them, although each of its kernels computes more.
 CHAINED = 12
 
 

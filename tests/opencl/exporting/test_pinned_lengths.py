@@ -92,7 +92,7 @@ def may_pin(case: Case) -> dict[int, set[int]]:
 
 
 def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
-    """Return a function that computes a case's op unchanged, with inputs x0, x1, ..., and arguments for it."""
+    """Return a function of x0, x1, ... that computes a case's op without rewriting it, and its arguments."""
     dtype = next((x.dtype(0) for x in case.arrays), "float32")
     inputs, arguments, given = [], [], []
     for x in case.inputs:

@@ -22,7 +22,7 @@ from tests.opencl.exported import export, exported, on_device, same
 from tests.opencl.lifted import both
 
 RNG = np.random.default_rng(0)
-#: SciPy 1.18's message for a matrix without a factor, and those of other versions.
+#: SciPy's message for a matrix that has no factor: in version 1.18, and in other versions.
 INTERNAL = re.compile(r"Internal potrf return info = \[(\d+)\] for slices \[0\]\.")
 MINOR = r"\1-th leading minor of the array is not positive definite"
 LOWER, UPPER = (slinalg.Solve(f"{side}_triangular") for side in ("lower", "upper"))

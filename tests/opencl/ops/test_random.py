@@ -108,7 +108,7 @@ def test_draws_are_those_of_the_host(each_device_kind):
     p, u, n = tt.fmatrix(), tt.fvector(), tt.iscalar()
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(7), 6).astype("float32")
-    # The host leaves elements that are not drawn uninitialized: so everything is drawn.
+    # The host does not initialize elements that are not drawn, so the test draws all.
     values = rng.uniform(0, 0.4, 18).astype("float32")
     for host, ours in (
         (MultinomialFromUniform("auto"), OpenCLMultinomialFromUniform("auto")),

@@ -39,7 +39,7 @@ def test_theano_s_patterns_are_found():
     assert not re.search(r"std::|PyArray_Resize|mis-match|Not enough dimensions", text)
     for name in ("set_rank_error", "set_length_error", "resized", "sort_axes"):
         assert name in text
-    # Two further inputs are compared with the first one along both axes, at one place.
+    # One call compares both further inputs with the first one, along both axes.
     assert "set_length_error(4, axes, lengths)" in text
 
 

@@ -46,7 +46,7 @@ def arguments(arity):
     if arity > 2:
         return [[choices[0]] * arity, choices[3:4] + choices[:2]]
     combined = list(product(choices, repeat=arity))
-    # Each operand occurs at each place, whatever the step, since their number is prime.
+    # The number of choices is prime, so with any step each choice occurs as each operand.
     step = len(combined) // examples(len(combined)) if arity == 2 else 1
     return combined[::step]
 
