@@ -321,7 +321,7 @@ def _product_of_fours(a: Any, turned: str) -> Any:
     return (tt.dot(one, other) + other[0])[: a.shape[0], : a.shape[0]]
 
 
-#: Number of columns, and the bounds of slices of them: with gaps, adjacent, and not in order.
+#: Number of columns, and bounds of slices of columns: slices with gaps, adjacent slices, and slices out of order.
 _COLUMNS = 8
 _SLICES = (
     ((0, 2), (2, 4), (4, 6), (6, 8)),

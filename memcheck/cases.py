@@ -140,7 +140,7 @@ def _padded(x: Any) -> Any:
 
 
 def _padded_rows(x: Any) -> Any:
-    """Write rows of fours between rows of zeros."""
+    """Write rows of four elements between rows of zeros."""
     return _padded_to(x, (6, 8), [slice(int8, int8)], 1, 4)
 
 

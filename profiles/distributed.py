@@ -159,7 +159,7 @@ def is_far(found: float, allowed: float) -> bool:
 
 
 def _furthest(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
-    """Return the largest difference of a variable, and that of results; nothing if there are no rows."""
+    """Return the largest difference of the variables, and of the results; zeros if there are no rows."""
     rows = list(rows)
     return max((max(row[:-1]) for row in rows), default=0.0), max((row[-1] for row in rows), default=0.0)
 

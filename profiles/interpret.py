@@ -102,9 +102,9 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
     node
         The node to compute.
     storage
-        Variable to a list of one element, its value.
+        Maps a variable to a list of one element, its value.
     computed
-        Variable to a list of one element, whether it has been computed.
+        Maps a variable to a list of one element, whether it has been computed.
     """
     op = node.op
     thunk: Any

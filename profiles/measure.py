@@ -307,7 +307,7 @@ def alternate(
     Returns
     -------
     dict
-        Name of the way to its measurements; only the last one of each way still has its graph.
+        Maps the name of a way to its measurements; only the last one of each way still has its graph.
     """
     runs: dict[str, list[Measurement]] = {way.name: [] for way in ways}
     for _ in range(repeat):

@@ -67,7 +67,7 @@ def _cancelling(rng: np.random.Generator, shape: Sequence[int]) -> tuple[np.ndar
     return rng.normal(size=shape), np.where(order % 2, 1e4, -1e4) + rng.normal(size=shape)
 
 
-#: Name to a function that draws arrays and gradients.
+#: Maps a name to a function that draws arrays and gradients.
 DATA: dict[str, Callable[[np.random.Generator, Sequence[int]], tuple[np.ndarray, np.ndarray]]] = {
     "normal": _normal,
     "mean 1e5, deviation 1": _large_mean,

@@ -53,7 +53,7 @@ class Race:
     task
         Its name.
     seconds
-        Name of the contender to the seconds of each turn.
+        Maps the name of a contender to the seconds of each turn.
     """
 
     task: str

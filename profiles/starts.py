@@ -176,7 +176,7 @@ def measure(
     name
         The model's name.
     sides
-        Name of each side to its THEANO_FLAGS.
+        Maps the name of a side to its THEANO_FLAGS.
     flags
         THEANO_FLAGS of all sides.
     caches

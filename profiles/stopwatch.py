@@ -21,7 +21,7 @@ def race(
     Parameters
     ----------
     contenders
-        Name to a function that returns when its work is done.
+        Maps a name to a function that returns when its work is done.
     repeat
         Number of turns of each.
     turn
@@ -32,7 +32,7 @@ def race(
     Returns
     -------
     dict
-        Name to the seconds of a call, by turn.
+        Maps a name to the seconds of a call, by turn.
     """
     for contender in contenders.values():
         for _ in range(WARM_UP):

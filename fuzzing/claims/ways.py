@@ -119,7 +119,7 @@ class Loaded:
         self._function.set(name, value)
 
 
-#: Way to a function that makes it, from a case and a device.
+#: Maps a way to a function that makes it, from a case and a device.
 WAYS: dict[str, Callable[[Case, str], Way]] = {
     "mode": lambda case, device: OnHost(case, optdb.mode(device=device)),
     "simulator": Simulated,

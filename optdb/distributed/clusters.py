@@ -423,7 +423,7 @@ class ClusterGroup:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._timeout + GRACE_S
-        #: Workers whom others have waited for in vain: the deadline for their answer, and the others' message.
+        #: By worker for which others waited in vain: the deadline for its answer, and the others' message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False

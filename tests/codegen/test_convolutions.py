@@ -27,7 +27,7 @@ PLAIN = {"border_mode": "valid", "subsample": (1, 1), "filter_dilation": (1, 1)}
 
 
 def convolved(kind, x, w, t, parameters, steps=(1, 1, 1), lengths=None):
-    """Return the results of an operation for NumPy arrays, which get the strides in `steps`."""
+    """Return the results of an operation for device copies of NumPy arrays, with the strides in `steps`."""
     settings = ConvolutionSettings(x.ndim - 2, **{NAMES[name]: value for name, value in parameters.items()})
     x, w, t = ((value, step) for value, step in zip((x, w, t), steps))
     chosen, like = {Convolve: ([x, w], None), FilterGradient: ([x, t], w), ImageGradient: ([w, t], x)}[kind]

@@ -38,7 +38,7 @@ _GROUP = 256
 _SERIAL_GROUP = 64
 #: Work groups for each compute unit of a device that runs thousands of work items.
 _GROUPS_PER_UNIT = 8
-#: The fewest elements that are read by four: smaller launches can be exported for other batch sizes.
+#: The fewest elements that are read four at a time: smaller launches can be exported for other batch sizes.
 _LEAST_FOR_QUADS = 1 << 16
 #: The longest axis whose index fits into 32 bits.
 _NARROW = 2**31 - 1

@@ -118,7 +118,7 @@ def uncomputed(
     held : set of int
         The inputs that are shared variables.
     updates : mapping
-        Input to the output that is its next value.
+        Maps an input to the output that is its next value.
     context : Context
         The context of the device.
     """

@@ -56,7 +56,7 @@ def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]
     case : int
         The case number of a launch.
     addresses : mapping
-        Handle of a buffer to its address.
+        Maps the handle of a buffer to its address.
     """
     match command:
         case EnqueueKernel():

@@ -179,7 +179,7 @@ def persistent_course(
     segments : sequence of CommandList
         Bound commands, each segment enqueued in order.
     residencies : mapping
-        Handle of a queue to the residency that merges its commands.
+        Maps the handle of a queue to the residency that merges its commands.
     accesses : callable
         Returns the bytes that a command uses.
     wish : str

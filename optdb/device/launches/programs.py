@@ -119,7 +119,7 @@ def merged_program(
     kernel : str
         The kernel of the program: `SEQUENCE`, `SCATTERED` or `PERSISTENT`.
     kernels : mapping
-        Kernel to the smallest group size of its launches.
+        Maps a kernel to the smallest group size of its launches.
     items : int
         Number of work items of a group.
     barrier : GridBarrier

@@ -30,7 +30,7 @@ __all__ = ["Donation", "find_donation"]
 class Donation(NamedTuple):
     """The next values that are computed in the buffers of the present ones."""
 
-    #: Memory of a next value to the buffer and the offset in bytes where it is computed.
+    #: Maps the memory of a next value to the buffer and the offset in bytes where it is computed.
     places: Mapping[Memory, tuple[cl.Buffer, int]]
     #: The index of the first step of the final part; the number of steps, if there is none.
     final: int

@@ -41,7 +41,7 @@ class Node:
     is_pure: bool = False
     #: Whether the node may overwrite an input.
     is_inplace: bool = False
-    #: Output to the inputs that may share its memory: each element is read before it is overwritten.
+    #: Maps an output to the inputs that may share its memory: each element is read before it is overwritten.
     overwritable: Mapping[ValueId, Set[ValueId]] = field(default_factory=dict)
     #: Whether the node is a loop, whose steps release the memory that they allocate.
     is_loop: bool = False
@@ -56,11 +56,11 @@ class NodeGraph:
     """The nodes of a function in the order in which they run, and the cells of its values."""
 
     nodes: list[Node]
-    #: Value to its cell: a list of one element.
+    #: Maps a value to its cell: a list of one element.
     cells: Mapping[ValueId, list[Any]]
     inputs: list[ValueId]
     outputs: list[ValueId]
-    #: Device value to its context; all other values are on the host.
+    #: Maps a device value to its context; all other values are on the host.
     contexts: Mapping[ValueId, Context]
     #: The values that never change.
     constants: Set[ValueId] = frozenset()

@@ -33,14 +33,14 @@ def _nothing(_: Any) -> Collection[Any]:
 class LinkedFunction(NodeGraph):
     """A compiled function: its nodes, its updates, and options of its calls."""
 
-    #: Input to the output that is its next value.
+    #: Maps an input to the output that is its next value.
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
     #: Cells to empty before a call: arrays of which the caller's results are views must be new in each call.
     clear_before: list[list[Any]] = field(default_factory=list)
     #: Device inputs whose buffer may differ in each call if they are large: each is C-contiguous, fills a buffer that
     #: no other input uses, and is not overwritten.
     rebindable_inputs: frozenset[ValueId] = frozenset()
-    #: Device output to a function that selects the buffer of its value in each call: it takes the layout of the
+    #: Maps a device output to a function that selects the buffer of its value in each call: it takes the layout of the
     #: value, and returns a buffer, or None to let the plan choose.
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
     #: Device inputs whose present values are never read: next values may be written there early (``donation``).
@@ -51,7 +51,7 @@ class LinkedFunction(NodeGraph):
     repeats_commands: bool = False
     #: Returns the user's present options.
     options: Callable[[], PlanOptions] = PlanOptions
-    #: Input to a check of its next value, which raises ValueError if the value has a wrong length.
+    #: Maps an input to a check of its next value, which raises ValueError if the value has a wrong length.
     next_value_checks: Mapping[ValueId, Callable[[Any], None]] = field(default_factory=dict)
     #: Returns the host values that nodes compute in each call and that may share memory with an output.
     aliases: Callable[[ValueId], Collection[ValueId]] = _nothing

@@ -59,7 +59,7 @@ class Plan:
             for number, _, segment in recording.steps
             if number not in recording.invariant | recording.kept_uploads
         )
-        #: Device output of a node to its array.
+        #: Maps a device output of a node to its array.
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var in linked.producers
         }

@@ -52,13 +52,13 @@ class Recording:
     path: Path = field(init=False)
     #: The commands of each node of the path.
     segments: list[Segment] = field(default_factory=list)
-    #: Device value to its layout.
+    #: Maps a device value to its layout.
     layouts: dict[ValueId, ArrayLayout] = field(default_factory=dict)
-    #: Host value to the copy that `kept` made of it.
+    #: Maps a host value to the copy that `kept` made of it.
     values: dict[ValueId, Any] = field(default_factory=dict)
-    #: Host output of a steady node to its complete value.
+    #: Maps a host output of a steady node to its complete value.
     fixed: dict[ValueId, Any] = field(default_factory=dict)
-    #: Host input of the function to its value.
+    #: Maps a host input of the function to its value.
     given: dict[ValueId, Any] = field(default_factory=dict)
     #: Number of a node that reads host values only through lookup tables to these tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)

@@ -187,7 +187,7 @@ class TableUploads:
 
     def __init__(self, recording: Recording, halves: tuple[list[Step], list[Step]]) -> None:
         self._recording, self._halves = recording, halves
-        #: Host value to the position from which it is known: the half, and the number of steps before it.
+        #: Maps a host value to the position from which it is known: the half, and the number of steps before it.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
         #: For each upload: its earliest position, the upload, and the step that reads its tables.

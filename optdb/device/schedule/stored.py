@@ -62,7 +62,7 @@ def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
 
 
-#: Tensor to its replacement: `Stored`, or a tensor that is computed from stored tensors.
+#: Maps a tensor to its replacement: `Stored`, or a tensor that is computed from stored tensors.
 Replacements = MutableMapping[Tensor, Tensor]
 
 

@@ -33,7 +33,7 @@ class WorkUnit:
         self.is_late = False
 
 
-#: Unit to the units that have to precede it.
+#: Maps a unit to the units that have to precede it.
 Needs = dict[WorkUnit, set[WorkUnit]]
 
 

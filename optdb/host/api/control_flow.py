@@ -116,9 +116,9 @@ def scan_with_sequences(
     loop : Apply
         A Scan's node.
     replaced : dict
-        Variable of the body to its replacement.
+        Maps a variable of the body to its replacement.
     sequences : dict
-        New input of the body to the outer sequence; each element of the sequence has the input's type.
+        Maps a new input of the body to the outer sequence; each element of the sequence has the input's type.
     """
     op = scan_of(loop)
     outputs = scan_utils.clone(list(op.outputs), replace=replaced)
@@ -254,7 +254,7 @@ def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
     op : Scan
         A `destroy_map` that it already has is ignored.
     destroy_map : dict
-        Output to the inputs that it overwrites, for `state_slots`; empty for a Scan that overwrites nothing.
+        Maps an output to the inputs that it overwrites, for `state_slots`; empty for a Scan that overwrites nothing.
     """
     info = {name: value for name, value in op.info.items() if name != "destroy_map"}
     if destroy_map:

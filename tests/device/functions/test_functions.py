@@ -361,7 +361,7 @@ def chained_by_numpy(x):
 @pytest.mark.parametrize("merge", ["always", "never"])
 def test_small_launches_are_merged_as_the_options_say(merge):
     context = new_context()
-    # A GPU merges with persistent launches, which takes time unless they are wanted at once.
+    # A GPU merges launches into persistent ones, which it does only after some time unless the option is "always".
     persist = "auto" if context.profile.runs_items_serially else merge
     function = TracedFunction(context, chained, [False], PlanOptions(merge, persist))
     for seed in range(12):
