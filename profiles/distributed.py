@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 RESTART_S = 30.0
 #: Number of consecutive steps in `cost`.
 BLOCK = 5
-#: The minimum number of steps of `devices` before those that count.
+#: Minimum number of uncounted first steps of `devices`.
 _WARM_UP = 24
 #: The ways that `devices` measures in addition to one device.
 _WAYS = ("simulators", "whole", "parts")
@@ -460,7 +460,7 @@ def devices(
 def _exact_rate(
     workers: str, statistics: str, train: DataParallel, batches: Sequence[Any], steps: int, settle: float
 ) -> float:
-    """Return how many exact steps a second workers make; print what they take of the first worker's time."""
+    """Return the exact steps per second of workers; print the parts of the first worker's time."""
     rows = []
 
     def step(number: int) -> None:
@@ -522,7 +522,7 @@ def _make_steps(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> 
 
 
 def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, settle: float) -> float:
-    """Return how many steps a second simulators make together, each in a thread of its own."""
+    """Return the steps per second that simulators make together, each in its own thread."""
     sims = [optdb.SimulatorOCL(f, name) for name in names]
     for sim in sims:
         _warm_up(partial(_make_steps, sim, batches, 1), settle)

@@ -79,7 +79,7 @@ def _summed(x: Any) -> Any:
 
 
 def _multiplied(x: Any) -> Any:
-    """Return states computed by products, some of which need no state."""
+    """Return states computed with products, some of which need no state."""
     if x.ndim != 2:
         return x
     columns = x.shape[1]
@@ -127,7 +127,7 @@ def _slope_of_weights(x: Any) -> Any:
 
 
 def _totals(x: Any) -> Any:
-    """Return an array plus sums that only the last step's states hold."""
+    """Return an array plus sums that are complete only in the states of the last step."""
     total, whole, states = _scan(
         lambda row, total, whole, state: (total + pt.sum(row * state), row * state + whole, _moved(row, state)),
         sequences=[x],

@@ -1,7 +1,7 @@
-"""Loops whose steps do not compute what all steps can compute at once.
+"""Moves computations out of a loop if one computation can replace those of all steps.
 
-One product of all steps takes less time than many of few rows: products that need no state are computed before the
-loop, and sums that no step reads after it (``sums_of_steps``).
+Products that need no state are computed before the loop, since one large product takes less time than many small ones.
+Sums that no step reads are computed after the loop (``sums_of_steps``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def iterated(
     steps, rows, carried
         The parameters of `Iteration`.
     repeats_in_kernels : bool
-        Whether the device repeats small steps within one kernel, which adds up at no cost.
+        Whether the device repeats small steps within one kernel, where additions cost nothing.
     """
     loop = _with_products_before(steps, rows, carried)
     if repeats_in_kernels and loop.is_for_one_item:

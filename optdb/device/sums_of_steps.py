@@ -1,7 +1,7 @@
 """Sums over the steps of a loop that no step reads: one sum after the loop, instead of an addition in each step.
 
-Gradients of weights are such sums. The steps store what is added up: elements, or the operands of products, since a sum
-of products is one product of all operands, with the steps' terms one after the other.
+Gradients of weights are such sums. The steps store the elements to add. For products, they store the operands: a sum of
+products equals one product of the concatenated operands of all steps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Sum:
 
     array: Carried
     row: StepRow
-    #: The terms, each with what the steps store of it.
+    #: The terms, each with the tensors that the steps store for it.
     terms: list[tuple[Tensor, list[Tensor]]]
 
     @property
@@ -58,9 +58,9 @@ class StepSums:
     steps : int
         The number of steps.
     rows, carried : list
-        The rows and the arrays of the loop, as in `Iteration`. Those of the sums are removed.
+        The rows and the arrays of the loop, as in `Iteration`. The rows and arrays of the sums are removed.
     most_bytes : int
-        Maximum size in bytes of what all steps store for a term of a sum.
+        Maximum number of bytes that all steps may store for one term of a sum.
     """
 
     steps: int
@@ -89,7 +89,7 @@ class StepSums:
                 self._store(operand)
 
     def outputs(self, outputs: Iterable[Tensor]) -> list[Tensor]:
-        """Return the arrays of the whole loop, given those of the loop without its sums."""
+        """Return the arrays of the whole loop, given the arrays of the loop without its sums."""
         computed = dict(zip(self.carried, outputs, strict=True))
         whole: list[Tensor] = []
         for array in self._arrays:
@@ -118,7 +118,7 @@ class StepSums:
         return total if max(sizes) <= self.most_bytes else None
 
     def _store(self, operand: Tensor) -> None:
-        """Let all steps write an operand to an array, unless it is a row of one."""
+        """Let all steps write an operand to an array, unless it is a row of an array already."""
         if operand in self._stored or (isinstance(operand, StepRow) and isinstance(operand.source, Tensor)):
             return
         for array in self.carried:
@@ -142,7 +142,7 @@ class StepSums:
         return joined([rows[0], rows[1]], 0)
 
     def _of_steps(self, operand: Tensor, count: int, computed: Mapping[Carried, Tensor]) -> Tensor:
-        """Return an operand of the first steps, along a first axis."""
+        """Return an operand's values in the first steps, stacked along a first axis."""
         if operand in self._stored:
             array, start = self._stored[operand]
             return rows_of(computed[array], start, count)
@@ -151,9 +151,9 @@ class StepSums:
 
 
 def _operands(term: Tensor) -> list[Tensor]:
-    """Return what the steps store for a term: its elements, those that it adds up, or the operands of a product.
+    """Return the tensors to store for a term: the term itself, the elements that it sums, or a product's operands.
 
-    The first operand of a product is transposed, so that terms of both are along the first axis.
+    The first operand of a product is transposed, so that both operands have their terms along the first axis.
     """
     if is_product(term):
         a, b = operands_of(term)
@@ -162,7 +162,7 @@ def _operands(term: Tensor) -> list[Tensor]:
 
 
 def _added_up(term: Tensor, stored: Sequence[Tensor]) -> Tensor:
-    """Return the sum of a term over some steps, given what these have stored."""
+    """Return the sum of a term over some steps, given the tensors that these steps have stored."""
     if len(stored) == 2:
         a, b = (reshaped(x, (x.shape[0] * x.shape[1], x.shape[2])) for x in stored)
         return MatrixProduct(transposed(a, [1, 0]), b).outputs[0]

@@ -313,9 +313,10 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return a view of a tensor; a view of an affine view is one of its source.
+    """Return a view of a tensor; a view of an affine view becomes a view of its source.
 
-    A view that reads only one part of a joined tensor, or only replaced elements or others, is one of these.
+    A view that reads a single part of a joined tensor becomes a view of this part. A view that reads only replaced
+    elements of a tensor, or none of them, becomes a view of their replacement, or of the original tensor.
     """
     if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
         return ViewTensor(x, shape, coordinates)
@@ -350,7 +351,7 @@ def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _part_read(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
-    """Return the operand of a tensor that holds all elements within bounds, and where it begins; None if none does."""
+    """Return the operand of a tensor that holds all elements within bounds, and its start; None if no operand does."""
     starts = [0] * len(bounds)
     if isinstance(x, Joined):
         low, high = bounds[x.axis]
@@ -443,9 +444,9 @@ def rows_of(x: Tensor, first: int, count: int) -> Tensor:
 
 
 def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
-    """Return a tensor in which a strided part is another tensor, which broadcasts.
+    """Return a tensor in which another tensor, which is broadcast, replaces a strided part.
 
-    Where all elements along an axis have been replaced, one slice after the other, the result is the slices joined.
+    If all elements along an axis have been replaced, slice by slice, the result is a join of the slices.
     """
     result = Replaced(x, part, stripes)
     axes = [axis for axis, stripe in enumerate(stripes) if stripe != Stripe(0, 1, x.shape[axis])]
@@ -455,7 +456,7 @@ def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
 
 
 def _joined_slices(last: Replaced, axis: int) -> Tensor:
-    """Return a tensor as slices along an axis, if these were all replaced; `last` itself if they were not."""
+    """Return a tensor as joined slices along an axis, if all of its slices were replaced; otherwise `last` itself."""
     slices: dict[int, Replaced] = {}
     taken = 0
     x: Tensor = last

@@ -1,6 +1,6 @@
-"""Measures functions of Scan in mode OPENCL beside PyTensor's default: ``python -m profiles.pytensor.loops``.
+"""Measures functions with Scan in mode OPENCL and with PyTensor's default: ``python -m profiles.pytensor.loops``.
 
-``--jax`` adds the same functions written for JAX, where it is installed, and leaves the default out.
+``--jax`` compares with the same functions written for JAX, which must be installed, instead of with the default.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Case = tuple[list[Any], list[Any], list[Any]]
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """What a call takes on one side.
+    """The times of a call on one side.
 
     Parameters
     ----------
     name, side
-        What was measured.
+        The function, and the side.
     cpu_ms, wall_ms
-        CPU milliseconds and milliseconds of a call, the medians of the turns.
+        CPU milliseconds and wall milliseconds of a call, each the median of the turns.
     first_s
-        Seconds of compiling and of the first call.
+        Seconds for compilation and the first call.
     difference
         The largest difference from the first side's outputs, relative to the largest number of an output.
     """
@@ -140,7 +140,7 @@ def lstm_by_jax(rows: int, width: int, has_gradient: bool) -> Callable[..., Any]
 
 @dataclass(frozen=True)
 class LoopCase:
-    """A function of loops: how PyTensor and JAX build it."""
+    """A function with loops, as PyTensor and JAX build it."""
 
     build: Callable[[], Case]
     build_for_jax: Callable[[], Callable[..., Any]]
@@ -165,18 +165,18 @@ LOOPS: dict[str, LoopCase] = {
 def measure(
     name: str, turns: int = 7, turn_s: float = 0.5, settle_s: float = 5.0, has_jax: bool = False
 ) -> list[LoopTimes]:
-    """Call a function by all sides in turn.
+    """Call a function on all sides in turn.
 
     Parameters
     ----------
     name
-        A name in `LOOPS`.
+        A key of `LOOPS`.
     turns, turn_s
-        The number of turns of each side, and the seconds of a turn.
+        Number of turns of a side, and seconds of each.
     settle_s
-        For how many seconds each side is called before.
+        Seconds for which each side is called before the measurement.
     has_jax
-        Whether JAX takes the place of PyTensor's default mode.
+        Whether JAX replaces PyTensor's default mode.
     """
     case = LOOPS[name]
     inputs, outputs, arguments = case.build()
@@ -209,7 +209,7 @@ def measure(
 
 
 def _blocking(function: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Return a function of JAX that returns its outputs as NumPy arrays in one list."""
+    """Return a JAX function that returns its outputs as one list of NumPy arrays."""
     import jax
 
     return lambda *args: [np.asarray(x) for x in jax.tree_util.tree_leaves(function(*args))]
@@ -221,7 +221,7 @@ def _difference(expected: Any, got: Any) -> float:
 
 
 def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[float, float]:
-    """Call a function for some seconds; return the CPU milliseconds and the milliseconds of a call."""
+    """Call a function for some seconds; return the CPU milliseconds and the wall milliseconds of a call."""
     begun, begun_cpu, calls = time.perf_counter(), time.process_time(), 0
     while not calls or time.perf_counter() - begun < seconds:
         function(*arguments)
@@ -236,7 +236,7 @@ def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[fl
 @click.option("--jax", "has_jax", is_flag=True, help="Compare with JAX instead of PyTensor's default mode.")
 @json_option
 def main(names: tuple[str, ...], turns: int, settle: float, has_jax: bool, json_file: Any) -> None:
-    """Measure functions of loops: milliseconds of a call, in turns."""
+    """Measure functions with loops: milliseconds of a call, in turns."""
     table = Table("loop", "side", "CPU ms a call", "ms a call", "s until the first", "difference")
     table.title = "Functions of Scan"
     loops: list[LoopTimes] = []

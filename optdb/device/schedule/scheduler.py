@@ -114,7 +114,7 @@ class Schedule:
     def store_in_place(self, tensor: Tensor, region: Stored) -> None:
         """Add the units that store a tensor in a region of a buffer that nothing else writes.
 
-        A tensor that no kernel computes element by element is read there, and is not stored a second time.
+        A tensor that no kernel computes element by element is read from there, and is not stored a second time.
         """
         if resolve(tensor, self.stored) is tensor and isinstance(tensor, Joined | Replaced | ScatterSet):
             self.stored[tensor] = region
