@@ -310,7 +310,8 @@ def _in_fours(var: Any) -> Any:
 def _product_of_fours(a: Any, turned: str) -> Any:
     """Return a product of a matrix with another one computed from it, plus a bias.
 
-    Sums have many terms, and a GPU may read the rows by fours. Some of the matrices are transposed views.
+    Sums have many terms, and a GPU may read four elements of a row at a time. Some of the matrices are transposed
+    views.
     """
     left, right = _narrow(a), _narrow(a.T - 1)
     turns_left, turns_right = turned in ("left", "both"), turned in ("right", "both")

@@ -81,7 +81,7 @@ _ELEMWISE = [
     Case(OpenCLElemwise(scalar.add, {0: 0}), floats(5, 7), floats(1, 7)),
     Case(OpenCLElemwise(scalar.add), floats(2 * 2048 + 3), floats(1)),
     Case(OpenCLElemwise(scalar.mod), array("int8", 5, 7), array("int64", 5, 1)),
-    # Rows of fours, along which an array is broadcast.
+    # Rows whose lengths are multiples of four, along which an array is broadcast.
     Case(OpenCLElemwise(scalar.mul), floats(5, 3, 8), array("float32", 3, 1)),
     Case(OpenCLElemwise(scalar.mul), array("int8", 5, 1, 4), array("complex64", 1, 3, 4)),
     Case(OpenCLElemwise(scalar.mul), array("complex64", 5, 1, 7), array("complex64", 1, 3, 1), floats(7)),
@@ -145,7 +145,7 @@ def _padded_rows(x: Any) -> Any:
 
 
 def _padded_columns(x: Any) -> Any:
-    """Write rows of fours beside columns of zeros."""
+    """Write rows of four elements beside columns of zeros."""
     return _padded_to(x, (3, 12), [slice(None), slice(None, int8)], 8)
 
 
@@ -157,7 +157,7 @@ def _padded_to(x: Any, shape: tuple[int, int], part: list[slice], *numbers: int)
 
 
 def _saved_backwards(saved: Any, states: Any, wanted: Any, matrix: Any) -> Any:
-    """Multiply the states of steps, in rows of fours, starting with the last ones."""
+    """Multiply the states of steps, in rows that are multiples of four, starting with the last step."""
     backwards = OpenCLSubtensor([slice(None, None, int64)])(wanted, np.int64(-1))
     return OpenCLSavedProducts()(saved, states, backwards, matrix)
 
@@ -198,7 +198,7 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.add, axis=[0], pre_scalar_op=scalar.exp), floats(5, 37)),
     Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 4]), floats(5, 3, 7, 2, 3)),
     Case(OpenCLCAReduce(scalar.add, axis=[0, 2, 3]), array("float32", 40, 3, 7, 5)),
-    # Enough elements to be read by four.
+    # Enough elements to be read four at a time.
     Case(
         OpenCLCAReduce(scalar.add, axis=[0, 2], pre_scalar_op=scalar.mul),
         array("float32", 128, 8, 64),
@@ -373,7 +373,7 @@ _CLASSIFIERS = [
     Case(OpenCLSoftmaxWithBias(), floats(5, 7), floats(7)),
     Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),
     Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), floats(5, 7), floats(7), CLASSES),
-    # Rows of fours are read four numbers at a time.
+    # If their lengths are multiples of four, rows are read four numbers at a time.
     Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), array("float32", 5, 12), array("float32", 12), CLASSES),
     Case(OpenCLCrossentropySoftmax1HotWithBiasDx(), floats(5), floats(5, 7), CLASSES),
     *(

@@ -42,7 +42,7 @@ class Task:
     name
         Its name in reports.
     contenders
-        Name in `CONTENDERS` to a function that returns the result when it is complete.
+        Maps a name in `CONTENDERS` to a function that returns the result when it is complete.
     turn, settle
         As in `stopwatch.race`.
     """

@@ -99,7 +99,7 @@ def test_much_is_folded_in_parts(each_device_kind, shape, axes):
 
 @st.composite
 def long_shapes(draw):
-    """Return a shape for which the items of a team fold several elements each, in rows of fours or not."""
+    """Return a shape for which each item of a team folds several elements; rows may be multiples of four, or not."""
     lengths = st.sampled_from([1, 2, 3, 4, 5, 8, 12, 49, 64])
     return tuple(draw(st.lists(lengths, min_size=1, max_size=5).filter(lambda shape: np.prod(shape) < 300_000)))
 

@@ -1,4 +1,4 @@
-"""Phases and stages of commands respect all dependencies, and are as few as these allow."""
+"""Phases and stages of commands respect all dependencies, and there are as few as possible."""
 
 from __future__ import annotations
 

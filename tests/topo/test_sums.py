@@ -233,7 +233,7 @@ def test_random_graphs(graph):
     stock, without, ours = (
         theano.function(leaves, outputs, mode=mode, on_unused_input="ignore") for mode in (STOCK, WITHOUT, MODE)
     )
-    # Theano's own order of rewrites may end differently: (x + x) / x * y with the sum of all as y + y, not as 2 * y.
+    # Theano's order of rewrites may have another result: in a sum of all, (x + x) / x * y is y + y, not 2 * y.
     assert len(nodes(ours)) <= len(nodes(without))
     data = values(len(leaves))
     for mine, theirs in zip(ours(*data), stock(*data), strict=True):

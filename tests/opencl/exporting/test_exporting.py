@@ -105,7 +105,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
 @pytest.mark.parametrize("name", ["elements", "row", "normalized"])
 @pytest.mark.parametrize("items_at_once", [0, 256])
 def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, name, device_kind, items_at_once):
-    """Kernels for rows of fours, and for few elements, are chosen only by plain numbers, not by symbolic ones."""
+    """Only plain numbers, not symbolic ones, select the kernels for multiples of four and for few elements."""
     context = get_context(default)
     monkeypatch.setattr(context, "profile", replace(context.profile, items_at_once=items_at_once))
     inputs, outputs, values = formulas()[name]

@@ -40,7 +40,7 @@ def simulator(name, **sizes):
 
 
 def batch_of(data, axes, n):
-    """Return arguments for another batch, taken from that one."""
+    """Return arguments for another batch, which consists of examples of the given one."""
     return [x if axis is None else np.take(x, np.arange(n) % x.shape[axis], axis) for x, axis in zip(data, axes)]
 
 
