@@ -65,7 +65,7 @@ def measure_model(
     Returns
     -------
     tuple
-        Its name; name of the way to its runs; name of the way to the ops of its last graph.
+        The model's name; by the name of a way: its runs; by the name of a way: the ops of its last graph.
     """
     four = _four_ways()
     specifications = {}

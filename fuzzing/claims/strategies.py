@@ -13,7 +13,7 @@ from fuzzing.claims.operations import OPERATIONS, SLOW
 
 __all__ = ["cases"]
 
-#: The largest one makes a matrix that a simulator reads in the caller's memory.
+#: With the largest length, a matrix is so large that a simulator reads it in the caller's memory.
 _LENGTHS = (2, 3, 1, 0, 130)
 _SHAPES = ((1,), (0,), (2,), (3,), (1, 2), (1, 0), (0, 2), (2, 2), ())
 

@@ -112,7 +112,7 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
         return argument * 0 + operands[0]
     x, *others = [_built(operand, variables, argument) for operand in operands]
     if kind in LOOPS:
-        # For no steps, Python's Scan returns results of other shapes.
+        # If there are no steps, Python's Scan returns results of other shapes.
         return x if 0 in variables[0].type.shape else looped(kind, x)
     match kind:
         case "add":

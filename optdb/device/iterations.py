@@ -67,7 +67,8 @@ class Iteration:
     carried : sequence of Carried
         The arrays that each step writes.
     hoisted : mapping, optional
-        Tensors of a step, and the same tensors for all steps along a first axis, which are computed before the loop.
+        Maps tensors of a step to tensors that are computed before the loop: their values in all steps, stacked along a
+        first axis.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class Device:
         ``contiguous(var)`` returns a device variable with the values of `var` in C order, for loops,
         which write them slice by slice.
     sequence : callable
-        The same as `contiguous` for the sequences of loops, which only read them: each step's slice is in C order.
+        Like `contiguous`, but for the sequences of loops, which are only read: each step's slice is in C order.
     notes : callable
         ``notes(context_name)`` returns sentences about settings that have no effect on a context, for `explain`.
     """

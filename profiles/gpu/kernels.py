@@ -69,7 +69,7 @@ def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[t
 
 
 def time_theano(result: Any, device: str, repeat: int) -> tuple[float, float]:
-    """Return the milliseconds in which a device computes and keeps a result, and those of its kernels."""
+    """Return the milliseconds in which a device computes and stores a result, and the milliseconds of its kernels."""
     none = np.zeros(list(map(int, result.broadcastable)), result.dtype)
     kept = theano.shared(none, broadcastable=result.broadcastable)
     mode = theano.Mode(linker="py", optimizer="fast_run")  # a simulator computes it
@@ -97,7 +97,7 @@ def _time_kernels(sim: optdb.SimulatorOCL) -> float:
 
 
 def time_cupy(run: Callable[[], Any], repeat: int) -> float:
-    """Return the same for CuPy."""
+    """Return the same times for CuPy."""
     import cupy
 
     wait = cupy.cuda.runtime.deviceSynchronize

@@ -1,9 +1,10 @@
 """Training errors for each precision of products: ``python -m profiles.gpu.precision [MODELS]``.
 
-Each model makes some steps on a device by each value of the flag ``optdb.matmul_precision``, and in float64, from the
-same values. An error is the largest difference from float64's numbers, relative to the largest number of an array: of
+Each model makes some steps on a device with each value of the flag ``optdb.matmul_precision``, and in float64. All
+start with the same values. An error is the largest difference from float64's numbers, relative to the largest number of
+an array: of
 the costs of all steps, and of what the steps add to the shared variables. ``--curves FILE`` draws the costs of a longer
-training of one model by each precision.
+training of one model with each precision.
 
 If a device has no tensor cores that optdb can use, all precisions give the same results.
 """
@@ -36,7 +37,7 @@ _CURVE_SIZES: dict[str, Any] = {"n": 1, "width": 32, "batch": 64, "size": 32}
 
 @dataclass(frozen=True)
 class Trained:
-    """The costs of some steps, and what the steps added to the shared variables."""
+    """The costs of some steps, and the changes of the shared variables."""
 
     costs: list[float]
     steps: list[np.ndarray]

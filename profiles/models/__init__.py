@@ -1,9 +1,8 @@
-"""Builders of real models: `build` gives one by name, `known` lists the names.
+"""Builders of real models: `build` returns a model by name, `known` lists the names.
 
 Each module beside this one holds a family and registers its members when imported here; ``base``
-has the table, ``parts`` what the families share. The Keras models take part only where Keras is
-installed. The models of a checkout's package ``models`` are built by their names, too, where their
-libraries are installed.
+has the table, ``parts`` what the families share. The Keras models are only available if Keras is installed. The models
+of a checkout's package ``models`` can also be built by name if their libraries are installed.
 """
 
 import importlib
@@ -25,14 +24,14 @@ __all__ = ["Model", "UnknownModel", "build", "dtype_of", "known", "of_libraries"
 
 
 def of_libraries() -> list[str]:
-    """Return the names of the package ``models`` that can be built here and that are not `known` ones."""
+    """Return the names in the package ``models`` that can be built here and are not `known`."""
     if importlib.util.find_spec("models") is None:
         return []
     return [name for name in importlib.import_module("models").available() if name not in known()]
 
 
 def _is_of_libraries(name: str) -> bool:
-    # To look for the libraries takes longer than to build a small model of ours.
+    # Searching for the libraries takes longer than building a small model of our own.
     return name not in known() and name in of_libraries()
 
 
@@ -42,19 +41,19 @@ def build(name: str, **sizes: object) -> Model:
     Parameters
     ----------
     name
-        One of `known` or `of_libraries`.
+        A name from `known` or `of_libraries`.
     **sizes
-        Replace the sizes that the name stands for.
+        Replace the sizes that belong to the name.
 
     Raises
     ------
     UnknownModel
-        The message lists the names that are known.
+        If the name is unknown; the message lists the known names.
     """
     builders = importlib.import_module("models") if _is_of_libraries(name) else base
     return builders.build(name, **sizes)
 
 
 def dtype_of(name: str) -> str:
-    """Return the floatX in which a model's users compute."""
+    """Return the floatX that a model's users choose."""
     return importlib.import_module("models").entry(name).floatX if _is_of_libraries(name) else "float32"

@@ -1,4 +1,4 @@
-"""A transformer: blocks of attention and of two dense layers, each behind a layer normalization."""
+"""A transformer: blocks of attention and two dense layers, each after a layer normalization."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from theano.tensor.var import TensorVariable
 from profiles.models import parts
 from profiles.models.base import Model, register
 
-#: What layer normalization adds to a variance.
+#: The number that layer normalization adds to a variance.
 EPSILON = 1e-5
 
 
@@ -20,9 +20,9 @@ class _Blocks:
     Parameters
     ----------
     width : int
-        How many features each token has.
+        Number of features of each token.
     heads : int
-        How many heads share the features; it divides `width`.
+        Number of heads that share the features; it divides `width`.
     """
 
     def __init__(self, width: int, heads: int):
@@ -59,17 +59,17 @@ class _Blocks:
         return self.dense(mixed.dimshuffle(0, 2, 1, 3).reshape((batch, tokens, width)), width, width)
 
     def feed_forward(self, x: TensorVariable) -> TensorVariable:
-        """Two dense layers, of which the first is four times as wide."""
+        """Two dense layers; the first one is four times as wide."""
         return self.dense(gelu(self.dense(x, self._width, 4 * self._width)), 4 * self._width, self._width)
 
     def block(self, x: TensorVariable) -> TensorVariable:
-        """Attention and dense layers, each beside a shortcut."""
+        """Attention and dense layers, each with a shortcut around it."""
         x = x + self.attention(self.normalization(x))
         return x + self.feed_forward(self.normalization(x))
 
 
 def gelu(x: TensorVariable) -> TensorVariable:
-    """The Gaussian error linear unit (Hendrycks and Gimpel, 2016), by its approximation with tanh."""
+    """The Gaussian error linear unit (Hendrycks and Gimpel, 2016), approximated with tanh."""
     return 0.5 * x * (1 + tt.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
 
 
@@ -77,7 +77,7 @@ def gelu(x: TensorVariable) -> TensorVariable:
 def transformer(
     name: str, blocks: int, width: int = 8, heads: int = 2, tokens: int = 6, batch: int = 3, classes: int = 10
 ) -> Model:
-    """Train step of `blocks` over embedded tokens, whose mean is classified, trained by Adam.
+    """Train step with Adam: `blocks` are applied to embedded tokens, and the mean of the results is classified.
 
     Raises
     ------

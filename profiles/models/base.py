@@ -1,8 +1,8 @@
-"""What a model is, and the table of those that are known by name.
+"""The class of models, and the table of known models by name.
 
-A builder is a function that takes sizes as keyword arguments and returns a `Model`. `register`
-enters it in the table under a name, with the sizes that the name stands for; `build` calls it. The
-modules beside this one do the registering when they are imported.
+A builder is a function that takes sizes as keyword arguments and returns a `Model`. `register` adds it to the table
+under a name, with the sizes that belong to the name; `build` calls it. The other modules in this folder register their
+models when they are imported.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from theano.gof.graph import Variable
 
 @dataclass(frozen=True)
 class Model:
-    """A symbolic function with everything needed to compile it and to run it once.
+    """A symbolic function, with everything that is needed to compile and run it once.
 
     Parameters
     ----------
     name
-        What reports call it.
+        The name in reports.
     inputs
         The symbolic inputs.
     outputs
-        What the function returns.
+        The results of the function.
     updates
-        New values of the shared variables, in the order in which they were made.
+        The next values of the shared variables, in the order of their creation.
     data
-        One array for each input, the same at each build.
+        One array for each input; each build creates equal arrays.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Model:
 
 
 def shared_variables(model: Model) -> list[SharedVariable]:
-    """Return the shared variables of a model, those with default updates among them."""
+    """Return the shared variables of a model, including those with default updates."""
     roots = [*model.outputs, *model.updates.values()]
     found = [var for var in graph.inputs(roots) if isinstance(var, SharedVariable)]
     return list(dict.fromkeys([*found, *model.updates]))
@@ -63,14 +63,14 @@ _sizes: dict[str, dict[str, object]] = {}
 
 
 def register(name: str, available: bool = True, **sizes: object) -> Callable[[Builder], Builder]:
-    """Enter the decorated builder under `name`, which stands for these `sizes`.
+    """Add the decorated builder to the table under `name`, which stands for these `sizes`.
 
     Parameters
     ----------
     name
-        For `build`.
+        The name to pass to `build`.
     available
-        Whether what the builder needs is installed; if not, the name stays unknown.
+        Whether the libraries of the builder are installed; otherwise the name stays unknown.
     **sizes
         Keyword arguments of the builder.
     """
@@ -98,14 +98,14 @@ def build(name: str, **sizes: object) -> Model:
     Parameters
     ----------
     name
-        One of `known`.
+        A name from `known`.
     **sizes
-        Replace the sizes that the name stands for.
+        Replace the sizes that belong to the name.
 
     Raises
     ------
     UnknownModel
-        The message lists the names that are known.
+        If the name is unknown; the message lists the known names.
     """
     if name not in _builders:
         raise UnknownModel(f"no model is named {name!r}; known are: {', '.join(known())}")

@@ -1,4 +1,4 @@
-"""Two small nets of the textbook kind: a multilayer perceptron and a convolutional net."""
+"""Two small textbook nets: a multilayer perceptron and a convolutional net."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiles.models.base import Model, register
 
 @register("mlp", depth=3, width=32)
 def mlp(name: str, depth: int, width: int, batch: int = 8, classes: int = 10) -> Model:
-    """Train step of `depth` hidden layers of rectified units, with weight decay and momentum."""
+    """Train step with momentum and weight decay: `depth` hidden layers of rectified units."""
     rng = np.random.RandomState(1)
     x, y = tt.matrix("x"), tt.ivector("y")
     matrices = [parts.weights(rng, width, width) for _ in range(depth)] + [parts.weights(rng, width, classes)]
@@ -29,7 +29,7 @@ def mlp(name: str, depth: int, width: int, batch: int = 8, classes: int = 10) ->
 
 @register("convnet", width=4)
 def convnet(name: str, width: int, batch: int = 4, size: int = 12, classes: int = 10) -> Model:
-    """Train step of two convolutions with max-pooling and one dense layer, after LeNet."""
+    """Train step of two convolutions with max-pooling and one dense layer, similar to LeNet."""
     rng = np.random.RandomState(2)
     x, y = tt.tensor4("x"), tt.ivector("y")
     filters = [parts.weights(rng, width, 1, 3, 3), parts.weights(rng, 2 * width, width, 3, 3)]

@@ -1,8 +1,7 @@
-"""Train functions that Keras 2.3.1 builds on Theano, where it is installed.
+"""Train functions that Keras 2.3.1 builds with Theano, if it is installed.
 
-Keras makes its train function by a call of ``keras.backend.function``; the call is taken down
-instead of carried out, and its symbolic arguments become the model. Keras itself is imported when a
-model is built, for that takes seconds.
+Keras creates its train function by calling ``keras.backend.function``. The call is recorded instead of executed, and
+its symbolic arguments become the model. Keras is only imported when a model is built, because the import takes seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CLASSES = 10
 
 
 def _installed() -> bool:
-    """Whether there is a Keras that runs on Theano."""
+    """Whether a Keras that uses Theano is installed."""
     try:
         return importlib.metadata.version("Keras").startswith("2.3.")
     except importlib.metadata.PackageNotFoundError:
@@ -37,13 +36,13 @@ INSTALLED = _installed()
 
 
 def _keras() -> ModuleType:
-    """Import Keras on Theano, working in floatX, without its writing to the home directory."""
+    """Import Keras with Theano as its back-end and with floatX; keep it from writing to the home directory."""
     for name in collections.abc.__all__:
         # Keras was written when these names were in collections.
         if not hasattr(collections, name):
             setattr(collections, name, getattr(collections.abc, name))
     os.environ["KERAS_BACKEND"] = "theano"
-    # Keras writes its settings to its home; nothing can be written there, which it takes calmly.
+    # Keras writes its settings to its home folder, and ignores errors: nothing can be written to this path.
     os.environ["KERAS_HOME"] = os.devnull
     import keras
 
@@ -52,7 +51,7 @@ def _keras() -> ModuleType:
 
 
 def _initial_weights(rng: np.random.RandomState) -> dict[str, Any]:
-    """Stand-ins for the random functions of the backend, which would compile one graph per weight."""
+    """Replace the random functions of the back-end, which would compile one graph for each weight."""
 
     def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0, **options: Any) -> np.ndarray:
         return rng.uniform(minval, maxval, shape)
@@ -70,7 +69,7 @@ def _train_function(name: str, keras: ModuleType, net: Any, inputs: list[np.ndar
     with mock.patch.object(backend, "function") as function:
         net._make_train_function()
     symbols, outputs = function.call_args.args
-    # Keras lists some updates twice; the first is the one that counts.
+    # Keras lists some updates twice; only the first one counts.
     updates: OrderedDict = OrderedDict()
     for variable, value in function.call_args.kwargs["updates"]:
         updates.setdefault(variable, value)
@@ -80,7 +79,7 @@ def _train_function(name: str, keras: ModuleType, net: Any, inputs: list[np.ndar
     targets = parts.floats(np.eye(CLASSES)[parts.labels(rng, batch, CLASSES)])
     data = [*inputs, targets, parts.floats(np.ones(batch))]
     if len(symbols) > len(data):
-        # The learning phase, where the net has layers that behave otherwise in training.
+        # The learning phase, if the net has layers that behave differently in training.
         data.append(np.asarray(1, dtype=symbols[-1].dtype))
     return Model(name, symbols, outputs, updates, data)
 
@@ -109,7 +108,7 @@ def inceptionv3(name: str, size: int, batch: int = 2) -> Model:
 
 @register("keras_lstm", INSTALLED, layers=2)
 def lstm(name: str, layers: int, width: int = 8, steps: int = 5, batch: int = 3) -> Model:
-    """Train function of a stack of Keras's LSTM layers under a softmax."""
+    """Train function of a stack of Keras's LSTM layers, followed by a softmax."""
     keras = _keras()
     rng = np.random.RandomState(11)
     with mock.patch.multiple(keras.backend, **_initial_weights(rng)):

@@ -1,7 +1,7 @@
 """Pieces that several models share: parameters, losses and the two training rules.
 
-Every function works in ``theano.config.floatX`` and takes its randomness from a generator made by
-the caller, so that a model is the same at each build.
+All functions use ``theano.config.floatX``, and a random number generator of the caller, so that each build of a model
+has the same values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from theano.tensor.var import TensorVariable
 
 
 def floats(value: np.ndarray | float) -> np.ndarray:
-    """`value` as an array of floatX."""
+    """Return `value` as an array of floatX."""
     return np.asarray(value, dtype=theano.config.floatX)
 
 
@@ -54,7 +54,7 @@ def l2(parameters: list[TensorSharedVariable], strength: float) -> TensorVariabl
 def momentum(
     cost: TensorVariable, parameters: list[TensorSharedVariable], rate: float = 0.01, decay: float = 0.9
 ) -> OrderedDict:
-    """Updates of stochastic gradient descent with momentum."""
+    """Return the updates of stochastic gradient descent with momentum."""
     updates: OrderedDict = OrderedDict()
     for parameter, gradient in zip(parameters, tt.grad(cost, parameters)):
         velocity = like(parameter)
@@ -71,7 +71,7 @@ def adam(
     decay: float = 0.9,
     decay_squares: float = 0.999,
 ) -> OrderedDict:
-    """Updates of Adam (Kingma and Ba, 2015)."""
+    """Return the updates of Adam (Kingma and Ba, 2015)."""
     updates: OrderedDict = OrderedDict()
     count = theano.shared(floats(0.0), name="count")
     now = count + 1
@@ -89,10 +89,10 @@ def adam(
 
 
 def images(rng: np.random.RandomState, batch: int, channels: int, size: int) -> np.ndarray:
-    """A batch of square pictures of noise."""
+    """Return a batch of square pictures with random pixels."""
     return floats(rng.standard_normal((batch, channels, size, size)))
 
 
 def labels(rng: np.random.RandomState, batch: int, classes: int) -> np.ndarray:
-    """One class for each member of the batch."""
+    """Return a random class for each example of the batch."""
     return rng.randint(0, classes, size=batch).astype("int32")

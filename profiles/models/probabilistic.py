@@ -1,8 +1,7 @@
-"""Models of a statistician: a variational autoencoder, a hierarchical mixture and a Gaussian process.
+"""Models from statistics: a variational autoencoder, a hierarchical mixture and a Gaussian process.
 
-The mixture and the process are built as PyMC3 builds them: one flat vector holds all free
-parameters, each is cut out of it and transformed to its support, and the function returns the
-joint log density and its gradient.
+The mixture and the process are built as in PyMC3: one flat vector holds all free parameters. Each parameter is a slice
+of the vector, transformed to its support. The function returns the joint log density and its gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from profiles.models.base import Model, register
 
 @register("vae", hidden=2)
 def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8, pixels: int = 24) -> Model:
-    """Train step by Adam of an autoencoder with `hidden` layers on either side and the reparametrization trick."""
+    """Train step with Adam: an autoencoder with `hidden` layers on both sides, and the reparametrization trick."""
     rng = np.random.RandomState(8)
     random = MRG_RandomStreams(4321)
     x = tt.matrix("x")
@@ -51,14 +50,14 @@ def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8
 
 
 class Point:
-    """The flat vector of free parameters, cut up as each asks for its share.
+    """The flat vector of free parameters; `take` returns the slice for the next parameter.
 
     Attributes
     ----------
     vector
         The symbolic input.
     size
-        How much of it was given out.
+        Number of elements that have been taken.
     """
 
     def __init__(self) -> None:
@@ -66,13 +65,13 @@ class Point:
         self.size = 0
 
     def take(self, length: int) -> TensorVariable:
-        """The next `length` numbers."""
+        """Return the next `length` numbers."""
         start, self.size = self.size, self.size + length
         return self.vector[start : self.size].reshape((length,))
 
 
 def _bounded(density: TensorVariable, *conditions: TensorVariable) -> TensorVariable:
-    """Minus infinity wherever a condition fails, as PyMC3's distributions have it."""
+    """Return minus infinity if a condition does not hold, as PyMC3's distributions do."""
     holds = tt.constant(1, dtype="int8")
     for condition in conditions:
         holds = holds * tt.all(condition)
@@ -80,7 +79,7 @@ def _bounded(density: TensorVariable, *conditions: TensorVariable) -> TensorVari
 
 
 def _constant(value: float) -> TensorVariable:
-    """A constant of floatX: Theano would make a float32 of 0.5, and take its logarithm to seven digits."""
+    """Return a constant of floatX: Theano would convert 0.5 to float32, and compute its logarithm to seven digits."""
     return tt.constant(parts.floats(value))
 
 

@@ -1,8 +1,8 @@
-"""Residual nets of bottleneck blocks (He et al., 2015): ResNet-50 and the deep CIFAR net of 9n+2 layers.
+"""Residual nets with bottleneck blocks (He et al., 2015): ResNet-50 and the deep CIFAR net with 9n+2 layers.
 
-Channels and pictures are small, since their sizes leave the graph as it is: there are as many
-nodes at a width of 16 as at 64. At the usual `rate` the deep ones among them jump about from the
-first step on, for their gradients are large; at a rate of 1e-6 they learn smoothly.
+There are few channels and small pictures, since sizes do not change the graph: it has as many nodes for a width of 16
+as for 64. With the usual `rate`, the costs of deep nets jump from the first step on, because their gradients are large;
+with a rate of 1e-6, deep nets learn smoothly.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Network:
     Parameters
     ----------
     seed
-        Of the initial weights.
+        The seed of the initial weights.
 
     Attributes
     ----------
     rng
-        The generator they come from.
+        The generator of the initial weights.
     decayed
-        Parameters that weight decay applies to.
+        The parameters with weight decay.
     plain
         Scales and offsets of the normalizations.
     averages
@@ -66,7 +66,7 @@ class Network:
         return y
 
     def bottleneck(self, x: TensorVariable, channels: tuple[int, int], stride: int, project: bool) -> TensorVariable:
-        """1x1, 3x3 and 1x1 convolutions beside a shortcut, which is a projection where the shape changes."""
+        """1x1, 3x3 and 1x1 convolutions, and a shortcut around them, which is a projection if the shape changes."""
         narrow = channels[1] // 4
         y = self.normalization(self.convolution(x, (channels[0], narrow), 1, stride), narrow)
         y = self.normalization(self.convolution(tt.nnet.relu(y), (narrow, narrow), 3), narrow)
@@ -76,7 +76,7 @@ class Network:
         return tt.nnet.relu(x + y)
 
     def stages(self, x: TensorVariable, channels: int, counts: Sequence[int], widths: Sequence[int]) -> TensorVariable:
-        """Stages of `counts` blocks; each but the first halves the picture."""
+        """Stages of `counts` blocks; each stage except the first one halves the picture."""
         for stage, (count, width) in enumerate(zip(counts, widths)):
             for block in range(count):
                 first = block == 0
@@ -94,7 +94,7 @@ class Network:
         rate: float,
         classes: int = 10,
     ) -> Model:
-        """Pool `features`, classify them and train everything by momentum at a `rate`."""
+        """Pool `features`, classify them, and train all parameters with momentum and the learning rate `rate`."""
         y = tt.ivector("y")
         matrix, bias = parts.weights(self.rng, width, classes), parts.constant(0.0, classes)
         logits = features.mean(axis=(2, 3)).dot(matrix) + bias
@@ -113,7 +113,7 @@ def resnet50(
     blocks: tuple[int, ...] = (3, 4, 6, 3),
     rate: float = 0.01,
 ) -> Model:
-    """Train step of ResNet-50: stages of `blocks` after a 7x7 convolution and a max-pooling."""
+    """Train step of ResNet-50: a 7x7 convolution and a max-pooling, then stages of `blocks`."""
     net = Network(seed=3)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 7, stride=2), width))
@@ -125,7 +125,7 @@ def resnet50(
 
 @register("cifar_resnet", n=9)
 def cifar_resnet(name: str, n: int, width: int = 4, batch: int = 4, size: int = 16, rate: float = 0.01) -> Model:
-    """Train step of the CIFAR net of 9n+2 layers: three stages of `n` bottleneck blocks."""
+    """Train step of the CIFAR net with 9n+2 layers: three stages of `n` bottleneck blocks."""
     net = Network(seed=4)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 3), width))

@@ -1,9 +1,9 @@
-"""The stick-breaking residual net: a net of adaptive depth.
+"""The stick-breaking residual net, whose depth is adaptive.
 
-Every residual block is weighed by what remains of a stick of length one. A block breaks off a
-random share, drawn from a Kumaraswamy distribution whose two parameters it computes from its own
-input; a Kullback-Leibler term holds these posteriors near a Beta prior. The architecture is that
-of MarcCote/sb_resnet: three phases of n bottleneck blocks with preactivation make 9n+2 layers.
+The weight of a residual block is the remaining length of a stick, which is one at the start. Each block breaks off a
+random share. The share has a Kumaraswamy distribution, whose two parameters the block computes from its input; a
+Kullback-Leibler term keeps these posteriors near a Beta prior. The architecture is the same as in MarcCote/sb_resnet:
+three phases of n bottleneck blocks with preactivation, 9n+2 layers in all.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Normalization:
 
     @classmethod
     def make(cls, channels: int) -> Normalization:
-        """The identity, to start with."""
+        """Return the normalization that is initially the identity."""
         return cls(*(parts.constant(value, channels) for value in (1.0, 0.0, 0.0, 1.0)))
 
     def __call__(self, x: TensorVariable, averages: OrderedDict) -> TensorVariable:
-        """Normalize `x` over pictures and pixels, and leave the new running averages in `averages`."""
+        """Normalize `x` over pictures and pixels, and store the new running averages in `averages`."""
         mean, inverse = x.mean(axis=(0, 2, 3)), tt.inv(tt.sqrt(x.var(axis=(0, 2, 3)) + 1e-4))
         averages[self.mean] = 0.9 * self.mean + 0.1 * mean
         averages[self.inverse_deviation] = 0.9 * self.inverse_deviation + 0.1 * inverse
@@ -53,7 +53,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class Block:
-    """Parameters of one bottleneck block and of the two numbers that shape its share of the stick."""
+    """Parameters of one bottleneck block, and of the two numbers that determine the distribution of its share."""
 
     normalizations: list[Normalization]
     kernels: list[TensorSharedVariable]
@@ -63,7 +63,7 @@ class Block:
 
     @classmethod
     def make(cls, rng: np.random.RandomState, channels: tuple[int, int], pixels: int, stride: int) -> Block:
-        """Block from ``channels[0]`` to ``channels[1]``, on pictures of `pixels` x `pixels`."""
+        """Return a block from ``channels[0]`` to ``channels[1]`` channels, for pictures of `pixels` x `pixels`."""
         before, after = channels
         narrow = after // 4
         shapes = [(narrow, before, 1, 1), (narrow, narrow, 3, 3), (after, narrow, 1, 1)]
@@ -76,14 +76,14 @@ class Block:
         )
 
     def posterior(self, x: TensorVariable) -> list[TensorVariable]:
-        """Both Kumaraswamy parameters as columns, kept between 1e-6 and 30."""
+        """Return both Kumaraswamy parameters as columns, limited to the range from 1e-6 to 30."""
         both = tt.nnet.softplus(x.flatten(2).dot(self.kumaraswamy))
         return [tt.minimum(30, tt.maximum(1e-6, both[:, k : k + 1])) for k in range(2)]
 
     def __call__(
         self, x: TensorVariable, stick: TensorVariable, random: MRG_RandomStreams, averages: OrderedDict
     ) -> tuple[TensorVariable, list[TensorVariable], TensorVariable]:
-        """Apply the block; return its output, its posterior and what remains of the stick."""
+        """Apply the block; return its output, its posterior, and the remaining length of the stick."""
         active = tt.nnet.relu(self.normalizations[0](x, averages))
         y = tt.nnet.conv2d(active, self.kernels[0], subsample=(self.stride, self.stride))
         y = tt.nnet.conv2d(tt.nnet.relu(self.normalizations[1](y, averages)), self.kernels[1], border_mode=(1, 1))
@@ -118,7 +118,7 @@ class StickBreakingNet:
     pixels
         Edge of the picture.
     classes
-        To choose among.
+        Number of classes.
     """
 
     def __init__(self, depth: int, width: int, pixels: int, classes: int):
@@ -149,9 +149,9 @@ class StickBreakingNet:
         logits
             Scores of the classes.
         divergences
-            For each phase, how far its posteriors are from the prior.
+            For each phase, the divergence of its posteriors from the prior.
         layers
-            For each phase, the mean number of layers before its stick is used up.
+            For each phase, the mean number of layers until its stick is used up.
         """
         divergences, layers = [], []
         y = tt.nnet.conv2d(x, self.stem, border_mode=(1, 1))
@@ -175,12 +175,12 @@ class StickBreakingNet:
 
 
 def beta_function(a: TensorVariable, b: TensorVariable) -> TensorVariable:
-    """Euler's Beta, through logarithms of Gamma."""
+    """Euler's Beta function, computed from logarithms of Gamma."""
     return tt.exp(tt.gammaln(a) + tt.gammaln(b) - tt.gammaln(a + b))
 
 
 def digamma_by_series(x: TensorVariable) -> TensorVariable:
-    """Digamma by its series at zero and at infinity, so that its own gradient is an ordinary one."""
+    """Digamma, computed from its series at zero and at infinity, so that its gradient has only ordinary ops."""
     near = -1 / x - EULER + (np.pi**2 / 6) * x - 1.20205690315959 * x**2 + (np.pi**4 / 90) * x**3
     far = tt.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
     return tt.switch(x < 0.53, near, far)
@@ -201,7 +201,7 @@ def kumaraswamy_divergence(
 @register("sb_resnet", depth=29)
 @register("sb_resnet56", depth=56)
 def sb_resnet(name: str, depth: int, width: int = 4, batch: int = 4, size: int = 8, classes: int = 10) -> Model:
-    """Train step by Adam of the stick-breaking net, with the figures that its authors watch."""
+    """Train step of the stick-breaking net with Adam, with the numbers that its authors observe."""
     net = StickBreakingNet(depth, width, size, classes)
     x, y = tt.tensor4("x"), tt.ivector("y")
     averages: OrderedDict = OrderedDict()

@@ -46,7 +46,7 @@ class TracedFunction:
     options : PlanOptions, optional
         Options of its plans: how they merge launches, and how much memory they may take.
     updates : mapping, optional
-        Number of an output to the position of the input whose next value it is.
+        Maps the number of an output to the position of the input whose next value it is.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ __all__ = ["Cell", "PlacedValue", "SharedArgument", "UpdatedArgument", "ValueOnD
 #: The list of one element in which a host keeps a value.
 Cell = list[Any]
 
-#: `id` of a NumPy stand-in to its shared value.
+#: Maps the `id` of a NumPy stand-in to its shared value.
 _BY_VIEW: weakref.WeakValueDictionary[int, PlacedValue] = weakref.WeakValueDictionary()
 
 

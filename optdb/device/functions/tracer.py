@@ -49,7 +49,7 @@ class FunctionTracer:
     options : PlanOptions, optional
         Options of later calls.
     updates : mapping, optional
-        Number of an output to the position of the argument whose next value it is.
+        Maps the number of an output to the position of the argument whose next value it is.
     """
 
     #: Whether the host may compute a part of the function.
@@ -75,7 +75,7 @@ class FunctionTracer:
         self._errors: list[Callable[[], Exception]] = []
         #: The shapes of the arguments before the call updates them.
         self.shapes = shapes_of(cells)
-        #: Tensor computed on the host to the buffer pair that holds it.
+        #: Maps a tensor computed on the host to the buffer pair that holds it.
         self._from_host: dict[Tensor, PairedBuffer] = {}
         #: The arguments: tensors for arrays, host values for others.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]

@@ -23,7 +23,7 @@ class CommandAccesses:
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
-        #: `id` of a bound command to the recorded command, the bound command, and the memories that it only reads.
+        #: By the `id` of a bound command: the recorded command, the bound command, and the memories that it only reads.
         self._commands: dict[int, tuple[Command, Any, Collection[Memory]]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
 

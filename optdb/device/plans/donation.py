@@ -78,7 +78,7 @@ class _Values:
 
     @functools.cached_property
     def _parts(self) -> Counter[int]:
-        """Handle of a buffer to the number of memories in it: the user's arrays may be in sub-buffers."""
+        """The number of memories in each buffer, by its handle: the user's arrays may be in sub-buffers."""
         given = {layout.memory for layout in self._layouts.values() if layout.memory is not None}
         return Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
 

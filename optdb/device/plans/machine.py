@@ -457,7 +457,7 @@ class PlannedMachine:
         self._begin_commit()
         held.enqueue()
         path = recording.path
-        # Inputs that are copied from now on have other buffers in the next call.
+        # Inputs that were copied because of this call have other buffers in the next call.
         if copied or not path.can_begin_anew:
             return None
         self._cache[shapes, path] = _PlanCacheEntry(addresses, recording)

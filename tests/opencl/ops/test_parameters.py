@@ -28,7 +28,7 @@ _parameter_sets = functools.cache(parameter_sets)
 
 
 def _is_lifted(cls) -> bool:
-    """Tell whether a class of the host has a counterpart that `like` makes; the lifter of reductions makes theirs."""
+    """Tell whether `like` makes the counterpart of a host class; reductions have a lifter that makes it instead."""
     if issubclass(cls, CounterpartBase) or cls.__module__.startswith("theano.gpuarray"):
         return False
     counterpart = counterpart_of(cls)
