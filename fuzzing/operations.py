@@ -343,7 +343,7 @@ def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
 
 
 def _convolved(var: Any, flipped: bool) -> Any:
-    """Return the last feature of a convolution with so many features that a GPU uses its kernels for these."""
+    """Return the last feature of a convolution with too many features for the kernels that a GPU uses for few."""
     taps = tt.arange(5 * 3 * 3, dtype="int8").reshape((5, 1, 3, 3)) % 4 - 1
     image = _narrow(var).dimshuffle("x", "x", 0, 1)
     return tt.nnet.conv2d(image, _exact(taps, var), border_mode="half", filter_flip=flipped)[0, 4]

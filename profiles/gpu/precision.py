@@ -2,9 +2,8 @@
 
 Each model makes some steps on a device with each value of the flag ``optdb.matmul_precision``, and in float64. All
 start with the same values. An error is the largest difference from float64's numbers, relative to the largest number of
-an array: of
-the costs of all steps, and of what the steps add to the shared variables. ``--curves FILE`` draws the costs of a longer
-training of one model with each precision.
+an array. The arrays are the costs of all steps, and the changes of the shared variables. ``--curves FILE`` draws the
+costs of a longer training of one model with each precision.
 
 If a device has no tensor cores that optdb can use, all precisions give the same results.
 """

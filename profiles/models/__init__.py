@@ -1,8 +1,8 @@
 """Builders of real models: `build` returns a model by name, `known` lists the names.
 
-Each module beside this one holds a family and registers its members when imported here; ``base``
-has the table, ``parts`` what the families share. The Keras models are only available if Keras is installed. The models
-of a checkout's package ``models`` can also be built by name if their libraries are installed.
+Each module in this folder contains a family of models and registers them when it is imported here; ``base`` has the
+table, and ``parts`` the common code. The Keras models are only available if Keras is installed. The models of a
+checkout's package ``models`` can also be built by name if their libraries are installed.
 """
 
 import importlib

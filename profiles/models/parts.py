@@ -36,7 +36,7 @@ def constant(value: float, *shape: int, name: str | None = None) -> TensorShared
 
 
 def like(parameter: TensorSharedVariable) -> TensorSharedVariable:
-    """A shared variable of zeros, of the type and shape of `parameter`: the state a training rule keeps for it."""
+    """Return a shared variable of zeros like `parameter`: the state that a training rule keeps for it."""
     value = parameter.get_value(borrow=True)
     return theano.shared(np.zeros_like(value), broadcastable=parameter.broadcastable)
 

@@ -100,7 +100,7 @@ class Block:
         return remaining.reshape((-1, 1, 1, 1)) * y + shortcut, [a, b], remaining
 
     def parameters(self) -> list[TensorSharedVariable]:
-        """Everything that is trained."""
+        """All trained parameters."""
         scales = [p for n in self.normalizations for p in (n.scale, n.offset)]
         projection = [] if self.projection is None else [self.projection]
         return [*self.kernels, *scales, *projection, self.kumaraswamy]
@@ -169,7 +169,7 @@ class StickBreakingNet:
         return y.dot(self.matrix) + self.bias, divergences, layers
 
     def parameters(self) -> list[TensorSharedVariable]:
-        """Everything that is trained."""
+        """All trained parameters."""
         blocks = [p for blocks in self.phases for block in blocks for p in block.parameters()]
         return [self.stem, *blocks, self.last.scale, self.last.offset, self.matrix, self.bias]
 

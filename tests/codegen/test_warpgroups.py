@@ -290,7 +290,7 @@ def measuring(packing, tmp_path, monkeypatch):
 
 
 def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
-    # Seconds added to the times of a launch: packing, a short product and a long one.
+    # Seconds of packing alone and of the whole product, for a short product and a long one; a launch takes 1 second.
     times = iter([1 + 2e-6, 1 + 5e-6, 1 + 4e-6, 1 + 10e-6])
     monkeypatch.setattr(packed_speeds, "best_seconds", lambda context, compute: compute() or next(times))
     speed = packed_speeds.measure(measuring, "tf32", terms=16)
