@@ -50,8 +50,8 @@ class Explanation(ReportTables):
     places : Counter
         The number of nodes by device; transfers are not counted.
     transfers : Counter
-        The number of nodes by transfer op, with its context. Arguments, results and shared variables that a call
-        moves without such a node are only in `traffic`.
+        The number of nodes of each transfer op, by the op and its context. Arguments, results and shared variables that
+        a call moves without such a node are only in `traffic`.
     traffic : Traffic or None
         The transfers of one call, if one was made.
     c_code : Tier or None

@@ -42,7 +42,7 @@ _CODE = functions("loops/loops.cl")
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
-    """Collapse a domain to the fewest axes for some indices; map old axes to the new one and the last old one in it.
+    """Collapse a domain to the fewest axes for some indices; map old axes to the new axis, and its last old axis.
 
     Axes of length 1 are dropped, and are not in the mapping.
     """

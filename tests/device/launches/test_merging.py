@@ -1,4 +1,4 @@
-"""A pass continues when its course allows: after some calls, after other work, and at once if it is watched."""
+"""A course continues as its pauses request: after some calls, after other work, or at once if it is watched."""
 
 from __future__ import annotations
 
