@@ -1,9 +1,8 @@
 """Runs every kernel of the OpenCL device under a memory checker.
 
-Oclgrind (``pip install '.[oclgrind]'``) is an OpenCL device that interprets kernels and writes down what they must
-not do: reads and writes outside of an array, data races, barriers that not all work items of a group come to. Here,
-each op with kernels is run on it with small arrays, of several dtypes and layouts, with the kernels
-for both kinds of devices.
+Oclgrind (``pip install '.[oclgrind]'``) is an OpenCL device that interprets kernels and logs violations: out-of-bounds
+accesses, data races, and barriers that not all work items of a group reach. Here, each op with kernels is run on it
+with small arrays of several dtypes and layouts, with the kernels for both kinds of devices.
 
 Data flow::
 

@@ -506,7 +506,7 @@ def _warm_up(step: Callable[[], Any], settle: float) -> None:
 
 
 def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
-    """Return how many steps a second a loop makes, by its median step."""
+    """Return the steps per second of a loop, computed from its median step."""
     _warm_up(partial(step, 0), settle)
     seconds = []
     for number in range(steps):
