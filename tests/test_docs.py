@@ -68,6 +68,17 @@ def run_blocks(text: str, optimized: bool = False) -> list[str]:
     return [text for expected, output in shown if (text := difference(expected, output))]
 
 
+def test_excerpts_are_in_the_files_that_they_name():
+    found = 0
+    for page in DOCS.rglob("*.md"):
+        for block in blocks(page.read_text()):
+            name, _, code = block.body.partition("\n")
+            if block.info == "py" and name.startswith("# optdb/"):
+                assert code.strip("\n") in (ROOT / name[2:]).read_text(), f"{page.name}: {name}"
+                found += 1
+    assert found >= 3
+
+
 def run_commands(text: str) -> list[str]:
     """Run the commands of a page whose output it shows; return the differences from this output."""
     env = {

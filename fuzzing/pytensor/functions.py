@@ -34,6 +34,10 @@ MODES = ("opencl", "own memory", "gpu kernels", "merged", "python")
 Expression = tuple[Any, ...]
 
 
+#: Operations on one array.
+_OF_ONE = ("tanh", "reversed", "mean", "rolled", "zeroed", "sliced", "sorted", "transposed")
+
+
 class Failure(Exception):
     """The error that a host step raises on demand."""
 
@@ -81,7 +85,7 @@ def _expressions() -> st.SearchStrategy[Expression]:
     def larger(operands: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
         return st.one_of(
             st.tuples(st.sampled_from(["add", "subtract", "product"]), operands, operands),
-            st.tuples(st.sampled_from(["tanh", "reversed", "mean", "rolled", "zeroed", "transposed"]), operands),
+            st.tuples(st.sampled_from(_OF_ONE), operands),
             st.tuples(st.sampled_from(LOOPS), operands),
         )
 
@@ -133,6 +137,12 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
             return x[::-1]
         case "rolled":
             return pt.concatenate([x[1:], x[:1]])
+        case "sliced":
+            middle = x.shape[0] // 2
+            first = pt.inc_subtensor(pt.zeros_like(x)[middle:], x[middle:])
+            return pt.set_subtensor(first[:middle], x[:middle] * 0.5)
+        case "sorted":
+            return pt.sort(x, axis=0)
         case "zeroed":
             return pt.set_subtensor(x[:1], 0.0)
     return x.T.reshape(x.shape) if x.ndim > 1 else x * 2

@@ -42,7 +42,9 @@ def without_private(text: str) -> str:
         if not any(_is_within(path, folder) for folder in (*SYSTEM, *names)):
             names[path] = f"$FOLDER{sum(name.startswith('$FOLDER') for name in names.values()) + 1}"
     for folder in sorted(names, key=len, reverse=True):
-        text = re.sub(rf"{_BEGIN}{re.escape(folder)}(?![\w-]|\.\w)", lambda _, name=names[folder]: name, text)
+        # As a template, a name may not have backslashes of its own.
+        name = names[folder].replace("\\", r"\\")
+        text = re.sub(rf"{_BEGIN}{re.escape(folder)}(?![\w-]|\.\w)", name, text)
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user of a container may have no name

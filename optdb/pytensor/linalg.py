@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,15 +14,13 @@ from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from optdb.codegen.linalg import operations
-from optdb.codegen.operation import ArraySpec, Operation
+from optdb.codegen.operation import Operation
 from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import (
-    Application,
     Constant,
     Coordinate,
     Tensor,
     applied,
-    broadcast,
     cast,
     folded,
     transposed,
@@ -29,7 +28,7 @@ from optdb.device.tensors import (
 )
 from optdb.pytensor.batched import batched
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
-from optdb.runtime.context import Context
+from optdb.pytensor.operations import computed, spec_of
 
 _FLOATS = ("float32", "float64")
 
@@ -61,42 +60,26 @@ def _float_inputs(node: Apply, inputs: Sequence[Value]) -> list[Tensor]:
     return [cast(x, dtype) for x in arrays]
 
 
-def _spec(x: Tensor) -> ArraySpec:
-    return ArraySpec(x.dtype, (False,) * x.ndim)
-
-
 def _cholesky(op: Cholesky, node: Apply, inputs: Sequence[Value]) -> list[Value]:
     (x,) = _float_inputs(node, inputs)
     if not x.size:
         return [x]
-    spec, lower = _spec(x), op.lower
-
-    def make(context: Context) -> Operation:
-        return operations.Cholesky(context, spec, lower)
-
-    return [Application(make, [x], [(x.shape, x.dtype)]).outputs[0]]
+    return [computed(operations.Cholesky, [x], x.shape, x.dtype, spec_of(x), op.lower)]
 
 
-def _solved(op: Any, a: Tensor, b: Tensor, make: Callable[..., Operation]) -> Tensor:
+def _solved(op: Any, make: Callable[..., Operation], a: Tensor, b: Tensor) -> Tensor:
     """Return the solutions of linear systems whose batch axes broadcast."""
     core = op.b_ndim
     if a.shape[-1] != b.shape[-core]:
         raise ValueError(f"{op} takes right sides of {a.shape[-1]} rows, not of {b.shape[-core]}")
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-core])
     shape = (*batch, *b.shape[-core:])
-    if not np.prod(shape):
-        return broadcast(Constant(np.zeros((), a.dtype)), shape)
-    return Application(make, [a, b], [(shape, a.dtype)]).outputs[0]
+    return computed(make, [a, b], shape, a.dtype, spec_of(a), spec_of(b), op.lower, core == 1)
 
 
 def _solve_triangular(op: SolveTriangular, node: Apply, inputs: Sequence[Value]) -> list[Value]:
     a, b = _float_inputs(node, inputs)
-    specs, lower, vectors, unit = (_spec(a), _spec(b)), op.lower, op.b_ndim == 1, op.unit_diagonal
-
-    def make(context: Context) -> Operation:
-        return operations.SolveTriangular(context, *specs, lower, vectors, unit_diagonal=unit)
-
-    x = _solved(op, a, b, make)
+    x = _solved(op, functools.partial(operations.SolveTriangular, unit_diagonal=op.unit_diagonal), a, b)
     if op.unit_diagonal or not x.size:
         return [x]
     return [_unless_singular(a, x, op.b_ndim)]
@@ -115,13 +98,7 @@ def _unless_singular(a: Tensor, x: Tensor, core: int) -> Tensor:
 
 
 def _cholesky_solve(op: CholeskySolve, node: Apply, inputs: Sequence[Value]) -> list[Value]:
-    a, b = _float_inputs(node, inputs)
-    specs, lower, vectors = (_spec(a), _spec(b)), op.lower, op.b_ndim == 1
-
-    def make(context: Context) -> Operation:
-        return operations.CholeskySolve(context, *specs, lower, vectors)
-
-    return [_solved(op, a, b, make)]
+    return [_solved(op, operations.CholeskySolve, *_float_inputs(node, inputs))]
 
 
 _OF_CLASS: dict[type, Callable[[Any, Apply, Sequence[Value]], list[Value]]] = {

@@ -27,6 +27,7 @@ from optdb.pytensor import (  # noqa: F401  these modules register descriptions 
     joins,
     linalg,
     loops,
+    operations,
     processes,
     shape,
 )

@@ -8,10 +8,38 @@ from typing import Any
 import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 import optdb.pytensor
 from optdb.runtime.context import Context
 from tests.opencl_device import new_context
+
+
+class SortOnHost(Op):
+    """Sort along an axis: an op that no device has."""
+
+    __props__ = ("axis",)
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+
+    def make_node(self, x: Any) -> Apply:
+        """Return the node for an array."""
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        """Sort an array."""
+        output_storage[0][0] = np.sort(inputs[0], self.axis)
+
+    def infer_shape(self, node: Apply, shapes: Any) -> Any:
+        """Return the shape of the array."""
+        return shapes
+
+
+def sort_on_host(x: Any, axis: int = -1) -> Any:
+    """Return an array sorted along an axis, by a node that runs on the host."""
+    return SortOnHost(axis)(x)
 
 
 def mode_of_kind(kind: str) -> Mode:

@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 from optdb.pytensor import HostNodesWarning, host_notes
+from tests.pytensor.comparing import sort_on_host
 
 v = pt.vector("v")
 
@@ -27,10 +28,10 @@ def warned(output, calls=host_notes._WARMUP_CALLS + host_notes._TIMED_CALLS + 5)
 def test_a_large_share_of_the_host_is_told_once_in_each_function(share, count, monkeypatch):
     monkeypatch.setattr(host_notes, "LARGE_SHARE", share)
     for _ in range(2):
-        found = warned(pt.exp(pt.sort(v))[::2])
+        found = warned(pt.exp(sort_on_host(v))[::2])
         assert len(found) == count
         for entry in found:
-            assert "SortOp" in str(entry.message) and "mode='OPENCL_AUTO'" in str(entry.message)
+            assert "SortOnHost" in str(entry.message) and "mode='OPENCL_AUTO'" in str(entry.message)
             assert entry.filename == __file__
 
 

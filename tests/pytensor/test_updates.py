@@ -18,6 +18,7 @@ import optdb.pytensor
 from optdb.device.functions.shared_values import ValueOnDevice
 from optdb.pytensor import host_notes, shared_variables
 from tests.opencl_device import context_with_memory
+from tests.pytensor.comparing import sort_on_host
 
 
 @pytest.fixture(scope="module", params=["host's memory", "own memory"])
@@ -182,7 +183,7 @@ def test_many_calls_as_one(times, w, mode):
 def test_a_warning_names_the_line_of_the_call(mode, monkeypatch):
     monkeypatch.setattr(host_notes, "LARGE_SHARE", 0.0)
     shared_variables.let_hosts_fetch()
-    f = pytensor.function([x], pt.exp(pt.sort(x))[::2], mode=mode)
+    f = pytensor.function([x], pt.exp(sort_on_host(x))[::2], mode=mode)
     with pytest.warns(host_notes.HostNodesWarning) as caught:
         for _ in range(30):
             f(np.ones(3))

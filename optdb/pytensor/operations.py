@@ -1,0 +1,107 @@
+"""Ops that one operation of the device computes: sorts, searches, and Fourier transforms of real arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.tensor.extra_ops import SearchsortedOp
+from pytensor.tensor.fft import IRFFTOp, RFFTOp
+from pytensor.tensor.math import Argmax
+from pytensor.tensor.sort import ArgSortOp, SortOp
+
+from optdb.codegen.operation import ArraySpec, Operation
+from optdb.codegen.real_fourier import InverseRealFourier, RealFourier
+from optdb.codegen.searching import FindLargest, SearchSorted, compared_in
+from optdb.codegen.sorting import SortAlongAxis
+from optdb.device.functions.host_parts import Value
+from optdb.device.tensors import Application, Constant, Tensor, broadcast
+from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
+
+__all__ = ["computed", "spec_of"]
+
+
+def spec_of(x: Tensor) -> ArraySpec:
+    """Return the array spec of a tensor."""
+    return ArraySpec(x.dtype, (False,) * x.ndim)
+
+
+def computed(
+    make: Callable[..., Operation], inputs: Sequence[Any], shape: Sequence[int], dtype: str, *parameters: Any
+) -> Tensor:
+    """Return the output of an operation.
+
+    Parameters
+    ----------
+    make : callable
+        Takes a context and the parameters, and returns the operation.
+    inputs : sequence
+        The operation's inputs: tensors, and numbers or arrays of NumPy.
+    shape, dtype
+        The shape and dtype of the output.
+    *parameters
+        Other arguments of `make`.
+    """
+    if not np.prod(shape):
+        return broadcast(Constant(np.zeros((), dtype)), shape)
+    return Application(lambda context: make(context, *parameters), inputs, [(shape, dtype)]).outputs[0]
+
+
+def _real(inputs: Sequence[Value]) -> list[Tensor]:
+    """Return inputs of real dtypes; raise OnHost if one has another dtype."""
+    tensors = tensors_of(inputs)
+    for x in tensors:
+        if np.dtype(x.dtype).kind == "c":
+            raise OnHost(f"numbers of {x.dtype} have no order on the device")
+    return tensors
+
+
+@described.register(SortOp)
+@described.register(ArgSortOp)
+def _sort(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+    (x,) = _real(inputs)
+    dtype = node.outputs[0].type.dtype
+    return [computed(SortAlongAxis, [x, op.axis], x.shape, dtype, spec_of(x), isinstance(op, ArgSortOp))]
+
+
+@described.register(SearchsortedOp)
+def _searchsorted(op: SearchsortedOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+    if len(inputs) == 3:
+        raise OnHost("the host checks a sorter")
+    x, values = _real(inputs)
+    reason = trace.tracer.context.unsupported_reason(compared_in(x.dtype, values.dtype))
+    if reason is not None:
+        raise OnHost(reason)
+    if not x.size:
+        return [broadcast(Constant(np.zeros((), "int64")), values.shape)]
+    return [computed(SearchSorted, [x, values], values.shape, "int64", spec_of(x), spec_of(values), op.side)]
+
+
+@described.register(Argmax)
+def _argmax(op: Argmax, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+    (x,) = _real(inputs)
+    axes = tuple(range(x.ndim)) if op.axis is None else op.axis
+    if not all(x.shape[axis] for axis in axes):
+        raise ValueError(f"argmax of an array of shape {x.shape} over axes {axes} has no elements to choose from")
+    shape = [length for axis, length in enumerate(x.shape) if axis not in axes]
+    return [computed(FindLargest, [x], shape, "int64", spec_of(x), axes, False)]
+
+
+@described.register(RFFTOp)
+@described.register(IRFFTOp)
+def _fourier(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+    x, _ = tensors_of(inputs)
+    lengths = trace.concrete(node.inputs[1])
+    is_inverse = isinstance(op, IRFFTOp)
+    ndim = x.ndim - is_inverse
+    if not x.dtype.startswith("float"):
+        raise OnHost(f"numbers of {x.dtype} are transformed on the host")
+    if not 1 <= lengths.size <= ndim or lengths.min() < 1:
+        raise OnHost("the host raises the error for these lengths")
+    shape = [*x.shape[: ndim - lengths.size], *map(int, lengths)]
+    if not is_inverse:
+        shape = [*shape[:-1], shape[-1] // 2 + 1, 2]
+    make = InverseRealFourier if is_inverse else RealFourier
+    return [computed(make, [x, lengths], shape, node.outputs[0].type.dtype, spec_of(x))]
