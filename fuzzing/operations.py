@@ -156,10 +156,6 @@ def _float(value: Value) -> bool:
     return value.is_float
 
 
-def _int(value: Value) -> bool:
-    return value.is_int
-
-
 def _index(value: Value, _: Value | None = None) -> bool:
     return value.is_int and value.ndim == 0
 

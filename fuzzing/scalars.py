@@ -31,7 +31,6 @@ from theano.tensor.nnet.nnet import softsign
 from theano.tensor.xlogx import scalar_xlogx, scalar_xlogy0
 
 from fuzzing.runner import End, run_chunks, run_worker
-from optdb.host.theano.vectorized import families
 from optdb.host.theano.vectorized.registry import function_of
 
 __all__ = ["Case", "Differs", "check", "draw_case", "run"]
@@ -353,7 +352,6 @@ def _is_in_double(array: np.ndarray) -> np.ndarray:
 
 def by_numpy(case: Case) -> list[np.ndarray]:
     """Compute a case as the first tier does."""
-    families.load()
     node = case.node()
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     compute = function_of(node)

@@ -13,10 +13,9 @@ from fuzzing.operations import OPERATIONS, Length, Value
 from fuzzing.programs import LAYOUTS, Body, Call, Graph, Leaf, Program, Step, applied
 from fuzzing.switches import Compilation, Process, Surroundings, Switches, exclusion, values_of
 
-__all__ = ["BRANCHES", "LOOPS", "Example", "chosen_values", "examples", "programs"]
+__all__ = ["LOOPS", "Example", "chosen_values", "examples", "programs"]
 
-#: Operations with branches, and operations with loops: they compile slowly.
-BRANCHES = frozenset({"if_number", "if_device"})
+#: Operations with loops, which compile slowly.
 LOOPS = frozenset({"running_total"})
 
 _SHAPES: tuple[tuple[Length, ...], ...] = ((), ("n",), ("n", "m"), (3,), (3, 2))

@@ -22,7 +22,7 @@ from fuzzing.switches import Compilation, Surroundings, in_force
 from optdb.host.api.device_linker import DeviceLinker
 from optdb.opencl import contexts
 from optdb.opencl.exporting import Untraceable
-from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.opencl.registry import context_of
 from optdb.runtime.commands import CommandList
 from optdb.runtime.scripts import Script, can_script

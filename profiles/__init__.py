@@ -14,9 +14,9 @@ Read from the bottom up::
 
 and for what happens at run time::
 
-    isolated   a function in a process of its own;  native: C functions by g++
-    operations what is computed, by the device, Theano's C code and others
-    stopwatch  who computes it how fast;  cold: how soon the first result is there
+    isolated   a function in a process of its own
+    operations what is computed, by the device, Theano's C code, C functions by g++ and others
+    stopwatch  who computes it how fast;  starts: how soon the first result is there
     training   a model on the device and on the host, step by step
     runtime, train
                the command lines

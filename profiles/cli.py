@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from profiles import models, ways
-from profiles.pictures import PICTURE
+from profiles.terminal import PICTURE
 
 __all__ = ["MODEL", "MODEL_NAME", "PICTURE", "ModelBuilder", "ModelName", "way", "way_option"]
 

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import click
 import theano
@@ -18,12 +19,15 @@ from rich.table import Table
 from theano.compile.mode import optdb as compile_db
 from theano.gof import Query
 from theano.gof.fg import FunctionGraph
+from theano.gof.graph import Apply, Variable
+from theano.gof.opt import EquilibriumOptimizer, LocalOptimizer
+from theano.gof.toolbox import ReplaceValidate
 
 import optdb
 from optdb import opencl
+from optdb.lifters import Device, Lifter
 from optdb.opencl.device import POSITION
 from profiles import cli, measure, models, screen, ways
-from profiles.stepwise import lift_stepwise
 
 DEFAULT_MODELS = ("resnet50", "sb_resnet", "gru30")
 CONTEXT = "dev0"
@@ -151,6 +155,46 @@ def main(chosen: tuple, stepwise: bool) -> None:
             f"{one.detours} / {step.detours}",
         )
     screen.console().print(table)
+
+
+USE_RATIO = 10.0
+"""How often each rewriter may be applied, per node of the graph."""
+
+
+class _CutTransfers(LocalOptimizer):
+    """Replace a transfer of a transferred variable by the original variable."""
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def tracks(self) -> list[type]:
+        """Both ends of a round trip."""
+        return [self.device.from_host, self.device.to_host]
+
+    def transform(self, node: Apply) -> list[Variable] | Literal[False]:
+        """Remove a round trip to the other side."""
+        [var] = node.inputs
+        opposite = self.device.to_host if isinstance(node.op, self.device.from_host) else self.device.from_host
+        if var.owner is None or not isinstance(var.owner.op, opposite):
+            return False
+        [source] = var.owner.inputs
+        return [source] if source.type == node.outputs[0].type else False
+
+
+def lift_stepwise(fgraph: FunctionGraph, lifters: list[Lifter], device: Device) -> None:
+    """Lift a graph in place, one node at a time, to an equilibrium, as Theano did before its GraphToGPU (PR 4570).
+
+    Each input of a graph is moved to the device and back at once. Lifters, run as node rewriters, take one node after
+    another from between two transfers. Another rewriter removes pairs of transfers that undo each other.
+    """
+    fgraph.attach_feature(ReplaceValidate())
+    to_device: Any = device.from_host  # each device's op takes the name of a context
+    for var in fgraph.inputs:
+        if device.moves(var) and any(client != "output" for client, _ in var.clients):
+            there = to_device(device.default_context())(var)
+            fgraph.replace_validate(var, device.to_host()(there), reason="input to device")
+    rewriters = [*lifters, _CutTransfers(device)]
+    EquilibriumOptimizer(rewriters, max_use_ratio=USE_RATIO).optimize(fgraph)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from profiles import cli, cold, files, isolated, operations, screen, stopwatch
+from profiles import cli, files, isolated, operations, screen, starts, stopwatch
+from profiles.starts import WALL_PARTS as PARTS
 from profiles.starts import Start
 
 if TYPE_CHECKING:
@@ -93,10 +94,10 @@ def render_starts(model: str, starts: Sequence[Start]) -> Table:
     table = Table(title=f"Seconds from the start of a process to the first result of {model}")
     for heading in ("computed by", "caches"):
         table.add_column(heading)
-    for heading in (*cold.PARTS, "all", "of processors"):
+    for heading in (*PARTS, "all", "of processors"):
         table.add_column(heading, justify="right")
     for start in starts:
-        cells = [f"{start.wall[part]:.2f}" for part in cold.PARTS]
+        cells = [f"{start.wall[part]:.2f}" for part in PARTS]
         table.add_row(start.side, start.cache, *cells, f"{start.wall_total:.2f}", f"{start.cpu_total:.2f}")
     return table
 
@@ -139,7 +140,7 @@ def write_plot_of_starts(model: str, starts: Sequence[Start], path: Path) -> Non
     figure, axes = pyplot.subplots(figsize=(8, 3.5), layout="constrained")
     names = [f"{start.side}, {start.cache}" for start in starts]
     left = [0.0] * len(starts)
-    for part in cold.PARTS:
+    for part in PARTS:
         widths = [start.wall[part] for start in starts]
         axes.barh(names, widths, left=left, label=part)
         left = [before + width for before, width in zip(left, widths)]
@@ -199,7 +200,7 @@ def main(
     console = screen.console()
     if cold_model:
         try:
-            starts = cold.measure(cold_model, device, timeout)
+            starts = measure_starts(cold_model, device, timeout)
         except isolated.Failed as failure:
             raise click.ClickException(f"{cold_model}: {failure}") from None
         console.print(render_starts(cold_model, starts))
@@ -232,6 +233,35 @@ def _with_progress(tasks: Iterable[operations.Task], repeat: int) -> list[Race]:
             progress.console.print(f"{race.task}: {medians}", highlight=False, soft_wrap=True)
             progress.update(bar, description=f"{race.task}: done")
     return races
+
+
+#: The sides whose starts are compared.
+SIDES = ("device", "Theano C", "Theano alone")
+
+
+def measure_starts(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
+    """Start a model twice on each of `SIDES`, up to the result of one training step.
+
+    Parameters
+    ----------
+    name
+        The model's name.
+    device
+        The device, as the flag ``optdb.device`` names it.
+    timeout
+        Seconds that a start may take.
+
+    Raises
+    ------
+    isolated.Failed
+        If a start fails, or takes too long.
+    """
+    flags = {
+        "device": f"optdb.topo=True,optdb.device={device}",
+        "Theano C": "optdb.topo=True",
+        "Theano alone": "optdb.topo=False,optdb.clinker=False",
+    }
+    return starts.measure(name, {side: flags[side] for side in SIDES}, calls=1, timeout=timeout)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from optdb.host.theano.clinker.extension_folders import EXTENSIONS, is_built
+from optdb.host.theano.clinker.extensions import EXTENSIONS, is_built
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -17,7 +17,7 @@ import optdb
 from optdb.cache.stats import Stats
 from optdb.html_tables import html_of
 from optdb.lifters.report import LiftReport, NodeReport
-from optdb.lifters.tables import new_table, text_of
+from optdb.lifters.text_tables import new_table, text_of
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.runtime.devices import DeviceInfo
 

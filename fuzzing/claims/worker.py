@@ -5,8 +5,8 @@ It ends with status 1 if an example differs, and prints the smallest one.
 
 from __future__ import annotations
 
+import functools
 import sys
-import traceback
 from collections.abc import Collection
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from fuzzing.claims.cases import Case
 from fuzzing.claims.comparing import compare
 from fuzzing.claims.strategies import cases
+from fuzzing.machines import end_with_failure
 from fuzzing.profiles import use_smallest_batches
 
 __all__ = ["run"]
@@ -61,11 +62,7 @@ def main() -> None:
     """Run the examples on the command line."""
     way, number, examples, device, *without = sys.argv[1:]
     use_smallest_batches(device)
-    try:
-        run(way, int(number), int(examples), device, without)
-    except Exception:
-        traceback.print_exc(file=sys.stdout)
-        raise SystemExit(1) from None
+    end_with_failure(functools.partial(run, way, int(number), int(examples), device, without))
 
 
 if __name__ == "__main__":

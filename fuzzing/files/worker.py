@@ -9,13 +9,17 @@ For each mutant, one line says that it begins, and another one gives the outcome
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import resource
+import shutil
+import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,6 @@ import click
 import numpy as np
 
 from fuzzing.files.corpus import corpus
-from fuzzing.files.forms import remove, write
 from fuzzing.files.mutants import REFUSED_FORMS, Mutant, mutant
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
@@ -234,6 +237,59 @@ def _plant(planted: str, number: int) -> None:
 def _say(**what: Any) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
+
+
+_LINKS = {"zeros": "/dev/zero", "null": "/dev/null", "terminal": "/dev/tty", "memory": "/proc/self/status"}
+
+
+def write(made: Mutant, path: Path) -> None:
+    """Write a mutant to a path, replacing the previous one.
+
+    The socket of a mutant is bound with a relative path, since its address has at most 107 bytes.
+    """
+    remove(path)
+    if made.form in ("file", "sparse"):
+        with path.open("wb") as file:
+            file.write(made.content)
+            file.truncate(max(made.nbytes, len(made.content)))
+    elif made.form == "link":
+        _target(path).write_bytes(made.content)
+        path.symlink_to(_target(path))
+    elif made.form == "fifo":
+        os.mkfifo(path)
+    elif made.form == "folder":
+        path.mkdir()
+    elif made.form == "loop":
+        path.symlink_to(path)
+    elif made.form == "socket":
+        with socket.socket(socket.AF_UNIX) as server, _working_in(path.parent):
+            server.bind(path.name)
+    elif made.form != "missing":
+        path.symlink_to(_LINKS[made.form])
+
+
+@contextlib.contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """Change to a folder, so that the path of a socket is short."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def remove(path: Path) -> None:
+    """Remove the mutant at a path."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    _target(path).unlink(missing_ok=True)
+
+
+def _target(path: Path) -> Path:
+    """Return the target of a mutant that is a symbolic link."""
+    return path.with_suffix(".target")
 
 
 if __name__ == "__main__":

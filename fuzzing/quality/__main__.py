@@ -54,7 +54,7 @@ def main(
 def _lines(kind: str, first: int, stop: int, hash_seed: int, timeout: float) -> Iterator[dict[str, Any]]:
     """Yield the results of some models, which a separate process compares."""
     environment = {"PYTHONHASHSEED": str(hash_seed)}
-    end = run_worker("fuzzing.quality.worker", (kind, first, stop), timeout, environment)
+    end = run_worker("fuzzing.quality.comparing", (kind, first, stop), timeout, environment)
     for line in end.printed.splitlines():
         # The last line of a killed process may be incomplete.
         if line.startswith("{") and line.endswith("}"):

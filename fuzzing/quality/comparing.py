@@ -1,23 +1,28 @@
-"""Compiles a model with stock Theano and with optdb's engine, and counts the nodes of both graphs."""
+"""Compiles a model by stock Theano and by optdb's engine, and counts the nodes of both graphs.
+
+``fuzzing.quality`` runs this module in processes with a PYTHONHASHSEED of their own, each for some models.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+import traceback
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
-import optdb  # must precede theano
-
-# isort: split
 import theano
 from theano.tensor.elemwise import Elemwise
 
+import optdb  # must precede theano
 from fuzzing.quality import densities, nets, recurrences
 from fuzzing.quality.drawn import Drawn
 from models.python_code import python_code
 from profiles.interpret import Interpreter
 
-__all__ = ["KINDS", "Comparison", "Counts", "compare"]
+# isort: split
+
 
 #: The functions that draw a model of a kind from a seed.
 KINDS = {"nets": nets.draw, "densities": densities.draw, "recurrences": recurrences.draw}
@@ -101,3 +106,22 @@ def _is_inplace(node: Any) -> bool:
     """Tell whether a node overwrites an array; overwriting a scalar saves nothing."""
     destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
     return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)
+
+
+def write_comparisons(kind: str, first: int, stop: int) -> None:
+    """Compare the models of seeds from `first` to `stop`, and write a line for each."""
+    for seed in range(first, stop):
+        line = {"kind": kind, "seed": seed}
+        try:
+            found = compare(kind, seed)
+        except Exception:
+            line["error"] = traceback.format_exc()[-1500:]
+        else:
+            line |= {"words": found.words, "fewer": found.fewer, "more": found.more, "is_worse": found.is_worse}
+            line |= {"stock": astuple(found.stock), "engine": astuple(found.engine)}
+            line["more_of_class"] = found.more_of_class
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    write_comparisons(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

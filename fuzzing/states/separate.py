@@ -24,7 +24,7 @@ from fuzzing.states.specs import Spec
 from optdb.opencl import contexts
 from optdb.opencl.exporting import Untraceable
 from optdb.opencl.registry import context_of
-from optdb.runtime.exported.errors import ShapeError
+from optdb.runtime.errors import ShapeError
 
 __all__ = ["Attempt", "Stateful", "attempts", "of_file", "on_device", "with_private_state"]
 

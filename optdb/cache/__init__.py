@@ -2,7 +2,7 @@
 
 ::
 
-    Cls(*args) ─▶ construct ─▶ calls: an equal call before? ──▶ its op
+    Cls(*args) ─▶ construct ─▶ an equal call before? ──▶ its op
                      │
                      ▼ no: build it
                    store ◀─ key ◀─ frozen values, inner graphs, host.definition
@@ -22,8 +22,8 @@ from optdb.host import import_host
 
 import_host()
 
-from optdb.cache.copies import unshared_copy
 from optdb.cache.guard import SharedOpChanged
+from optdb.cache.op_copies import unshared_copy
 from optdb.cache.plug import install, is_installed, stats, uninstall
 from optdb.cache.singleton import SingletonOp
 from optdb.cache.stats import Stats

@@ -4,15 +4,84 @@ The op's own constructor makes a new op. If the store has a shared op that is
 equal to it, that op is returned, and the new one is dropped. So positional,
 keyword and default arguments lead to the same op, and no constructor ever runs
 on a shared op.
+
+A repeated call takes a faster path. For the few classes that are constructed
+most often, and whose constructors only store their arguments, the call itself
+is a key (`_call_key`), and no op is built. Arguments are compared as strictly as
+props; a call with anything but integers, strings, None, ops and sequences or
+mappings of them takes the slow path.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from optdb.cache.calls import call_key, recall, remember
 from optdb.cache.store import Store
+from optdb.host.api.definition import is_repeatable, settings
 from optdb.host.api.graph import PureOp
+
+_PLAIN = frozenset({int, bool, str, type(None)})
+
+
+class _NoKey(Exception):
+    """An argument that cannot be part of a call's key."""
+
+
+def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a hashable key of a constructor's call; None if there is none.
+
+    Ops are represented by their ids, so the caller has to keep the arguments alive along with the key.
+    """
+    if not is_repeatable(cls):
+        return None
+    try:
+        return (cls, settings(cls), _sequence(args), _mapping(kwargs) if kwargs else None)
+    except _NoKey:
+        return None
+
+
+def _sequence(items: Any) -> tuple[Any, ...]:
+    types = tuple(map(type, items))
+    if _PLAIN.issuperset(types):
+        return (types, *items)
+    return (types, *map(_argument_key, items))
+
+
+def _mapping(items: Any) -> tuple[Any, ...]:
+    return tuple([(_argument_key(key), _argument_key(value)) for key, value in items.items()])
+
+
+def _argument_key(value: Any) -> Any:
+    cls = type(value)
+    if cls in _PLAIN:
+        return (cls, value)
+    if cls is tuple or cls is list:
+        return (cls, _sequence(value))
+    if isinstance(value, PureOp):
+        return (cls, id(value))
+    if isinstance(value, Mapping):
+        return (cls, _mapping(value))
+    raise _NoKey
+
+
+def _recall(store: Store, key: Any) -> PureOp | None:
+    """Return the op that an equal call returned, if it is still alive."""
+    entry = store.calls.get(key)
+    op = None if entry is None else entry[0]()
+    if op is not None:
+        store.counts.found += 1
+    return op
+
+
+def _remember(store: Store, key: Any, arguments: Any, op: PureOp) -> None:
+    """Record that a call returned `op`, if the op is shared."""
+    entry = store.entry(op)
+    if entry is None:
+        return
+    entry.calls.append(key)
+    store.calls[key] = (entry, arguments)
+
 
 #: The store of the process.
 store = Store()
@@ -20,9 +89,9 @@ store = Store()
 
 def construct(cls: type, /, *args: Any, **kwargs: Any) -> Any:
     """Return the shared op that is equal to ``cls(*args, **kwargs)``."""
-    key = call_key(cls, args, kwargs)
+    key = _call_key(cls, args, kwargs)
     if key is not None:
-        cached = recall(store, key)
+        cached = _recall(store, key)
         if cached is not None:
             return cached
     op = type.__call__(cls, *args, **kwargs)
@@ -30,5 +99,5 @@ def construct(cls: type, /, *args: Any, **kwargs: Any) -> Any:
         return op
     shared = store.share(op)
     if key is not None:
-        remember(store, key, (args, kwargs), shared)
+        _remember(store, key, (args, kwargs), shared)
     return shared

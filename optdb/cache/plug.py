@@ -6,10 +6,10 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from optdb.cache import metaclasses
+from optdb.cache import singleton
 from optdb.cache.construct import store
-from optdb.cache.copies import copy_patches
 from optdb.cache.guard import delete_attribute, set_attribute
+from optdb.cache.op_copies import copy_patches
 from optdb.cache.singleton import SingletonOp
 from optdb.cache.stats import Stats
 from optdb.host.api import identity, scans
@@ -26,7 +26,7 @@ _patches = PatchGroup(
     "Singleton ops",
     "from optdb.cache.install() on",
     "optdb.cache.uninstall()",
-    [*copy_patches(), metaclasses.metaclass_patch(), *(_guards if __debug__ else [])],
+    [*copy_patches(), singleton.metaclass_patch(), *(_guards if __debug__ else [])],
 )
 _installed = threading.Event()
 
@@ -58,7 +58,7 @@ def install() -> Switch:
 def _install() -> None:
     _installed.set()
     _patches.install()
-    metaclasses.install()
+    singleton.share_all_classes()
     scans.install(store.share)
     identity.install("cache")
     for op in _ops_by_name():
@@ -70,7 +70,7 @@ def uninstall() -> None:
     with _lock:
         _installed.clear()
         _patches.uninstall()
-        metaclasses.uninstall()
+        singleton.restore_all_classes()
         scans.uninstall()
         store.forget(keep=SingletonOp)
         identity.uninstall("cache")

@@ -31,7 +31,7 @@ class SharedOpRef(weakref.ref[PureOp]):
     key : Key
         The op's key at the time it was shared.
     calls : list
-        Keys of the calls that are known to return this op, see :mod:`optdb.cache.calls`.
+        Keys of the calls that are known to return this op, see :mod:`optdb.cache.construct`.
     stands_for_copies : bool
         Whether the op was returned in place of a copy of it.
     """

@@ -15,9 +15,10 @@ from rich.markup import escape
 
 from optdb.cli.terminal import print_text, verbatim
 from optdb.files import check_folder
-from optdb.host.theano.importing import activation, blas, support, trials
+from optdb.host.theano.importing import activation, support, trials
 from optdb.host.theano.importing.compat import libraries, versions
 from optdb.runtime.errors import DeviceError
+from optdb.user_cache import cache_dir
 
 
 class CheckFailed(Exception):
@@ -266,7 +267,7 @@ def _scan() -> str:
 def _caches() -> str:
     settings = {
         trials.compiledir(): "export THEANO_FLAGS=base_compiledir=FOLDER",
-        blas.cache_dir(): "export XDG_CACHE_HOME=FOLDER",
+        cache_dir(): "export XDG_CACHE_HOME=FOLDER",
     }
     for folder, setting in settings.items():
         try:

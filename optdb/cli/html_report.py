@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import optdb
-from optdb.cli.graph_layout import lay_out
 from optdb.host.theano.functions.call_memory import CallMemory
 from optdb.host.theano.functions.observing import GraphSnapshot, NodeSnapshot, ObservedFunction, snapshot
 from optdb.lifters.explain import HOST, explain, placement_of
@@ -33,6 +32,8 @@ MAX_LABEL_CHARS = 26
 MAX_TIMED_NODES = 40
 #: The maximum number of bars in the memory chart.
 MAX_MEMORY_BARS = 600
+#: The number of sweeps, alternately down and up, that improve the order of nodes within layers.
+LAYOUT_SWEEPS = 4
 
 
 def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) -> None:
@@ -93,7 +94,7 @@ def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[st
     count = {"count": graph.node_count, "ops": _ops(graph.nodes)}
     if len(graph.nodes) > MAX_DRAWN_NODES:
         return {**count, "nodes": None, "most": MAX_DRAWN_NODES}
-    positions = lay_out([node.inputs for node in graph.nodes])
+    positions = _lay_out([node.inputs for node in graph.nodes])
     outputs = set(graph.outputs)
     return {
         **count,
@@ -197,3 +198,55 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
         }
         for node, (seconds, calls) in longest
     ]
+
+
+def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
+    """Return for each node its position in its layer, counted from the middle, and its layer, for drawing.
+
+    A node is below the nodes that compute its inputs.
+
+    The nodes of a layer are ordered by the mean position of their inputs, then of their users, alternately; this keeps
+    edges short (the barycentre heuristic).
+
+    Parameters
+    ----------
+    inputs : sequence of sequence of int
+        For each node, the earlier nodes that it uses.
+    """
+    layers = _layers(inputs)
+    rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
+    for node, layer in enumerate(layers):
+        rows[layer].append(node)
+    users: list[list[int]] = [[] for _ in inputs]
+    for node, used in enumerate(inputs):
+        for number in used:
+            users[number].append(node)
+    positions = _centred(rows)
+    for sweep in range(LAYOUT_SWEEPS):
+        downwards = sweep % 2 == 0
+        neighbours = inputs if downwards else users
+        for row in rows if downwards else rows[::-1]:
+            row.sort(key=lambda node: _mean(neighbours[node], positions, positions[node]))
+            positions.update(_centred([row]))
+    return [(positions[node], layers[node]) for node in range(len(inputs))]
+
+
+def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
+    """Return each node's layer, which is one below the lowest layer of its inputs."""
+    depth: list[int] = []
+    for used in inputs:
+        depth.append(1 + max((depth[number] for number in used), default=-1))
+    first_user = [len(inputs)] * len(inputs)
+    for node, used in enumerate(inputs):
+        for number in used:
+            first_user[number] = min(first_user[number], depth[node])
+    # An input of the graph is drawn right above its first user: edges from the top to all layers would be unreadable.
+    return [depth[n] if used or first_user[n] == len(inputs) else first_user[n] - 1 for n, used in enumerate(inputs)]
+
+
+def _centred(rows: Sequence[Sequence[int]]) -> dict[int, float]:
+    return {node: number - (len(row) - 1) / 2 for row in rows for number, node in enumerate(row)}
+
+
+def _mean(neighbours: Sequence[int], positions: dict[int, float], default: float) -> float:
+    return sum(positions[node] for node in neighbours) / len(neighbours) if neighbours else default

@@ -29,8 +29,8 @@ from distributed.protocol.serialize import to_serialize
 
 from optdb.distributed.errors import StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
 from optdb.distributed.local import RestartingCluster
-from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared
+from optdb.distributed.step_plans import LoosePlan, StepPlan
 from optdb.distributed.workers import IDLE_S, aligned, device_list, facts, install, run_steps
 from optdb.main_guard import check_script
 from optdb.runtime.sigint import without_sigint

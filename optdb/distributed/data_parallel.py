@@ -13,9 +13,9 @@ import numpy as np
 from optdb.device.progress import shows_progress, started_bar
 from optdb.distributed import checkpoints
 from optdb.distributed.batches import axes_of, bound, parts_of
-from optdb.distributed.plans import REDUCTIONS, LoosePlan, StepPlan, loose_plan, put_together
 from optdb.distributed.replicas import Part, Prepared
 from optdb.distributed.sharding.cutting import exact_plan
+from optdb.distributed.step_plans import REDUCTIONS, LoosePlan, StepPlan, loose_plan, put_together
 from optdb.distributed.threads import BUCKETS, ThreadGroup
 from optdb.host.api.graph import Variable
 from optdb.host.api.variables import SharedVariable

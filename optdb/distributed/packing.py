@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optdb.distributed.exchange import FINAL, Exchange
-from optdb.distributed.plans import StepPlan
+from optdb.distributed.step_plans import StepPlan
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.packing import PackedTerm, PackedVariables, Piece, PiecewiseDownload, is_placed
 from optdb.runtime.scripts import Calls

@@ -22,9 +22,9 @@ from optdb.device.plans.plan import Before
 from optdb.distributed.agreements import Agreement
 from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.packing import Summands
-from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
+from optdb.distributed.step_plans import LoosePlan, StepPlan
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.execution.merging import RepeatedMethod, TrustedMethod, merge_at_once
 from optdb.opencl.simulator.packing import Piece, finish

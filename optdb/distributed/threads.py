@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from optdb.distributed.agreements import Agreement
 from optdb.distributed.errors import Aborted, WorkerFailed
 from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
-from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Ending, Part, Prepared, Replica, replica_of
+from optdb.distributed.step_plans import LoosePlan, StepPlan
 from optdb.opencl.registry import context_of
 from optdb.runtime.all_reduce import Member, MemberTable
 from optdb.runtime.commands import CommandList

@@ -6,7 +6,7 @@ From the bottom up::
     contexts      names bound to devices
     transfers     deduplicates and counts transfers
     lifter        op_lifter: replaces one host op by device ops
-    plan          decides where each node will run: forward, then backward
+    placement     decides where each node will run: forward, then backward
     partitioning  moves small sets of nodes to the other side to save transfers
     lift          GraphToGPU: builds the planned graph; and its database
     report        the placement of each node;  explain: the same for a compiled function, with a picture

@@ -22,7 +22,7 @@ from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.html_tables import ReportTables
 from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports
-from optdb.lifters.tables import new_table, text_of
+from optdb.lifters.text_tables import new_table, text_of
 from optdb.lifters.transfers import Traffic, count_transfers
 
 if TYPE_CHECKING:

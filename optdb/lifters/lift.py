@@ -34,7 +34,7 @@ from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import Device, keep_database, transfer_context
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.partitioning import rebalance_partitions
-from optdb.lifters.plan import PlacementPlan, tracked
+from optdb.lifters.placement import PlacementPlan, tracked
 from optdb.lifters.report import LiftReport, NodeReport, keep_report
 from optdb.lifters.transfers import dedup_transfers, transfer_once
 from optdb.topo.db import TopoOptDB

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
-from optdb.lifters.plan import NO_INPUT, PARTITION, PlacementPlan, is_constant
+from optdb.lifters.placement import NO_INPUT, PARTITION, PlacementPlan, is_constant
 
 #: Larger partitions stay on the device: the transfers at their boundary are a poor measure of their cost.
 MAX_PARTITION_NODES = 32

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from optdb.host.api.graph import FunctionGraph
 from optdb.html_tables import ReportTables
-from optdb.lifters.tables import new_table, text_of
+from optdb.lifters.text_tables import new_table, text_of
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,14 @@ from optdb.pytensor import versions
 versions.check()  # before anything else imports PyTensor
 
 from optdb.pytensor.batching import evaluate_many
+from optdb.pytensor.call_warnings import HostNodesWarning, TooSmallWarning
 from optdb.pytensor.choosing import DifferingValuesWarning
+from optdb.pytensor.compiled import explain
 from optdb.pytensor.exporting import export
-from optdb.pytensor.host_notes import HostNodesWarning
 from optdb.pytensor.linker import OpenCLLinker
 from optdb.pytensor.modes import OPENCL, IgnoredModeWarning, opencl_mode
 from optdb.pytensor.nutpie_models import compile_nutpie
 from optdb.pytensor.repeated_calls import call_n_times, run_async
-from optdb.pytensor.reports import explain
-from optdb.pytensor.size_notes import TooSmallWarning
 from optdb.pytensor.switch import disable, enable, enable_as_told, is_enabled
 
 __all__ = [

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import hashlib
 import os
+import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
@@ -23,10 +25,10 @@ import numpy as np
 import pytensor
 from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Constant, Variable
 
 from optdb.callers import caller_level
 from optdb.device.functions.shared_values import Cell, fetched
-from optdb.pytensor.graph_digests import graph_digest
 from optdb.pytensor.host_groups import compile_errors
 from optdb.pytensor.linker import OpenCLFunction, OpenCLLinker
 from optdb.pytensor.sources import mode_of_linker, source_of
@@ -35,13 +37,23 @@ from optdb.runtime.context import Context
 from optdb.runtime.sigint import without_sigint
 from optdb.user_cache import warn_unwritable
 
-__all__ = ["DEFAULT", "DEVICE", "ChoosingFunction", "ChoosingLinker", "DifferingValuesWarning", "SideChoice"]
+__all__ = [
+    "DEFAULT",
+    "DEVICE",
+    "ChoosingFunction",
+    "ChoosingLinker",
+    "DifferingValuesWarning",
+    "SideChoice",
+    "graph_digest",
+]
 
 #: The sides of a choice.
 DEFAULT, DEVICE = "default", "device"
 
 #: Change this when the procedure for choosing changes.
 _VERSION = "choice 2"
+#: Only dtype and shape of larger constants enter a digest.
+_MAX_CONSTANT_ELEMENTS = 1000
 #: Untimed calls on the device, which compile and record commands.
 _WARMUP_CALLS = 3
 #: Timed calls of each side. After `_FEW_CALLS`, a device that is slower by `_CLEAR_RATIO` is given up.
@@ -381,3 +393,38 @@ class ChoosingLinker(OpenCLLinker):
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> ChoosingFunction:
         """Return the object that computes a graph's outputs from its inputs."""
         return ChoosingFunction(fgraph, lambda: self.context)
+
+
+def graph_digest(fgraph: Any) -> str:
+    """Return a digest of a graph's ops, types and small constants; variables' names are not included."""
+    return hashlib.sha256("\n".join(_graph_lines(fgraph)).encode()).hexdigest()[:32]
+
+
+def _graph_lines(fgraph: Any) -> Iterator[str]:
+    names: dict[Variable, str] = {}
+    for number, var in enumerate(fgraph.inputs):
+        names[var] = f"input {number}"
+        yield f"{names[var]}: {var.type}"
+    for number, node in enumerate(fgraph.toposort()):
+        names.update((var, f"node {number} output {output}") for output, var in enumerate(node.outputs))
+        inputs = ", ".join(names.get(var) or _constant_text(var) for var in node.inputs)
+        types = ", ".join(str(var.type) for var in node.outputs)
+        yield f"node {number}: {_op_text(node.op)}({inputs}) -> {types}"
+    yield f"outputs: {', '.join(names.get(var) or _constant_text(var) for var in fgraph.outputs)}"
+
+
+def _op_text(op: Any) -> str:
+    # Some ops' names contain the addresses of functions, which differ between processes.
+    name = re.sub(r"0x[0-9a-fA-F]+", "", f"{type(op).__module__}.{type(op).__qualname__} {op}")
+    inner = getattr(op, "fgraph", None)
+    return name if inner is None else f"{name} {graph_digest(inner)}"
+
+
+def _constant_text(var: Variable) -> str:
+    if not isinstance(var, Constant):
+        return f"{var.type}"
+    if not isinstance(var.data, np.ndarray):
+        return re.sub(r"0x[0-9a-fA-F]+", "", repr(var.data))
+    data = np.ascontiguousarray(var.data)
+    content = hashlib.sha256(data.tobytes()).hexdigest() if data.size <= _MAX_CONSTANT_ELEMENTS else ""
+    return f"{data.dtype}{data.shape} {content}"

@@ -18,8 +18,8 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.blockwise import Blockwise
 
-from optdb.pytensor.batched import batched
 from optdb.pytensor.dispatch import described, is_array
+from optdb.pytensor.graphs import batched
 from optdb.pytensor.sources import Source, mode_of_linker
 
 __all__ = ["HostGroup", "HostNodes", "compile_errors", "op_name"]

@@ -26,8 +26,8 @@ from optdb.device.tensors import (
     transposed,
     view,
 )
-from optdb.pytensor.batched import batched
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
+from optdb.pytensor.graphs import batched
 from optdb.pytensor.operations import computed, spec_of
 
 _FLOATS = ("float32", "float64")

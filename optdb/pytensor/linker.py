@@ -31,12 +31,11 @@ from optdb.pytensor import (  # noqa: F401  these modules register descriptions 
     processes,
     shape,
 )
+from optdb.pytensor.call_warnings import HostNote, SizeNote
 from optdb.pytensor.dispatch import is_array
 from optdb.pytensor.host_groups import HostNodes
-from optdb.pytensor.host_notes import HostNote
 from optdb.pytensor.narrowing import narrowed
 from optdb.pytensor.shared_variables import let_hosts_fetch
-from optdb.pytensor.size_notes import SizeNote
 from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context

@@ -23,12 +23,11 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.tensor.rewriting.math import local_greedy_distributor
 
-from optdb.host import pytensor as _host  # noqa: F401  makes PyTensor the host, so it comes first
+from optdb.host import pytensor as pytensor_host  # makes PyTensor the host, so it comes first
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
 from optdb.host.api.rewriters import transform_of
 from optdb.host.pytensor import assumptions, constants, distribution, inplace, lean
-from optdb.host.pytensor.group import patches
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
 from optdb.topo import destroyer  # noqa: F401  installs its patches
 from optdb.topo.engine import CycleError, Engine
@@ -52,18 +51,18 @@ _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 def enable() -> Switch:
     """Let optdb rewrite PyTensor's graphs; see `optdb.pytensor.enable`."""
     was_enabled = is_enabled()
-    patches.install()
+    pytensor_host.patches.install()
     return Switch(disable, was_enabled)
 
 
 def disable() -> None:
     """Restore PyTensor's own rewriting."""
-    patches.uninstall()
+    pytensor_host.patches.uninstall()
 
 
 def is_enabled() -> bool:
     """Return whether optdb rewrites PyTensor's graphs."""
-    return patches.installed
+    return pytensor_host.patches.installed
 
 
 class GraphEngine(Engine, Feature):  # type: ignore[misc]
@@ -230,7 +229,7 @@ def _by_the_engine(apply: Callable[..., Any]) -> Callable[..., Any]:
     return apply_by_size
 
 
-patches.patches += [
+pytensor_host.patches.patches += [
     *lean.patches(),
     *distribution.patches(),
     *assumptions.patches(),

@@ -6,6 +6,14 @@ compiler's log.
 
 If a driver parses a header of all built-in functions, the source gets declarations of those that it uses instead
 (:mod:`optdb.runtime.declarations`); if the driver then rejects it, it is built with the header.
+
+NVIDIA's OpenCL compiler rejects some instructions: they belong to one architecture-specific target, such as 9.0a, while
+the compiler targets 9.0. A kernel contains them as comments in inline PTX, which the compiler keeps in place::
+
+    asm volatile("//@ wgmma.fence.sync.aligned;");
+
+The program's binary is PTX. `with_instructions` turns the comments into instructions and changes the target, and the
+driver builds a program from the result.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 from optdb import trace_log
-from optdb.runtime import binaries, declarations, ptx
+from optdb.runtime import binaries, declarations
 from optdb.runtime.library import build_quietly, cl
 
 if TYPE_CHECKING:
@@ -97,10 +105,10 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
     try:
         with trace_log.compiler_run("OpenCL compiler", lambda: f"{name}, for {context.profile.name}"):
             program = _compiled(context, source, options, name)
-            if not context.profile.quirks.takes_ptx or not ptx.has_instructions(source):
+            if not context.profile.quirks.takes_ptx or not has_instructions(source):
                 return program
             # Turn instructions that the compiler kept as comments into code.
-            binary = ptx.with_instructions(_binary_of(program))
+            binary = with_instructions(_binary_of(program))
             program = cl.Program(context.cl_context, [context.device], [binary])
             program = _built_quietly(program, options, name)
     except (cl.Error, ValueError) as error:
@@ -179,3 +187,31 @@ def _log(error: Exception) -> str:
     text = str(error)
     match = _LOG.search(text)
     return match[1] if match else text
+
+
+#: The prefix of such a comment.
+MARK = "//@ "
+
+_TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
+
+
+def has_instructions(source: str) -> bool:
+    """Tell whether an OpenCL C source has such comments in inline PTX."""
+    return f'"{MARK}' in source
+
+
+def with_instructions(binary: bytes) -> bytes:
+    """Turn comments that begin with `MARK` into instructions, for the target that has them; return the PTX.
+
+    Raises
+    ------
+    ValueError
+        If the binary is not PTX, or the compiler has dropped the comments.
+    """
+    try:
+        text = binary.rstrip(b"\0").decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the driver's binary is no PTX: {error}") from None
+    if MARK not in text:
+        raise ValueError(f"the driver's PTX has lost the comments that begin with {MARK.strip()}")
+    return _TARGET.sub(r"\1a", text).replace(MARK, "").encode()

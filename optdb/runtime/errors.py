@@ -1,8 +1,8 @@
-"""Errors about devices. This module does not need PyOpenCL."""
+"""Errors about devices, exported files and their calls. This module does not need PyOpenCL."""
 
 from __future__ import annotations
 
-__all__ = ["DeviceError", "ForkedContext"]
+__all__ = ["DeviceError", "FileError", "ForkedContext", "LimitError", "ShapeError"]
 
 
 class DeviceError(RuntimeError):
@@ -11,3 +11,15 @@ class DeviceError(RuntimeError):
 
 class ForkedContext(RuntimeError):
     """OpenCL was used before the process forked, and is used again in the child."""
+
+
+class FileError(ValueError):
+    """A file is not valid. The message names the fault and the cure."""
+
+
+class LimitError(FileError):
+    """A file needs more memory or work than its limits allow. The message says how to raise them."""
+
+
+class ShapeError(ValueError):
+    """A function in a file does not support the shapes of a call, or a value that determines shapes."""

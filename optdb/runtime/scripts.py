@@ -14,13 +14,50 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.numpy_types import HostArray
-from optdb.runtime.arrivals import Arrival, finish_event
 from optdb.runtime.commands import CommandList
 from optdb.runtime.driver_batches import Batch, loop_library
 from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
 from optdb.runtime.library import cl
 
-__all__ = ["IMMEDIATE", "Calls", "Immediate", "Latch", "NativeAgreement", "Script", "ScriptedCopy", "can_script"]
+__all__ = [
+    "IMMEDIATE",
+    "Arrival",
+    "Calls",
+    "Immediate",
+    "Latch",
+    "NativeAgreement",
+    "Script",
+    "ScriptedCopy",
+    "can_script",
+    "finish_event",
+]
+
+
+class Arrival:
+    """Copies in progress. Any thread may wait for them.
+
+    Parameters
+    ----------
+    events : sequence
+        The copies' events or script commands; see `finish_event`.
+    """
+
+    def __init__(self, events: Sequence[Any]) -> None:
+        self._events = events
+
+    def wait(self) -> None:
+        """Wait until the copies are complete."""
+        for event in self._events:
+            finish_event(event)
+
+
+def finish_event(event: Any) -> None:
+    """Wait for an event or a script's command. The GIL is released only if the event is not complete."""
+    if event is None:
+        return
+    if not isinstance(event, cl.Event) or event.command_execution_status != cl.command_execution_status.COMPLETE:
+        event.wait()
+
 
 _NOT_BLOCKING = ctypes.c_uint(0)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from optdb.host.api import c_code, whole_arrays
+from optdb.host.api import c_code
 from optdb.host.api.config import config
 from optdb.host.api.databases import (
     SHAPES_AND_THEIR_USERS,
@@ -29,7 +29,7 @@ from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.modes import Mode, compile_within, provided_parts, register_mode, with_tiers
 from optdb.host.api.patching import PatchGroup, Switch, Wrapper
 from optdb.host.api.session import prepare, remove_all
-from optdb.topo import powers, reshapes, sums  # noqa: F401  they register their rewriters
+from optdb.topo import specializing, sums  # noqa: F401  they register their rewriters
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.scalars import SIZES_TAG
 from optdb.topo.translate import translate
@@ -173,14 +173,14 @@ def _enabled_in_this_thread() -> Iterator[None]:
 def _install() -> None:
     _patches.install()
     c_code.install()
-    whole_arrays.install()
+    c_code.compute_whole_arrays()
 
 
 def _uninstall_unused() -> None:
     if _state.enabled or _state.compiling:
         return
     _patches.uninstall()
-    whole_arrays.uninstall()
+    c_code.compute_by_perform()
     if config.optdb.clinker == "auto":
         c_code.uninstall()
 

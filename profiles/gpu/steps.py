@@ -22,7 +22,7 @@ from rich.table import Table
 
 import optdb
 from optdb.device.plans.plan import Plan
-from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.planned_vm import PlannedVM
 from profiles import models, screen
 from profiles.gpu import jax_nets
 from profiles.report import geometric_mean

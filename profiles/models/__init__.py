@@ -15,7 +15,6 @@ from profiles.models import (  # noqa: F401  imported because they register them
     keras_nets,
     probabilistic,
     recurrent,
-    residual,
     stick_breaking,
 )
 from profiles.models.base import Model, UnknownModel, known, register

@@ -1,10 +1,22 @@
-"""Two small textbook nets: a multilayer perceptron and a convolutional net."""
+"""Feedforward nets: a multilayer perceptron, a convolutional net, and residual nets of bottleneck blocks.
+
+The residual nets are ResNet-50 and the deep CIFAR net of 9n+2 layers (He et al., 2015). Channels and pictures are
+small, since their sizes leave the graph as it is: there are as many nodes at a width of 16 as at 64. At the usual
+`rate`, training of the deep ones is unstable from the first step on, since their gradients are large; at a rate of 1e-6
+they learn smoothly.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Sequence
+
 import numpy as np
 import theano.tensor as tt
+from theano.tensor.nnet.bn import batch_normalization_train
+from theano.tensor.sharedvar import TensorSharedVariable
 from theano.tensor.signal.pool import pool_2d
+from theano.tensor.var import TensorVariable
 
 from profiles.models import parts
 from profiles.models.base import Model, register
@@ -45,3 +57,115 @@ def convnet(name: str, width: int, batch: int = 4, size: int = 12, classes: int 
 
     data = [parts.images(rng, batch, 1, size), parts.labels(rng, batch, classes)]
     return Model(name, [x, y], [cost], parts.momentum(cost, [*filters, *biases, dense, offset]), data)
+
+
+class Network:
+    """Collects the parameters and the running averages of a net while its layers are applied one after another.
+
+    Parameters
+    ----------
+    seed
+        The seed of the initial weights.
+
+    Attributes
+    ----------
+    rng
+        The generator of the initial weights.
+    decayed
+        The parameters with weight decay.
+    plain
+        Scales and offsets of the normalizations.
+    averages
+        Updates of the running means and variances.
+    """
+
+    def __init__(self, seed: int):
+        self.rng = np.random.RandomState(seed)
+        self.decayed: list[TensorSharedVariable] = []
+        self.plain: list[TensorSharedVariable] = []
+        self.averages: OrderedDict = OrderedDict()
+
+    def convolution(self, x: TensorVariable, channels: tuple[int, int], size: int, stride: int = 1) -> TensorVariable:
+        """Convolve without a bias, which the following normalization would cancel."""
+        kernel = parts.weights(self.rng, channels[1], channels[0], size, size)
+        self.decayed.append(kernel)
+        return tt.nnet.conv2d(x, kernel, border_mode=size // 2, subsample=(stride, stride))
+
+    def normalization(self, x: TensorVariable, channels: int) -> TensorVariable:
+        """Batch normalization over pictures and pixels, in training mode."""
+        scale, offset = parts.constant(1.0, channels), parts.constant(0.0, channels)
+        mean, variance = parts.constant(0.0, channels), parts.constant(1.0, channels)
+        y, _, _, new_mean, new_variance = batch_normalization_train(
+            x, scale, offset, axes="spatial", running_mean=mean, running_var=variance
+        )
+        self.plain += [scale, offset]
+        self.averages[mean] = new_mean
+        self.averages[variance] = new_variance
+        return y
+
+    def bottleneck(self, x: TensorVariable, channels: tuple[int, int], stride: int, project: bool) -> TensorVariable:
+        """1x1, 3x3 and 1x1 convolutions, and a shortcut around them, which is a projection if the shape changes."""
+        narrow = channels[1] // 4
+        y = self.normalization(self.convolution(x, (channels[0], narrow), 1, stride), narrow)
+        y = self.normalization(self.convolution(tt.nnet.relu(y), (narrow, narrow), 3), narrow)
+        y = self.normalization(self.convolution(tt.nnet.relu(y), (narrow, channels[1]), 1), channels[1])
+        if project:
+            x = self.normalization(self.convolution(x, channels, 1, stride), channels[1])
+        return tt.nnet.relu(x + y)
+
+    def stages(self, x: TensorVariable, channels: int, counts: Sequence[int], widths: Sequence[int]) -> TensorVariable:
+        """Stages of `counts` blocks; each stage except the first one halves the picture."""
+        for stage, (count, width) in enumerate(zip(counts, widths)):
+            for block in range(count):
+                first = block == 0
+                x = self.bottleneck(x, (channels, width), 2 if first and stage else 1, project=first)
+                channels = width
+        return x
+
+    def train_step(
+        self,
+        name: str,
+        x: TensorVariable,
+        features: TensorVariable,
+        width: int,
+        data: np.ndarray,
+        rate: float,
+        classes: int = 10,
+    ) -> Model:
+        """Pool `features`, classify them, and train all parameters with momentum and the learning rate `rate`."""
+        y = tt.ivector("y")
+        matrix, bias = parts.weights(self.rng, width, classes), parts.constant(0.0, classes)
+        logits = features.mean(axis=(2, 3)).dot(matrix) + bias
+        cost = parts.cross_entropy(logits, y) + parts.l2([*self.decayed, matrix], 1e-4)
+        updates = parts.momentum(cost, [*self.decayed, *self.plain, matrix, bias], rate)
+        updates.update(self.averages)
+        return Model(name, [x, y], [cost], updates, [data, parts.labels(self.rng, len(data), classes)])
+
+
+@register("resnet50", width=16)
+def resnet50(
+    name: str,
+    width: int,
+    batch: int = 4,
+    size: int = 64,
+    blocks: tuple[int, ...] = (3, 4, 6, 3),
+    rate: float = 0.01,
+) -> Model:
+    """Train step of ResNet-50: a 7x7 convolution and a max-pooling, then stages of `blocks`."""
+    net = Network(seed=3)
+    x = tt.tensor4("x")
+    stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 7, stride=2), width))
+    stem = pool_2d(stem, ws=(3, 3), stride=(2, 2), pad=(1, 1), ignore_border=True)
+    widths = [4 * width * 2**stage for stage in range(len(blocks))]
+    features = net.stages(stem, width, blocks, widths)
+    return net.train_step(name, x, features, widths[-1], parts.images(net.rng, batch, 3, size), rate)
+
+
+@register("cifar_resnet", n=9)
+def cifar_resnet(name: str, n: int, width: int = 4, batch: int = 4, size: int = 16, rate: float = 0.01) -> Model:
+    """Train step of the CIFAR net with 9n+2 layers: three stages of `n` bottleneck blocks."""
+    net = Network(seed=4)
+    x = tt.tensor4("x")
+    stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 3), width))
+    features = net.stages(stem, width, [n, n, n], [4 * width, 8 * width, 16 * width])
+    return net.train_step(name, x, features, 16 * width, parts.images(net.rng, batch, 3, size), rate)

@@ -10,9 +10,9 @@ import click
 from rich.table import Table
 
 from profiles import terminal
-from profiles.pictures import PICTURE
 from profiles.pytensor import cli, models, sides, speed
 from profiles.pytensor.speed import Evaluation
+from profiles.terminal import PICTURE
 
 __all__ = ["crossing", "draw", "grid", "main", "render"]
 

@@ -19,7 +19,6 @@ from theano.compile.function_module import FunctionMaker
 from theano.tensor import inplace
 
 from optdb.cli import html_report
-from optdb.cli.graph_layout import lay_out
 from optdb.cli.html_report import document_of, write_html
 from optdb.host.theano.functions.call_memory import CallMemory, live_bytes
 from optdb.host.theano.functions.observing import ObservedFunction, covered, observe, snapshot
@@ -52,7 +51,7 @@ graphs = st.integers(0, 30).flatmap(
 @pytest.mark.slow
 @given(graphs)
 def test_users_stand_below_what_they_use_and_nodes_apart(inputs):
-    positions = lay_out(inputs)
+    positions = html_report._lay_out(inputs)
     assert len(positions) == len(inputs)
     for node, used in enumerate(inputs):
         assert all(positions[node][1] > positions[other][1] for other in used)
@@ -63,7 +62,7 @@ def test_users_stand_below_what_they_use_and_nodes_apart(inputs):
 
 def test_lines_do_not_cross_where_they_need_not():
     # Two parallel chains whose nodes alternate.
-    positions = lay_out([[], [], [1], [0], [3], [2]])
+    positions = html_report._lay_out([[], [], [1], [0], [3], [2]])
     assert (positions[4][0] < positions[5][0]) == (positions[0][0] < positions[1][0])
 
 

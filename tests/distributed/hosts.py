@@ -10,9 +10,9 @@ import theano
 
 from optdb.distributed.batches import axes_of, parts_of
 from optdb.distributed.exchange import FINAL, Exchange, Mailbox
-from optdb.distributed.plans import put_together
 from optdb.distributed.sharding.collective import taking_part
 from optdb.distributed.sharding.cutting import exact_plan
+from optdb.distributed.step_plans import put_together
 from optdb.distributed.threads import ThreadLink
 from optdb.host.theano.functions.originals import original_of
 

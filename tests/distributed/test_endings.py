@@ -17,8 +17,8 @@ from optdb.distributed.replicas import ExactReplica
 from optdb.runtime.driver_batches import build_loop, loop_library
 from optdb.runtime.scripts import Script
 from profiles.distributed import build
+from profiles.models.feedforward import Network
 from profiles.models.parts import images
-from profiles.models.residual import Network
 from profiles.steps_of_simulators import batches_of, compiled
 from tests.distributed.training import WIDTH, alone, batches, check, step, two_devices, with_memory_of_their_own
 from tests.effort import examples

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from fuzzing.quality import __main__ as command
-from fuzzing.quality import worker
+from fuzzing.quality import comparing
 from fuzzing.quality.comparing import KINDS, Comparison, Counts, compare
 
 
@@ -51,8 +51,8 @@ def test_a_worse_graph_and_an_error_are_told(monkeypatch, capsys):
             raise ValueError("no such graph")
         return Comparison("dense relu", Counts(5, 1), Counts(5 + seed, 1), ["1 Dot"], ["2 Join", "1 Dot"], {"Join": 2})
 
-    monkeypatch.setattr(worker, "compare", compared)
-    worker.main("nets", 0, 3)
+    monkeypatch.setattr(comparing, "compare", compared)
+    comparing.write_comparisons("nets", 0, 3)
     lines = [{"hash_seed": 0, **json.loads(line)} for line in capsys.readouterr().out.splitlines()]
     assert [command._is_fault(line) for line in lines] == [False, True, True]
     assert "no such graph" in command._described(lines[1])

@@ -8,7 +8,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import __main__ as listing
-from profiles import check, compare, demo, growth, lines, models, pictures, profile, runtime
+from profiles import check, compare, demo, growth, lines, models, profile, runtime, terminal
 from tests.processes import python
 
 
@@ -56,7 +56,7 @@ def test_unknown_model_lists_the_known(command, arguments):
 
 @pytest.mark.parametrize("command", [compare.main, demo.main, growth.main, runtime.main])
 def test_without_matplotlib_nothing_is_measured(command, monkeypatch, tmp_path):
-    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
+    monkeypatch.setattr(terminal, "find_spec", lambda name: None)
     result = run(command, "--plot", str(tmp_path / "plot.png"))
     assert result.exit_code == 2
     assert "pip install 'optdb[profiles]'" in result.output.replace("\n", " ")

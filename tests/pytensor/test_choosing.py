@@ -12,8 +12,7 @@ import pytest
 
 import optdb.pytensor
 from optdb.pytensor import choosing
-from optdb.pytensor.choosing import DEFAULT, DEVICE, SideChoice, Trial, agree
-from optdb.pytensor.graph_digests import graph_digest
+from optdb.pytensor.choosing import DEFAULT, DEVICE, SideChoice, Trial, agree, graph_digest
 from optdb.runtime import binaries
 from tests.pytensor.comparing import sort_on_host
 

@@ -23,7 +23,7 @@ from pytensor.ifelse import ifelse
 from pytensor.tensor.random.utils import RandomStream
 
 import optdb.pytensor
-from optdb.pytensor import size_notes
+from optdb.pytensor import call_warnings
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from tests.effort import examples
@@ -236,8 +236,8 @@ def _linked(context):
 
 
 def test_a_function_that_is_too_small_warns_once(monkeypatch, tmp_path):
-    monkeypatch.setattr(size_notes, "_mark", lambda: tmp_path / "mark")
-    monkeypatch.setattr(size_notes, "SMALL_CALL_S", 60.0)
+    monkeypatch.setattr(call_warnings, "_mark", lambda: tmp_path / "mark")
+    monkeypatch.setattr(call_warnings, "SMALL_CALL_S", 60.0)
     x = pt.vector("x")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -263,9 +263,9 @@ def test_processes_that_start_afresh_use_the_device_and_warn_once(tmp_path):
 import multiprocessing
 import numpy as np, pytensor, pytensor.tensor as pt
 import optdb.pytensor
-from optdb.pytensor import size_notes
+from optdb.pytensor import call_warnings
 
-size_notes.SMALL_CALL_S = 60.0
+call_warnings.SMALL_CALL_S = 60.0
 
 def work(seed):
     x = pt.vector("x")

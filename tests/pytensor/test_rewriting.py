@@ -14,6 +14,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.rewriting.basic import register_canonicalize
 
 import optdb.pytensor
+from optdb.host import pytensor as pytensor_host
 from optdb.pytensor import rewriting
 from profiles.pytensor import rewriting as measuring
 from profiles.pytensor import unrolled
@@ -33,7 +34,9 @@ def engine(monkeypatch):
 
 def patched():
     """Return the values of all attributes that `enable` replaces."""
-    return {(str(patch.owner), patch.name): vars(patch.owner).get(patch.name) for patch in rewriting.patches.patches}
+    return {
+        (str(patch.owner), patch.name): vars(patch.owner).get(patch.name) for patch in pytensor_host.patches.patches
+    }
 
 
 def test_disable_and_the_context_manager_put_everything_back():

@@ -16,7 +16,7 @@ from pytensor.link.basic import Container
 
 import optdb.pytensor
 from optdb.device.functions.shared_values import ValueOnDevice
-from optdb.pytensor import host_notes, shared_variables
+from optdb.pytensor import call_warnings, shared_variables
 from tests.opencl_device import context_with_memory
 from tests.pytensor.comparing import sort_on_host
 
@@ -181,13 +181,13 @@ def test_many_calls_as_one(times, w, mode):
 
 
 def test_a_warning_names_the_line_of_the_call(mode, monkeypatch):
-    monkeypatch.setattr(host_notes, "LARGE_SHARE", 0.0)
+    monkeypatch.setattr(call_warnings, "LARGE_SHARE", 0.0)
     shared_variables.let_hosts_fetch()
     f = pytensor.function([x], pt.exp(sort_on_host(x))[::2], mode=mode)
-    with pytest.warns(host_notes.HostNodesWarning) as caught:
+    with pytest.warns(call_warnings.HostNodesWarning) as caught:
         for _ in range(30):
             f(np.ones(3))
-    assert [entry.filename for entry in caught if entry.category is host_notes.HostNodesWarning] == [__file__]
+    assert [entry.filename for entry in caught if entry.category is call_warnings.HostNodesWarning] == [__file__]
 
 
 @pytest.mark.parametrize("size", [4, 1 << 18])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from optdb.runtime import build, ptx
+from optdb.runtime import build
 from optdb.runtime.build import BuildError, numbered
 from optdb.runtime.library import cl, compilers_unheard
 from tests.opencl_device import runtime_context
@@ -111,12 +111,12 @@ PTX = b""".version 8.7
 
 
 def test_comments_of_ptx_become_instructions():
-    lines = ptx.with_instructions(PTX).decode().splitlines()
+    lines = build.with_instructions(PTX).decode().splitlines()
     assert lines[1] == ".target sm_90a"
     assert "\twgmma.fence.sync.aligned;" in lines
     assert "\t// begin inline asm" in lines
     again = "\n".join(lines).replace("\twgmma", "\t//@ wgmma").encode()
-    assert ptx.with_instructions(again).decode().splitlines() == lines
+    assert build.with_instructions(again).decode().splitlines() == lines
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_what_has_no_such_comments_does_not_build(monkeypatch, binary, says):
         const __constant char *text = "//@ an instruction;";
         a[0] = text[0];
     }"""
-    turn = ptx.with_instructions
-    monkeypatch.setattr(ptx, "with_instructions", lambda of_driver: turn(binary))
+    turn = build.with_instructions
+    monkeypatch.setattr(build, "with_instructions", lambda of_driver: turn(binary))
     with pytest.raises(BuildError, match=says):
         build.make(context, source)
 

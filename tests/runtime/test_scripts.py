@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from optdb.runtime import driver_batches, scripts
-from optdb.runtime.arrivals import Arrival
 from optdb.runtime.commands import CommandList, EnqueueFill, Memory
 from optdb.runtime.library import cl
-from optdb.runtime.scripts import Immediate, NativeAgreement, Script, can_script
+from optdb.runtime.scripts import Arrival, Immediate, NativeAgreement, Script, can_script
 from tests.opencl_device import runtime_context
 
 pytestmark = pytest.mark.skipif(not driver_batches.build_loop(), reason="there is no C compiler")

@@ -1,5 +1,5 @@
 /* The instructions of warpgroups.cl in PTX. Those that only compute capability 9.0a has are comments that begin with //@,
-   see runtime/ptx.py. */
+   see runtime/build.py. */
 
 /* Lets the signals count the copies of a stage each. */
 static void begin_signals(uint signals, uint item)

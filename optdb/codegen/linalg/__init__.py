@@ -6,8 +6,7 @@ Batches of tiny matrices have separate kernels, with a matrix in each vector lan
 
 - :mod:`~optdb.codegen.linalg.batches`: views of arrays as batches of matrices
 - :mod:`~optdb.codegen.linalg.blocks`: the kernels and their launches
-- :mod:`~optdb.codegen.linalg.recursion`: factors and solutions in place
-- :mod:`~optdb.codegen.linalg.operations`: the operations
+- :mod:`~optdb.codegen.linalg.operations`: the operations, and their recursion in place
 - :mod:`~optdb.codegen.linalg.checks`: detection, on the device, of inputs that the host rejects
 
 An upper factor is the lower factor of the transposed matrix, transposed; only strides change.

@@ -17,7 +17,7 @@ from optdb.codegen.layout import view, with_axis
 from optdb.codegen.linalg.batches import Stacking
 from optdb.codegen.linalg.blocks import launch_groups, whole_kernel
 from optdb.codegen.linalg.operations import Cholesky, SolveTriangular, check_square, factors
-from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.operation import Kernels, Outputs, output_array
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, fill_zeros
 from optdb.runtime.context import Context
@@ -49,7 +49,7 @@ def require_factor(faults: HostArray) -> None:
 
 
 def require_solution(faults: HostArray, rows: int) -> None:
-    """Raise SciPy's error for the faults that `SystemFaults` found in triangles of `rows` rows, if there are any.
+    """Raise SciPy's error for the faults that `CheckedSolveTriangular` found in triangles of `rows` rows, if any.
 
     Raises
     ------
@@ -92,35 +92,6 @@ def _no_faults(storage: list[Any], context: Context) -> Array:
     return fill_zeros(output_array(storage, context, (2,), "int32"))
 
 
-def _find_in_system(finder: _FaultFinder, kernels: Kernels, inputs: Sequence[Any], faults: Array) -> None:
-    a, b = inputs
-    finder.find(kernels, a, faults, diagonal=True)
-    finder.find(kernels, b, faults)
-
-
-@dataclass(eq=False)
-class SystemFaults(Operation):
-    """The faults of triangular systems that have no finite solution, for `require_solution`.
-
-    The inputs are the matrices, of which both triangles are checked, and the right-hand sides.
-    """
-
-    #: Spec of the matrices.
-    a: ArraySpec
-    #: Spec of the right-hand sides.
-    b: ArraySpec
-
-    def __post_init__(self) -> None:
-        self._stacking = Stacking(self.a.dtype, max(2, self.a.ndim, self.b.ndim))
-        self._finder = _FaultFinder(self.context, self.a.dtype, self._stacking)
-
-    def kernels(self) -> list[Kernel]:
-        return [*self._finder.kernels(), *self._stacking.kernels()]
-
-    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        _find_in_system(self._finder, kernels, inputs, _no_faults(outputs[0], self.context))
-
-
 @dataclass(eq=False)
 class CheckedCholesky(Cholesky):
     """The Cholesky factor of one matrix, and a second output for `require_factor`."""
@@ -157,4 +128,7 @@ class CheckedSolveTriangular(SolveTriangular):
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         super().run(inputs, outputs[:1], kernels)
-        _find_in_system(self._finder, kernels, inputs, _no_faults(outputs[1], self.context))
+        faults = _no_faults(outputs[1], self.context)
+        a, b = inputs
+        self._finder.find(kernels, a, faults, diagonal=True)
+        self._finder.find(kernels, b, faults)

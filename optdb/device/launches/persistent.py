@@ -7,7 +7,7 @@ groups as the device runs at once. Otherwise one group does all the work, which 
 Unless the user forces merging, no call waits for it. A background thread finds the commands that can be merged. The
 program is built once the launches that merging would have saved add up to a quarter of its compile time, or immediately
 if an earlier process has built it. A child process builds it (``building``); a thread loads it and makes the commands.
-Then several configurations are timed (``runtime.step_trials``): persistent launches of all small commands, of long runs
+Then several configurations are timed (``runtime.timing``): persistent launches of all small commands, of long runs
 only, of the smallest commands only, and none. The fastest one is kept.
 
 A command with more tiles than the resident groups process in a few rounds keeps its own launch, which fills the device
@@ -59,7 +59,7 @@ from optdb.runtime.dependencies import roomy_phases_of, stages_of
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
 from optdb.runtime.grid_failures import grid_words
 from optdb.runtime.library import cl
-from optdb.runtime.step_trials import StepTrial
+from optdb.runtime.timing import StepTrial
 
 __all__ = ["Residency", "is_decided", "persistent_course", "residency"]
 

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optdb.distributed.errors import NoGradients, NotSplittable
-from optdb.distributed.plans import OutputReduction, StepPlan
-from optdb.distributed.sharding import loops, randomness, rules, statistics
+from optdb.distributed.sharding import loops, rules, whole_batch_rules
 from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, Completion, MergeMoments, ReductionRound
 from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value, array_of
 from optdb.distributed.sharding.spreading import Spreader
+from optdb.distributed.step_plans import OutputReduction, StepPlan
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.api.traces import source_location
 from optdb.host.api.variables import SharedVariable, TensorType, TensorVariable
@@ -33,7 +33,7 @@ from optdb.host.theano.functions.originals import Original, compile_step, held_v
 __all__ = ["exact_plan"]
 
 #: The modules whose rules are registered when they are imported.
-RULE_MODULES = (loops, randomness, rules, statistics)
+RULE_MODULES = (loops, whole_batch_rules, rules, whole_batch_rules)
 #: The minimum number of summands in a bucket: the overhead of starting a copy is then small in comparison.
 _BUCKET_MEMBERS = 4
 #: Ops that combine the values of all workers.

@@ -1,4 +1,4 @@
-"""C code of nodes that stay on the host: how it is built, its progress bar, and its progress for a function."""
+"""How nodes that stay on the host compute: their C code, with its progress, and whole arrays without C code."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.host.theano.clinker.plug import install, uninstall
 from optdb.host.theano.clinker.progress import progress
+from optdb.host.theano.vectorized.plug import install as compute_whole_arrays
+from optdb.host.theano.vectorized.plug import uninstall as compute_by_perform
 
 if TYPE_CHECKING:
-    from optdb.host.theano.clinker.tiers.progress import Tier, tier, wait
+    from optdb.host.theano.clinker.tiers.status import Tier, tier, wait
 
-__all__ = ["Tier", "install", "progress", "tier", "uninstall", "wait"]
+__all__ = ["Tier", "compute_by_perform", "compute_whole_arrays", "install", "progress", "tier", "uninstall", "wait"]
 
 
 def __getattr__(name: str) -> Any:
     # These import much of Theano, which may be in the middle of its own import.
     if name not in ("Tier", "tier", "wait"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from optdb.host.theano.clinker.tiers import progress as tiers
+    from optdb.host.theano.clinker.tiers import status
 
-    return getattr(tiers, name)
+    return getattr(status, name)

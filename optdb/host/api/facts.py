@@ -1,6 +1,6 @@
 """Facts about rewriters that are known in advance and save futile attempts; a host may have none."""
 
 from optdb.host.theano.rewriters.facts import Facts, facts_of, in_order_of_precedence
-from optdb.host.theano.speedups.scan_passes import has_scan, is_scan_pass
+from optdb.host.theano.speedups.passes import has_scan, is_scan_pass
 
 __all__ = ["Facts", "facts_of", "has_scan", "in_order_of_precedence", "is_scan_pass"]

@@ -17,20 +17,10 @@ from optdb.collector import growing
 from optdb.host.api import folding, fusion, identity
 from optdb.host.api.patching import Patch, PatchGroup
 from optdb.host.api.testvalues import optimizer_test_values
-from optdb.host.theano.speedups import (
-    algebra,
-    bookkeeping,
-    construction,
-    fresh,
-    greedy,
-    scan_passes,
-    searches,
-    shapes,
-    slices,
-)
+from optdb.host.theano.speedups import algebra, bookkeeping, construction, fresh, greedy, passes, shapes, slices
 
 _lock = threading.Lock()
-_modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, scan_passes, searches)
+_modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, passes)
 _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",

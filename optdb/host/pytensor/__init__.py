@@ -3,3 +3,10 @@
 from optdb.host import bind
 
 bind("pytensor")
+
+from optdb.host.api.patching import PatchGroup
+
+__all__ = ["patches"]
+
+#: The patches of PyTensor while optdb rewrites its graphs.
+patches = PatchGroup("Rewriting of PyTensor's graphs", "from optdb.pytensor.enable() on", "optdb.pytensor.disable()")

@@ -15,9 +15,8 @@ from optdb.device.plans.linked import LinkedFunction
 from optdb.host import refuse_pytensor
 from optdb.host.api.config import config
 from optdb.opencl.exporting.nodes import copied_in
-from optdb.opencl.linking import PlannedVM
 from optdb.opencl.linking.nodes import is_user_inplace
-from optdb.opencl.linking.planned_vm import applies, as_variables
+from optdb.opencl.linking.planned_vm import PlannedVM, applies, as_variables
 from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Argument, Signature

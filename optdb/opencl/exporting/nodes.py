@@ -27,9 +27,8 @@ from optdb.host.api.graph import Apply, Constant, PureOp, Variable
 from optdb.host.api.scans import inner_function, thunk_around
 from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.exporting.host_steps import device_counterpart, follow
-from optdb.opencl.linking import PlannedVM
 from optdb.opencl.linking.nodes import SHAPES, is_foreign, on_device, touches_device
-from optdb.opencl.linking.planned_vm import applies, as_variables
+from optdb.opencl.linking.planned_vm import PlannedVM, applies, as_variables
 from optdb.opencl.ops.linalg import OpenCLRequire
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.registry import contexts

@@ -8,6 +8,5 @@
 """
 
 from optdb.opencl.linking.patches import install, uninstall
-from optdb.opencl.linking.planned_vm import PlannedVM
 
-__all__ = ["PlannedVM", "install", "uninstall"]
+__all__ = ["install", "uninstall"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from optdb.codegen.image_patches import ImagePatches
 from optdb.codegen.operation import Operation
-from optdb.codegen.patches import ImagePatches
 from optdb.host.api.graph import Apply, PureOp
 from optdb.host.api.ops import Images2Neibs
 from optdb.opencl.lifting import Inputs, register_counterparts

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.codegen.indexing.slices import ChangeSlice
-from optdb.codegen.joining import JoinArrays, SplitArray, TileArray
 from optdb.codegen.operation import Kernels, Operation, Outputs
-from optdb.codegen.padding import Pad
+from optdb.codegen.parts import ChangeSlice, JoinArrays, Pad, SplitArray, TileArray
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.lifting import cast_unsupported_reason, register_counterparts

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.codegen.draws import ChooseOutcomes, CountDraws
-from optdb.codegen.mrg31k3p import UniformNumbers, sample_dtype
 from optdb.codegen.operation import Operation
+from optdb.codegen.random_numbers import ChooseOutcomes, CountDraws, UniformNumbers, sample_dtype
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, PureOp
 from optdb.host.api.variables import as_tensor_variable

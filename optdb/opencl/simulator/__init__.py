@@ -2,7 +2,7 @@
 
 - ``execution``: the function's optimized graph is copied with plain ops
   (``optdb.host.theano.functions.optimized``), its shared variables and inputs are placed on the device, and the copy is
-  lifted, fused, converted to in-place ops (``graph``) and linked (``linking``). An ``executable`` computes it, for both
+  lifted, fused and converted to in-place ops (``graph``). An ``executable`` links and computes it, for both
   a simulator and the linker ``opencl``. ``state`` has the shared variables, one copy for all functions. A simulator
   keeps their values on the device, a function of the linker on the host (``opencl_linker``).
 - ``diagnostics``: a call's nodes are computed one by one (``stepping``) and compared with the host's (``checking``) or

@@ -24,12 +24,12 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.runtime.arrays import DeviceArray, copy, lies_in_order, overwrite
-from optdb.runtime.arrivals import Arrival
 from optdb.runtime.commands import CommandList, Locate, Transfer, enqueue, listened
 from optdb.runtime.context import Context
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.fetching import EnqueueMark, EventHandle, StartQueue
 from optdb.runtime.packing import PackedVector, maps_buffers, mark, side_queue
+from optdb.runtime.scripts import Arrival
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL

@@ -12,10 +12,10 @@ from optdb.lifters.transfers import record_transfer
 from optdb.opencl.simulator.execution.io_binding import RESULTS
 from optdb.opencl.simulator.execution.merging import RepeatedMethod
 from optdb.runtime.arrays import Array, DeviceArray, deep_copy, to_host
-from optdb.runtime.arrivals import Arrival
 from optdb.runtime.context import Context
+from optdb.runtime.fetching import HostMirror
 from optdb.runtime.grid_failures import WORD_COUNT, check_words, known_words
-from optdb.runtime.mirrors import HostMirror
+from optdb.runtime.scripts import Arrival
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.device_function import DeviceFunction

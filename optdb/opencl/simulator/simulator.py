@@ -15,7 +15,7 @@ from optdb.host.api.config import logger
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.theano.functions.compiled import Function
 from optdb.html_tables import HtmlTables
-from optdb.lifters.tables import new_table
+from optdb.lifters.text_tables import new_table
 from optdb.opencl.exporting import of_method
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.device_function import DeviceFunction

@@ -7,7 +7,7 @@ and verifies its integrity; `rules` computes the sizes of a call; `binding` assi
 and checks every number that determines them; `model` and `methods` hold the classes that the user calls.
 """
 
-from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
+from optdb.runtime.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.methods import LoadedMethod
 from optdb.runtime.exported.model import Exported, load
 

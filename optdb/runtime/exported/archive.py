@@ -26,7 +26,7 @@ import numpy as np
 from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, read_file
 from optdb.json_text import parse_json
 from optdb.numpy_types import HostArray
-from optdb.runtime.exported.errors import FileError
+from optdb.runtime.errors import FileError
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
 from optdb.runtime.records import DTYPES
 

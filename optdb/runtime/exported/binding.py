@@ -29,6 +29,7 @@ from optdb.runtime.commands import (
 )
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
+from optdb.runtime.errors import FileError
 from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.buffers import (
     MAX_DIMENSIONS,
@@ -41,7 +42,6 @@ from optdb.runtime.exported.buffers import (
     Result,
     SharedMemory,
 )
-from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import Budget
 from optdb.runtime.exported.manifest import SavedTrace
 from optdb.runtime.exported.programs import Kernels

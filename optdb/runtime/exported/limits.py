@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from optdb.runtime.exported.errors import LimitError
+from optdb.runtime.errors import LimitError
 
 GIBIBYTE = 1 << 30
 

@@ -12,8 +12,8 @@ from typing import Any
 from optdb.numpy_types import HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.commands import EnqueueKernel
+from optdb.runtime.errors import FileError, ShapeError
 from optdb.runtime.exported.binding import Bound, Resources
-from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.manifest import Function, SavedTrace
 from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.library import cl

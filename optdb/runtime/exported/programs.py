@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from optdb.runtime.build import BuildError, build
 from optdb.runtime.context import Context
-from optdb.runtime.exported.errors import FileError
+from optdb.runtime.errors import FileError
 from optdb.runtime.exported.manifest import ProgramSpec
 from optdb.runtime.exported.sources import NUMBERS, is_handle
 from optdb.runtime.library import cl

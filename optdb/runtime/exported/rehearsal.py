@@ -23,8 +23,8 @@ from typing import Any
 from optdb.numpy_types import HostArray
 from optdb.runtime import binaries, children
 from optdb.runtime.context import Context
+from optdb.runtime.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.archive import array_bytes
-from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.limits import Limits
 
 BUILD_TIMEOUT_S = 300.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.numpy_types import HostArray
-from optdb.runtime.exported.errors import ShapeError
+from optdb.runtime.errors import ShapeError
 from optdb.runtime.expressions import (
     ARITHMETIC,
     COMPARISONS,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from profiles.pytensor.models import factors, mixtures, regression, series
+from profiles.pytensor.models import latent, regression, series
 
 if TYPE_CHECKING:
     import pymc
@@ -44,16 +44,16 @@ MODELS: dict[str, Entry] = {
     for entry in (
         Entry("radon", regression.radon, "counties", 8, 10_000),
         Entry("logistic", regression.logistic, "observations", 50, 200_000),
-        Entry("mixture", mixtures.gaussian, "observations", 60, 100_000),
-        Entry("dp_mixture", mixtures.dirichlet_process, "observations", 40, 20_000),
+        Entry("mixture", latent.gaussian, "observations", 60, 100_000),
+        Entry("dp_mixture", latent.dirichlet_process, "observations", 40, 20_000),
         Entry("gp", series.gaussian_process, "observations", 12, 800),
         Entry("volatility", series.stochastic_volatility, "days", 30, 20_000),
         Entry("ar", series.autoregression, "steps", 40, 100_000),
         Entry("ordinal", regression.ordinal, "observations", 50, 10_000),
         Entry("multinomial", regression.multinomial, "observations", 30, 20_000),
-        Entry("factorization", factors.matrix_factorization, "ratings", 60, 100_000),
-        Entry("bayesian_net", factors.bayesian_net, "observations", 40, 20_000),
-        Entry("lkj", factors.lkj, "observations", 30, 20_000),
+        Entry("factorization", latent.matrix_factorization, "ratings", 60, 100_000),
+        Entry("bayesian_net", latent.bayesian_net, "observations", 40, 20_000),
+        Entry("lkj", latent.lkj, "observations", 30, 20_000),
     )
 }
 

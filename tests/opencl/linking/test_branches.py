@@ -11,7 +11,7 @@ from theano.ifelse import ifelse
 
 import optdb
 from optdb.opencl.exporting import Untraceable
-from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.planned_vm import PlannedVM
 
 pytestmark = pytest.mark.usefixtures("default")
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from optdb.device.launches import building, persistent
 from optdb.opencl import get_context
 from optdb.opencl.linking import patches as linking
-from optdb.runtime import grid_failures, step_trials
+from optdb.runtime import grid_failures, timing
 from optdb.runtime.build import BuildError
 from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.errors import DeviceError
@@ -285,7 +285,7 @@ def pays(persist, monkeypatch):
         quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
         monkeypatch.setattr(persistent, "_WAYS", ways)
-        monkeypatch.setattr(step_trials.StepTrial, "medians", medians)
+        monkeypatch.setattr(timing.StepTrial, "medians", medians)
 
     return say
 

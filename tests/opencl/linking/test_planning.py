@@ -12,8 +12,8 @@ from optdb.device.plans.machine import MAX_UNUSED_RECORDINGS, PLAN_CACHE_SIZE
 from optdb.device.plans.steps import CommandSegment
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.kernel_ops import OpenCLKernelBase
-from optdb.opencl.linking import PlannedVM
 from optdb.opencl.linking.nodes import is_small
+from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.commands import EnqueueKernel, enqueue
 from optdb.runtime.library import cl

@@ -16,7 +16,7 @@ from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
 from optdb.opencl import get_context
-from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.context_options import BatchThresholds
 from tests.processes import run_code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optdb.host.api.patching import Patch
-from optdb.host.pytensor.group import patches
+from optdb.host.pytensor import patches
 
 __all__ = ["install_during_sessions"]
 

@@ -13,23 +13,35 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import theano
-from theano import config
+import numpy as np
+from theano import change_flags, config
 from theano.compile.function_module import FunctionMaker
 from theano.compile.mode import get_mode
 from theano.gof.cc import OpWiseCLinker
 from theano.gof.graph import Apply, Constant, Variable
-from theano.gof.op import Op
+from theano.gof.op import Op, PureOp
 from theano.gof.vm import VM_Linker
 from theano.scan_module.scan_op import Scan
+from theano.tensor.elemwise import Elemwise
 
+from optdb.host.api.folding import MAX_PY_INPUTS
 from optdb.host.theano.clinker.cache import Wanted, module_cache
-from optdb.host.theano.clinker.example_values import is_quick_in_python
 from optdb.host.theano.clinker.linking import NoCode, NodeLinker, has_unsafe_halves
 from optdb.host.theano.clinker.progress import progress
 from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
 
 __all__ = ["Collector", "collector"]
+
+#: The maximum number of elements computed in Python; without a NumPy function for the op, each takes some 100 ns.
+_MAX_QUICK_ELEMENTS = 10_000
+#: Modules of ops whose Python code calls NumPy or SciPy. Convolution and pooling are Python loops.
+_QUICK_MODULES = tuple(
+    f"theano.{name}"
+    for name in (
+        *("tensor.basic", "tensor.blas", "tensor.elemwise", "tensor.extra_ops", "tensor.inplace", "tensor.nlinalg"),
+        *("tensor.opt", "tensor.slinalg", "tensor.subtensor", "compile.ops", "scalar.basic"),
+    )
+)
 
 
 class _Postponed(Exception):
@@ -148,7 +160,7 @@ class Collector(threading.local):
     ) -> Callable[[], None] | None:
         """Make a node's thunk, see `NodeLinker.make_c_thunk`; small test values are computed in Python."""
         if not self._depth:
-            if is_quick_in_python(node, storage_map):
+            if _is_quick_in_python(node, storage_map):
                 return node.op.make_thunk(node, storage_map, compute_map, no_recycling, impl="py")
             self.nodes.begin()
         link = self._links[-1] if self._links else None
@@ -248,7 +260,7 @@ def _finish(request: _Request) -> Any:
     start = time.time()
     maker = request.maker
     assert maker is not None, "a request is postponed when it has a maker"
-    with theano.change_flags(compute_test_value="off"):
+    with change_flags(compute_test_value="off"):
         function = maker.create(*request.args, **request.options)
     if maker.profile:
         maker.profile.compile_time += request.seconds + time.time() - start
@@ -282,6 +294,27 @@ def has_c_thunks(linker: Any) -> bool:
 def no_recycling_of(linker: Any) -> Sequence[Variable]:
     """Return the variables whose storage the thunks of a linker must not reuse."""
     return [] if isinstance(linker, VM_Linker) else linker.no_recycling
+
+
+def _is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> bool:
+    """Return whether a node's Python code computes its test value sooner than compiling its C code would take.
+
+    With ``config.compute_test_value``, Theano computes each node on creation, with a thunk of its own. PyMC3 enables
+    that: a model of a hundred nodes started a hundred compilers before `theano.function` was called.
+
+    Parameters
+    ----------
+    node : Apply
+        A node outside of any function.
+    storage_map : dict
+        The values of its inputs.
+    """
+    op = type(node.op)
+    if config.compute_test_value == "off" or op.__module__ not in _QUICK_MODULES:
+        return False
+    if op.perform is PureOp.perform or (issubclass(op, Elemwise) and len(node.inputs) > MAX_PY_INPUTS):
+        return False
+    return sum(np.size(storage_map[var][0]) for var in node.inputs) <= _MAX_QUICK_ELEMENTS
 
 
 collector = Collector()

@@ -1,1 +1,1 @@
-"""What makes ``import theano`` work here: versions, translation, BLAS, flags."""
+"""What makes ``import theano`` work here: versions, translation, BLAS, flags, corrections."""

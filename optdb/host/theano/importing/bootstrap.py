@@ -31,11 +31,9 @@ from types import ModuleType
 from typing import Any
 
 from optdb import flags as wanted_flags
-from optdb.host.theano.clinker import hooks
 from optdb.host.theano.importing import blas_fallback, flags, support
 from optdb.host.theano.importing.compat import ccode, deferring, libraries, versions
-from optdb.host.theano.importing.compat.finder import TranslatingFinder
-from optdb.host.theano.importing.importhook import Around, ImportHook
+from optdb.host.theano.importing.finders import Around, ImportHook, TranslatingFinder
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir
 
 __all__ = ["UnsupportedHost", "finish", "prepare", "start"]
@@ -80,21 +78,17 @@ def finish() -> None:
 
     from optdb.host.api import modes, user_inplace
     from optdb.host.theano.clinker import plug as clinker
-    from optdb.host.theano.functions import compile_lock, compiled, copies, printing
-    from optdb.host.theano.rewriters import without_compiler
-    from optdb.host.theano.speedups import observers, python_scalars
+    from optdb.host.theano.functions import compiled, function_copies, printing
+    from optdb.host.theano.importing import corrections
 
     compiled.install_optimize_method()
     compiled.compile_in_turn()
-    compile_lock.refuse_full_disks()
-    copies.order_copies()
+    function_copies.order_copies()
     user_inplace.mark_inputs()
     compiled.copy_results_without_test_values()
     printing.install()
-    python_scalars.install()
-    observers.install()
+    corrections.install()
     modes.check_mode_names()
-    without_compiler.keep_convolutions()
     if theano.config.optdb.clinker is True:
         clinker.install()
 
@@ -108,11 +102,11 @@ def default_ldflags() -> str:
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
 
-    from optdb.host.theano.importing import blas
+    from optdb.host.theano.importing import blas_search
 
     if not config.cxx:
         return ""
-    return blas.ldflags(config.cxx, gcc_version_str, std_lib_dirs())
+    return blas_search.ldflags(config.cxx, gcc_version_str, std_lib_dirs())
 
 
 @contextmanager
@@ -152,7 +146,38 @@ def _cmodule(module: ModuleType) -> Iterator[None]:
     with deferring.deferred(module):
         yield
     ccode.install(module)
-    hooks.after_cmodule(module)
+    from optdb.host.theano.clinker.probing import remember_trials, watch_compiler
+
+    watch_compiler(module)
+    if _builds_in_batches():
+        remember_trials(module)
+
+
+@contextmanager
+def _remembering_queries() -> Iterator[None]:
+    """Cache the compiler's answers to the queries that Theano makes while it declares its flags."""
+    if not _builds_in_batches():
+        yield
+        return
+    from optdb.host.theano.clinker.probing import remember_queries
+
+    with remember_queries():
+        yield
+
+
+def _builds_in_batches() -> bool:
+    from optdb.host.theano.clinker import plug
+
+    return plug.is_wanted()
+
+
+@contextmanager
+def _extension(module: ModuleType) -> Iterator[None]:
+    """Build one of the modules that Theano compiles for itself under its own lock."""
+    from optdb.host.theano.clinker.extensions import build_alone
+
+    with build_alone(module):
+        yield
 
 
 @contextmanager
@@ -178,7 +203,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     configparser.AddConfigVar = amend_and_add
     try:
-        with hooks.around_configdefaults(module), deferring.deferred(module):
+        with _remembering_queries(), deferring.deferred(module):
             yield
     finally:
         configparser.AddConfigVar = add
@@ -269,7 +294,7 @@ def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
     """Change Scan's C code so that it compiles."""
     from theano.gof import cmodule
 
-    with ccode.compiling_scan(cmodule), hooks.around_extension(module):
+    with ccode.compiling_scan(cmodule), _extension(module):
         yield
 
 
@@ -282,11 +307,12 @@ AROUND: dict[str, Around] = {
     "theano.configparser": _configparser,
     "theano.configdefaults": _configdefaults,
     "theano.gof.cmodule": _cmodule,
+    "theano.gof.cutils": _extension,
+    "theano.gof.lazylinker_c": _extension,
     "theano.tensor.blas_headers": _blas_headers,
     "theano.tensor.inc_code": _inc_code,
     "theano.tensor.nnet.corr": functools.partial(_without_openmp, "BaseCorrMM"),
     "theano.tensor.nnet.corr3d": functools.partial(_without_openmp, "BaseCorr3dMM"),
     "theano.scan_module.scan_perform_ext": _scan_perform_ext,
     **dict.fromkeys(deferring.MODULES, deferring.deferred),
-    **hooks.AROUND,
 }

@@ -1,1 +1,1 @@
-"""Facts about Theano's rewriters, and changes to them."""
+"""Facts about Theano's rewriters."""

@@ -6,5 +6,5 @@ The modules here compute the same values with NumPy's ufuncs and BLAS: one modul
 - `registry` finds the function of an Apply node;
 - `plug` is the only hook, where Python thunks are made, and has the rule for when it applies;
 - `scalar_kernels` has a whole-array function for each scalar op, with the semantics of its C code;
-- `programs` translates scalar ops and Composites to sequences of these, and `elementwise` runs them block by block.
+- `ufunc_programs` translates scalar ops and Composites to sequences of these; `elementwise` runs them block by block.
 """

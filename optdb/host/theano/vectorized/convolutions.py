@@ -26,8 +26,7 @@ from theano.tensor.nnet.corr import CorrMM, CorrMM_gradInputs, CorrMM_gradWeight
 from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gradWeights
 
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized.quiet import quiet
-from optdb.host.theano.vectorized.registry import Compute, computes
+from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
 __all__ = ["Geometry"]
 

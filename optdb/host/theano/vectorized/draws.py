@@ -14,8 +14,7 @@ from theano.sandbox.multinomial import ChoiceFromUniform, MultinomialFromUniform
 from theano.sandbox.rng_mrg import mrg_uniform
 
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized.quiet import quiet
-from optdb.host.theano.vectorized.registry import Compute, computes
+from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
 __all__: list[str] = []
 

@@ -1,8 +1,14 @@
-"""Elementwise ops: the program of the scalar op, run over blocks whose intermediate values fit in the cache."""
+"""Elementwise ops: the program of the scalar op, run over blocks whose intermediate values fit in the cache.
+
+A node takes a `Pool` of buffers for these values while it computes and then puts it back, so that two threads, or a
+node that runs inside another node's computation, never share one. A single thread gets the same pool each time, and
+nodes keep their views of it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,12 +16,45 @@ import numpy as np
 from theano.tensor.elemwise import Elemwise
 
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized import scratch
-from optdb.host.theano.vectorized.programs import program_of
-from optdb.host.theano.vectorized.quiet import quiet
-from optdb.host.theano.vectorized.registry import Compute, computes
+from optdb.host.theano.vectorized.registry import Compute, computes, quiet
+from optdb.host.theano.vectorized.ufunc_programs import program_of
 
-__all__ = ["ElementwiseFunction"]
+__all__ = ["BLOCK_ITEMS", "ElementwiseFunction", "Pool"]
+
+
+#: The number of elements that are computed at once. Their intermediate values fit in the second-level cache.
+BLOCK_ITEMS = 16384
+#: The size of the largest item, complex128.
+_ITEM_BYTES = 16
+
+
+class Pool:
+    """Numbered buffers of one block each."""
+
+    def __init__(self) -> None:
+        self._buffers: list[np.ndarray] = []
+
+    def view(self, number: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return a C-contiguous array of at most one block in the buffer with this number."""
+        while len(self._buffers) <= number:
+            self._buffers.append(np.empty(BLOCK_ITEMS * _ITEM_BYTES, np.uint8))
+        return np.ndarray(shape, dtype, self._buffers[number])
+
+
+_free_pools: deque[Pool] = deque()
+
+
+def _borrow_pool() -> Pool:
+    """Take an unused pool."""
+    try:
+        return _free_pools.pop()
+    except IndexError:
+        return Pool()
+
+
+def _give_back(pool: Pool) -> None:
+    """Release the pool."""
+    _free_pools.append(pool)
 
 
 @computes(Elemwise)
@@ -57,7 +96,7 @@ class ElementwiseFunction:
             if index not in full and not numbers[index]
         ]
         self._program = program_of(op.scalar_op, node.inputs, numbers, op.inplace_pattern)
-        self._block_size = math.inf if self._program.is_ufunc else scratch.BLOCK_ITEMS
+        self._block_size = math.inf if self._program.is_ufunc else BLOCK_ITEMS
         #: The registers of the last call, with their pool and shape.
         self._views: tuple[Any, Any, tuple[np.ndarray, ...]] = None, None, ()
 
@@ -102,16 +141,16 @@ class ElementwiseFunction:
         if not self._program.temporaries:
             self._program.run(*arrays)
             return
-        pool = scratch.borrow()
+        pool = _borrow_pool()
         known_pool, known_shape, views = self._views
         if known_pool is not pool or known_shape != shape:
             views = self._registers(pool, shape)
         try:
             self._program.run(*arrays, *views)
         finally:
-            scratch.give_back(pool)
+            _give_back(pool)
 
-    def _registers(self, pool: scratch.Pool, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    def _registers(self, pool: Pool, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
         """Return the program's registers, and keep them for the next call."""
         number = (1,) * len(shape)
         views = tuple(
@@ -138,10 +177,10 @@ def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[
 def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[list[Any], tuple[int, ...]]]:
     """Divide arrays into blocks of at most `BLOCK_ITEMS` elements, along the first axis that allows it."""
     axis, inner = 0, math.prod(shape[1:])
-    while inner > scratch.BLOCK_ITEMS:
+    while inner > BLOCK_ITEMS:
         axis += 1
         inner //= shape[axis]
-    rows = scratch.BLOCK_ITEMS // inner
+    rows = BLOCK_ITEMS // inner
     for outer in np.ndindex(*shape[:axis]):
         for start in range(0, shape[axis], rows):
             stop = min(start + rows, shape[axis])

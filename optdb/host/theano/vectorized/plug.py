@@ -19,7 +19,6 @@ from theano.gof.op import Op
 
 from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.host.api.patching import PatchGroup, Wrapper
-from optdb.host.theano.vectorized import families
 from optdb.host.theano.vectorized.registry import Compute, function_of
 
 __all__ = ["by_perform", "install", "uninstall"]
@@ -52,7 +51,7 @@ def _computing_arrays(make_py_thunk: Callable[..., Any]) -> Callable[..., Any]:
     def make_thunk_of_arrays(
         self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, debug: bool = False
     ) -> Any:
-        compute = None if debug or _is_reference(node) else _function_of(node)
+        compute = None if debug or _is_reference(node) else function_of(node)
         if compute is None:
             return make_py_thunk(self, node, storage_map, compute_map, no_recycling, debug)
         return _thunk(compute, node, storage_map, compute_map)
@@ -75,11 +74,6 @@ def _is_reference(node: Apply) -> bool:
         return True
     graph = getattr(node, "fgraph", None)
     return graph is not None and graph is _linking.reference
-
-
-def _function_of(node: Apply) -> Compute | None:
-    families.load()
-    return function_of(node)
 
 
 def _thunk(compute: Compute, node: Apply, storage_map: Any, compute_map: Any) -> Callable[[], None]:

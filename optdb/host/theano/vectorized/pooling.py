@@ -15,8 +15,7 @@ import numpy as np
 from theano.tensor.signal.pool import AveragePoolGrad, DownsampleFactorMaxGradGrad, MaxPoolGrad, Pool
 
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized.quiet import quiet
-from optdb.host.theano.vectorized.registry import Compute, computes
+from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
 __all__: list[str] = []
 

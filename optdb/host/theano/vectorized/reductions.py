@@ -11,9 +11,8 @@ from theano.tensor.elemwise import CAReduce
 
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized.quiet import quiet
-from optdb.host.theano.vectorized.registry import Compute, computes
-from optdb.host.theano.vectorized.scalar_kernels import kernel_of, known_ops
+from optdb.host.theano.vectorized.registry import Compute, computes, quiet
+from optdb.host.theano.vectorized.scalar_kernels.kernels import kernel_of, known_ops
 
 __all__: list[str] = []
 

@@ -1,18 +1,37 @@
-"""Finds the whole-array function that computes an Apply node, by the class of its op."""
+"""Finds the whole-array function that computes an Apply node, by the class of its op.
+
+The modules in `_FAMILIES` register these functions. They are loaded with the first Python thunk.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from optdb.host.api.graph import Apply
 
-__all__ = ["Compute", "Maker", "computes", "function_of"]
+__all__ = ["Compute", "Maker", "computes", "function_of", "quiet"]
 
 #: Computes a node: takes the values of its inputs and the storage cells of its outputs, like ``Op.perform``.
 Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
 #: Makes the function of a node; returns None if ``perform`` is the better choice.
 Maker = Callable[[Apply], "Compute | None"]
+
+#: The modules of this folder that register functions, one for each family of ops.
+_FAMILIES = (
+    "arranging",
+    "classification",
+    "convolutions",
+    "draws",
+    "elementwise",
+    "pooling",
+    "reductions",
+    "structured_dots",
+)
 
 _makers: dict[type | str, Maker] = {}
 
@@ -33,6 +52,7 @@ def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
 
 def function_of(node: Apply) -> Compute | None:
     """Return the whole-array function that computes `node`; None if ``perform`` must be used."""
+    _load_families()
     op_type = type(node.op)
     bases: tuple[Any, ...] = op_type.__mro__  # registered ones have ``perform``
     for base in bases:
@@ -41,3 +61,41 @@ def function_of(node: Apply) -> Compute | None:
             inherits = op_type.perform is base.perform and "perform" not in vars(node.op)
             return make(node) if inherits else None
     return None
+
+
+@functools.lru_cache(maxsize=1)
+def _load_families() -> None:
+    """Import all families, which registers their ops."""
+    for family in _FAMILIES:
+        importlib.import_module(f"optdb.host.theano.vectorized.{family}")
+
+
+#: The floating-point state without errors, for ``np.seterrobj``.
+_IGNORE_ALL = [8192, 0, None]
+
+
+def _by_errstate(compute: Callable[..., None]) -> Callable[..., None]:
+    def compute_quietly(*args: Any) -> None:
+        with np.errstate(all="ignore"):
+            compute(*args)
+
+    return compute_quietly
+
+
+def _by_error_object(compute: Callable[..., None]) -> Callable[..., None]:
+    get, put = np.geterrobj, np.seterrobj
+
+    def compute_quietly(*args: Any) -> None:
+        state = get()
+        put(_IGNORE_ALL)
+        try:
+            compute(*args)
+        finally:
+            put(state)
+
+    return compute_quietly
+
+
+#: Wraps a function so that it neither raises nor warns about floating-point errors, as in C code. ``np.errstate`` takes
+#: 2 us in NumPy 1, as long as the work of a small node; setting the state directly takes 0.2 us.
+quiet = _by_error_object if hasattr(np, "seterrobj") else _by_errstate

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 
 from optdb.html_tables import ReportTables
-from optdb.lifters.tables import new_table, text_of
+from optdb.lifters.text_tables import new_table, text_of
 from optdb.opencl.simulator.diagnostics.comparing import Difference
 
 #: Maximum number of differences in the table; the first difference is also shown in full.

@@ -20,11 +20,10 @@ from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.liveness import provided_liveness
 from optdb.host.api.graph import Variable
 from optdb.html_tables import ReportTables
-from optdb.lifters.tables import text_of
+from optdb.lifters.text_tables import text_of
 from optdb.opencl.exporting import traceable
-from optdb.opencl.linking import PlannedVM
 from optdb.opencl.linking.nodes import on_device
-from optdb.opencl.linking.planned_vm import as_variables
+from optdb.opencl.linking.planned_vm import PlannedVM, as_variables
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State
 from optdb.runtime.arrays import Array

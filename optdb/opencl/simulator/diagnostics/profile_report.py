@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 
 from optdb.html_tables import ReportTables
-from optdb.lifters.tables import new_table, text_of
+from optdb.lifters.text_tables import new_table, text_of
 
 HOST = "host"
 #: Maximum number of rows of a table.

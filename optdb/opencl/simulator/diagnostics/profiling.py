@@ -53,7 +53,9 @@ class Profiler:
         self._given = executable.given()
         self._arguments = {var: to_host(self._given[var]) for var in executable.arguments}
         self._steps = Steps(keep=True, around=self._node)
-        self._origins = {node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes}
+        self._origins: dict[Apply, tuple[str, str, str]] = {
+            node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes
+        }
         #: The timeline of the last call.
         self.spans: list[Span] = []
 

@@ -3,25 +3,32 @@
 Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. To compute, it
 calls an :class:`Executable`. The executable's state decides where the values of shared variables live: on the device
 for a simulator (``state``), or on the host (``opencl_linker``).
+
+A function may overwrite shared arrays on the device with their next values. Nodes that do, and their dependents, run
+last, and the machine holds their commands back until none of them can raise. Only the commands of a node that reads
+values of the device cannot be held back: a function with such a node among the last ones overwrites nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import as_when_compiling
 from optdb.host.api.graph import FunctionGraph, Variable
-from optdb.host.api.variables import TensorType
+from optdb.host.api.linking import VM_Linker, infer_reuse_pattern
+from optdb.host.api.variables import SharedVariable, TensorType
 from optdb.host.theano.functions.call_memory import CallMemory
 from optdb.lifters.report import LiftReport
-from optdb.opencl.linking import PlannedVM
-from optdb.opencl.linking.overwriting import endangered
-from optdb.opencl.simulator.execution.graph import device_graph
-from optdb.opencl.simulator.execution.input_bindings import InputBindings
+from optdb.opencl.linking.committing import CommittingVM
+from optdb.opencl.linking.nodes import on_device
+from optdb.opencl.linking.overwriting import endangered, final_last
+from optdb.opencl.linking.planned_vm import PlannedVM
+from optdb.opencl.simulator.execution.graph import device_graph, overwritten_by_user, placed_on_device
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
-from optdb.opencl.simulator.execution.linking import link
 from optdb.opencl.simulator.execution.state import Mirror, Shared, State
 from optdb.runtime.arrays import Array
 from optdb.runtime.run_ahead import RunAhead
@@ -90,9 +97,9 @@ class Executable:
                 var for var, binding in scratch if isinstance(binding, Shared) and binding.is_scratch
             )
         #: The inputs that are not shared.
-        self.inputs = [binding for binding in bindings if isinstance(binding, Input)]
+        self.inputs: list[Input] = [binding for binding in bindings if isinstance(binding, Input)]
         #: The outputs that the caller gets.
-        self.outputs = [
+        self.outputs: list[Output] = [
             Output(cell, isinstance(var.type, TensorType), borrow)
             for cell, var, borrow in zip(self.output_cells, source.outputs, borrowed)
         ]
@@ -102,7 +109,7 @@ class Executable:
         #: Shared variables of which each call changes the host's value.
         self._changing = [binding for i in updated if isinstance(binding := bindings[i], Mirror)]
         #: Theano's storages of shared variables.
-        self.shared_storages = [
+        self.shared_storages: list[list[Any]] = [
             storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if not isinstance(binding, Input)
         ]
         #: Storages of the shared variables that stay in Theano's storage.
@@ -126,7 +133,7 @@ class Executable:
                 narrowed = True
                 continue
             #: Computes, and stores the next values as the current ones.
-            self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, state, self.c_thunks)
+            self.run, self.output_cells = _link(self.graph.fgraph, self.input_cells, state, self.c_thunks)
             # Theano's own machine enqueues each command immediately.
             if isinstance(self.run, PlannedVM) or not overwritten:
                 return
@@ -235,3 +242,97 @@ class Executable:
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
         """Return the computed graph, and the lift's report on the nodes of the host's graph."""
         return self.graph.fgraph, [self.graph.lifted]
+
+
+class InputBindings:
+    """The bindings of a function's inputs; shared variables that are new are added to the state.
+
+    Parameters
+    ----------
+    source : FunctionGraph
+        The graph.
+    state : State
+        The device and its shared variables.
+    inputs : sequence of (Variable, list)
+        Theano's variable and its storage, a list of one element, for each input of the graph.
+    updated : collection of int
+        The indices of the inputs that have next values.
+    mutable : collection of Variable
+        The inputs that may be overwritten.
+    """
+
+    def __init__(
+        self,
+        source: FunctionGraph,
+        state: State,
+        inputs: Sequence[tuple[Variable, list[Any]]],
+        updated: Collection[int],
+        mutable: Collection[Variable],
+    ) -> None:
+        self._is_only_copy = state.is_only_copy
+        self._of_user = of_user = overwritten_by_user(source)
+        self._mutable = {*mutable, *of_user}
+        self._updated = {source.inputs[number] for number in updated}
+        uploaded = placed_on_device(source, state.context)
+        self._bindings: dict[Variable, Shared | Input | None] = {
+            var: state.add(variable, storage, var in uploaded)
+            if isinstance(variable, SharedVariable)
+            else Input(var, storage, [None], var in uploaded, number in updated, var in self._mutable, var in of_user)
+            for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
+        }
+        #: The inputs on the device. All functions of the state share the location of a shared variable.
+        self.placed = {var for var, binding in self._bindings.items() if binding is not None and binding.placed}
+        #: The inputs whose values outlive a call.
+        self.lasting = {var for var, binding in self._bindings.items() if not isinstance(binding, Input)}
+        for var in of_user & self.placed:
+            raise NotImplementedError(
+                f"an op of the user overwrites the shared variable {var}, which another function of the simulator has "
+                "on the device\nThe cure: give its next value by updates=, or add this function to the simulator first"
+            )
+
+    def __iter__(self) -> Iterator[Shared | Input | None]:
+        """Iterate over the bindings in the order of the inputs; None if functions use Theano's storage itself."""
+        return iter(self._bindings.values())
+
+    @property
+    def overwritable(self) -> set[Variable]:
+        """The inputs that the machine may overwrite."""
+        # The executable owns uploaded arguments; the caller owns those on the host.
+        allowed = self._mutable | (self._updated & self.placed)
+        # Host values that outlive a call are replaced at its end: a call that raises cannot leave them half changed.
+        exchanged = {var for var in (self.lasting | self._updated) - self.placed if not on_device(var)}
+        return (allowed - exchanged) | self._of_user
+
+    @property
+    def only_copies(self) -> set[Variable]:
+        """The inputs that outlive a call and have no other copy; the host has a copy of all others."""
+        here = {var for var, binding in self._bindings.items() if binding is None or self._is_only_copy}
+        return (self.lasting & here) - self._of_user
+
+
+class _ExecutableLinker(VM_Linker):
+    """The linker of a graph that keeps its state: a call that raises has overwritten no state."""
+
+    keeps_state = True
+
+
+def _link(
+    fgraph: FunctionGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool
+) -> tuple[PlannedVM | CommittingVM, list[list[Any]]]:
+    """Link a graph for a device.
+
+    Return the machine and the cells of the outputs. The machine computes from the values in the input cells and stores
+    the next values there. The values of the inputs in `state` outlive a call.
+    """
+    updates = fgraph.update_mapping or {}
+    following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
+    schedule = functools.partial(final_last, state=state)
+    linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
+    # The next call must not overwrite next values, nor host results, which may be its arguments. Device results are
+    # downloaded before the next call.
+    kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
+    linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
+    linker.accept_var_updates(following)
+    with one_program():
+        run, _, containers = linker.make_thunk(input_storage=list(cells))
+    return run, [container.storage for container in containers]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.opencl.linking import PlannedVM
+from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.runtime.commands import CommandList
 from optdb.runtime.staging import StagingBuffer
 

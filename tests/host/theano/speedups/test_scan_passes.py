@@ -12,7 +12,7 @@ from theano.scan_module import scan_opt, scan_utils
 from theano.scan_module.scan_op import Scan
 
 from optdb.host.api.session import optimizing
-from optdb.host.theano.speedups import scan_passes
+from optdb.host.theano.speedups import passes
 
 x, w, h0 = tt.dmatrix("x"), tt.dmatrix("w"), tt.dvector("h0")
 
@@ -102,9 +102,7 @@ def inner_graph():
 def test_a_copy_is_theanos_copy():
     inputs, outputs = inner_graph()
     outputs = [*outputs, inputs[0], tt.constant(2.0)]
-    mine, theirs = (
-        copy(inputs, outputs, "_new") for copy in (scan_passes.reconstruct_graph, scan_utils.reconstruct_graph)
-    )
+    mine, theirs = (copy(inputs, outputs, "_new") for copy in (passes.reconstruct_graph, scan_utils.reconstruct_graph))
     assert debugprint(mine[1], file="str") == debugprint(theirs[1], file="str")
     assert [var.name for var in mine[0]] == [var.name for var in theirs[0]]
     old, new = (set(theano.gof.graph.ancestors(variables)) for variables in (outputs, mine[1]))
@@ -118,11 +116,11 @@ def test_a_copy_is_theanos_copy():
 def test_a_shared_variable_is_not_copied():
     counter = theano.shared(1.0)
     v = tt.dscalar()
-    _, (output,) = scan_passes.reconstruct_graph([v], [v + counter])
+    _, (output,) = passes.reconstruct_graph([v], [v + counter])
     assert counter in theano.gof.graph.ancestors([output])
 
 
 def test_a_copy_may_start_in_the_middle():
     v = tt.exp(tt.dscalar("v"))
-    (start,), (output,) = scan_passes.reconstruct_graph([v], [tt.sin(v)])
+    (start,), (output,) = passes.reconstruct_graph([v], [tt.sin(v)])
     assert output.owner.inputs == [start] and start.owner is None

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import theano
 
-from optdb.host.theano.vectorized import families
 from optdb.host.theano.vectorized.registry import function_of
 
 
 def by_whole_arrays(node, arrays):
-    families.load()
     storage = [[None] for _ in node.outputs]
     function_of(node)(arrays, storage)
     return [cell[0] for cell in storage]

@@ -11,7 +11,7 @@ from theano import scalar as ts
 from theano.tensor import TensorType
 from theano.tensor.elemwise import Elemwise, mul_without_zeros
 
-from optdb.host.theano.vectorized import scratch
+from optdb.host.theano.vectorized import elementwise
 from tests.effort import examples
 from tests.host.theano.vectorized.nodes import by_perform, by_whole_arrays, numbers
 
@@ -45,7 +45,7 @@ LAYOUTS = {
     "reversed": lambda shape, seed: numbers(shape, seed)[..., ::-1],
     "strided": lambda shape, seed: numbers((*shape[:-1], 2 * shape[-1]), seed)[..., ::2],
 }
-LARGE = 3 * scratch.BLOCK_ITEMS // 100 + 7
+LARGE = 3 * elementwise.BLOCK_ITEMS // 100 + 7
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (LARGE, 100), (2, 3, LARGE * 40), (0, 3)], ids=str)
@@ -101,7 +101,7 @@ def test_numbers_of_no_dimensions():
     assert_same(by_whole_arrays(node, arrays), [np.asarray(total * 0.5), np.asarray(total - x)])
 
 
-@pytest.mark.parametrize("size", [7, 3 * scratch.BLOCK_ITEMS + 1])
+@pytest.mark.parametrize("size", [7, 3 * elementwise.BLOCK_ITEMS + 1])
 @pytest.mark.parametrize("overwritten", [0, 1, 2])
 def test_in_place(overwritten, size):
     """The first output overwrites an input that the second one still needs."""

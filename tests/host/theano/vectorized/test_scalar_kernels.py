@@ -15,7 +15,8 @@ from theano.tensor.nnet.nnet import softsign
 from theano.tensor.xlogx import scalar_xlogx, scalar_xlogy0
 
 from optdb.host.api import scalars
-from optdb.host.theano.vectorized.scalar_kernels import common_in_c, known_ops
+from optdb.host.theano.vectorized.scalar_kernels.entries import common_in_c
+from optdb.host.theano.vectorized.scalar_kernels.kernels import known_ops
 from tests.host.theano.vectorized.nodes import by_c, by_whole_arrays
 
 UNARY = [

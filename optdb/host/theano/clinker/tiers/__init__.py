@@ -9,7 +9,6 @@ Python until their modules are built. Here
 - `thunks` computes a node in Python, and in C after its module is built;
 - `machines` exchanges the virtual machine of a function once all its nodes have changed over;
 - `turns` makes calls exclude each other, and defers SIGINT while a function overwrites shared variables;
-- `linked` decides which nodes of a function start in Python;
-- `extensions` builds Scan's loop, which Theano compiles for itself;
-- `progress` has `tier` and `wait`.
+- `linked` decides which nodes of a function start in Python, and builds Scan's loop, which Theano compiles for itself;
+- `status` has `tier` and `wait`.
 """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import theano
@@ -13,9 +16,9 @@ from theano.gof.vm import VM_Linker
 from theano.scan_module.scan_op import Scan
 
 from optdb.host.api.patching import PatchGroup
+from optdb.host.theano.clinker.extensions import EXTENSIONS, is_built
 from optdb.host.theano.clinker.linking import Linked, NodeLinker
-from optdb.host.theano.clinker.tiers.background import Background, background
-from optdb.host.theano.clinker.tiers.extensions import is_scan_loop_built, scan_loop_job
+from optdb.host.theano.clinker.tiers.background import Background, Job, background
 from optdb.host.theano.clinker.tiers.machines import MachineExchange, is_exchangeable
 from optdb.host.theano.clinker.tiers.thunks import ChangingThunk
 from optdb.host.theano.functions.compiled import take_turns
@@ -116,7 +119,7 @@ class TieredLink:
         node, storage_map, compute_map
             The arguments of ``Op.make_thunk``.
         """
-        if not config.cxx or is_scan_loop_built():
+        if not config.cxx or _is_scan_loop_built():
             return make_thunk(node, storage_map, compute_map, [])
         in_python = make_thunk(node, storage_map, compute_map, [], impl="py")
         storage, computed = _of_node(node, storage_map), _of_node(node, compute_map)
@@ -127,7 +130,7 @@ class TieredLink:
             with theano.change_flags(allow_gc=allow_gc):
                 return make_thunk(node, storage, computed, [])
 
-        return self._changing(node, in_python, scan_loop_job(self._queue), make_in_c, storage_map)
+        return self._changing(node, in_python, _scan_loop_job(self._queue), make_in_c, storage_map)
 
     def _changing(self, node: Apply, in_python: Any, job: Any, make_in_c: Any, storage_map: Cells) -> ChangingThunk:
         self._has_changing = True
@@ -156,3 +159,31 @@ def _overwrites(node: Apply) -> bool:
 
 def _of_node(node: Apply, cells: Cells) -> Cells:
     return {var: cells[var] for var in (*node.inputs, *node.outputs)}
+
+
+_MODULE = "theano.scan_module.scan_perform_ext"
+_FOLDER = EXTENSIONS[_MODULE]
+_CODE = "import sys; sys.path[:0] = sys.argv[1:]; import optdb, " + _MODULE
+
+
+def _is_scan_loop_built() -> bool:
+    """Return whether Scan's loop is loaded or in the compiledir."""
+    if _MODULE in sys.modules:
+        return True
+    return is_built(Path(config.compiledir), _FOLDER)
+
+
+def _scan_loop_job(queue: Background) -> Job:
+    """Return the job that builds Scan's loop like the import of its module."""
+    flags = {
+        "compiledir": str(config.compiledir),
+        "cxx": config.cxx,
+        "optdb.device": "cpu",
+        "optdb.contexts": "",
+        "optdb.tiered": "False",
+        "optdb.topo": "False",
+    }
+    chosen = ",".join(f"{name}={value}" for name, value in flags.items())
+    env = {**os.environ, "THEANO_FLAGS": ",".join(filter(None, [os.environ.get("THEANO_FLAGS", ""), chosen]))}
+    folders = [folder for folder in sys.path if folder]
+    return queue.extension(_FOLDER, [sys.executable, "-c", _CODE, *folders], env)

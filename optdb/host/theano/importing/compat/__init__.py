@@ -5,7 +5,7 @@ transform the code between source and compilation, only for the modules of Thean
 the libraries that `libraries` lists:
 
 - `versions` decides which of the layers below the installed versions need;
-- `finder` finds Theano's modules; `loader` compiles their translated source, and caches the result on disk;
+- `loader` compiles the translated source of Theano's modules, and caches the result on disk;
 - `translation` rewrites the syntax tree: imports, and operators on numbers;
 - `libraries` lists the other libraries that are translated: Lasagne, Keras, PyMC3 and others;
 - `modules` has the targets of redirected imports: NumPy's former names, modules that Python dropped;

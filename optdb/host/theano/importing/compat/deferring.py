@@ -45,8 +45,8 @@ _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy
 
 #: The modules of ``from a.b import c``.
 _SOURCES = {
-    "scipy.signal.signaltools": f"{_HERE}.scipy_signaltools",
-    "scipy.signal.sigtools": f"{_HERE}.scipy_sigtools",
+    "scipy.signal.signaltools": f"{_HERE}.scipy_signal",
+    "scipy.signal.sigtools": f"{_HERE}.scipy_signal",
 }
 
 

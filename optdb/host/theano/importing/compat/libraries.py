@@ -54,7 +54,7 @@ LIBRARIES = (
         (0, 3),
         {
             "theano.tensor.signal": f"{HERE}.theano_signal",
-            "theano.tensor.signal.downsample": f"{HERE}.theano_downsample",
+            "theano.tensor.signal.downsample": f"{HERE}.theano_signal",
         },
     ),
     Library("Keras", "keras", (2, 3), (2, 4), decodes_text=True),

@@ -9,11 +9,3 @@ integers by zero raises `ZeroDivisionError`, ``floor(x / y)`` is the integer div
 softplus saturate as in Theano's C code. NumPy's results are kept if those of C are wrong: the quotient of a
 negative integer and an unsigned one, and the maximum of two integers that no double represents.
 """
-
-from __future__ import annotations
-
-from optdb.host.theano.vectorized.scalar_kernels.dtypes import common_in_c
-from optdb.host.theano.vectorized.scalar_kernels.entries import ArrayKernel, copy
-from optdb.host.theano.vectorized.scalar_kernels.kernels import kernel_of, known_ops
-
-__all__ = ["ArrayKernel", "common_in_c", "copy", "kernel_of", "known_ops"]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api import scalars
-from optdb.host.theano.vectorized.scalar_kernels.dtypes import is_inexact, is_real_float
 from optdb.host.theano.vectorized.scalar_kernels.entries import (
     ONES,
     ArrayKernel,
@@ -17,6 +16,8 @@ from optdb.host.theano.vectorized.scalar_kernels.entries import (
     copy,
     in_c_order,
     in_out_dtype,
+    is_inexact,
+    is_real_float,
 )
 
 

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from optdb.host.api import scalars
-from optdb.host.theano.vectorized.scalar_kernels.dtypes import common_in_c, is_real_float
 from optdb.host.theano.vectorized.scalar_kernels.entries import (
     ArrayKernel,
     Entry,
     ScalarDtypes,
+    common_in_c,
     copy,
     in_c_order,
     in_common_dtype,
     in_out_dtype,
     is_as_good,
+    is_real_float,
     put_where,
 )
 

@@ -1,4 +1,4 @@
-"""Finds the kernel of a scalar op in the tables of all families."""
+"""Finds the kernel of a scalar op in the tables of all families, with those of casts and complex numbers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,71 @@ from typing import Any
 
 import numpy as np
 
+from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized.scalar_kernels import arithmetic, choices, complexes, copies, floats
+from optdb.host.theano.vectorized.scalar_kernels import arithmetic, choices, floats
 from optdb.host.theano.vectorized.scalar_kernels.entries import (
     ArrayKernel,
     Entry,
     ScalarDtypes,
     copy,
     element_by_element,
+    in_out_dtype,
+    in_own_dtypes,
 )
 
-_CONVERTING = {**arithmetic.CONVERTING, **choices.CONVERTING, **floats.CONVERTING, **complexes.CONVERTING}
-_SPECIAL = {**copies.SPECIAL, **arithmetic.SPECIAL, **choices.SPECIAL, **complexes.SPECIAL}
+
+def _copy_second(x: Any, y: Any, out: Any) -> None:
+    np.copyto(out, y, casting="unsafe")
+
+
+def _real(x: Any, out: Any) -> None:
+    np.copyto(out, x.real)
+
+
+def _imag(x: Any, out: Any) -> None:
+    np.copyto(out, x.imag)
+
+
+def _angle(x: Any, out: Any) -> None:
+    out[...] = np.angle(x)
+
+
+def _complex(x: Any, y: Any, out: Any) -> None:
+    real, imag = x.copy(), y.copy()
+    out.real = real
+    out.imag = imag
+
+
+def _from_polar(radius: Any, theta: Any, out: Any) -> None:
+    if np.any(radius < 0):
+        raise ValueError("polar radius must be non-negative", radius)
+    real, imag = radius * np.cos(theta), radius * np.sin(theta)
+    out.real = real
+    out.imag = imag
+
+
+#: Copies, casts, and the parts of complex numbers.
+_CONVERSIONS: dict[type, Entry] = {
+    scalars.Cast: in_own_dtypes(copy),
+    scalars.Identity: in_own_dtypes(copy),
+    scalars.Second: in_own_dtypes(_copy_second),
+    scalars.Real: in_own_dtypes(_real),
+    scalars.Imag: in_own_dtypes(_imag),
+    scalars.Angle: in_own_dtypes(_angle, in_place=False),
+    scalars.Complex: in_own_dtypes(_complex, in_place=False),
+    scalars.ComplexFromPolar: in_own_dtypes(_from_polar, in_place=False),
+}
+
+
+#: Entries of ops whose operands are converted to the dtype of the result, and of ops with other conversion rules.
+_CONVERTING = {
+    scalars.Conj: in_out_dtype(np.conjugate),
+    **arithmetic.CONVERTING,
+    **choices.CONVERTING,
+    **floats.CONVERTING,
+}
+_SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL, **choices.SPECIAL}
 
 
 def kernel_of(node: Apply) -> ArrayKernel:

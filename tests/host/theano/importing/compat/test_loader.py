@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from optdb.host.theano.importing.compat import loader, translation
-from optdb.host.theano.importing.compat.finder import TranslatingFinder
+from optdb.host.theano.importing.finders import TranslatingFinder
 
 SOURCE = "import numpy as np\nvalue = np.bool\n"
 

@@ -1,11 +1,42 @@
-"""``theano.tensor.signal`` with the submodule ``downsample``, which Theano 1.0 removed."""
+"""``theano.tensor.signal`` with its submodule ``downsample`` for Lasagne 0.1: Theano 1.0 removed the submodule."""
 
-# ruff: noqa: F401 (Lasagne imports them)
+import sys
+from typing import Any
 
 from theano.tensor import signal
 from theano.tensor.signal import pool
 
 from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
-from optdb.host.theano.importing.compat.modules.libraries import theano_downsample as downsample
+
+downsample = sys.modules[__name__]
+
+
+def max_pool_2d(
+    input: Any,
+    ds: Any,
+    ignore_border: bool = False,
+    st: Any = None,
+    padding: tuple[int, int] = (0, 0),
+    mode: str = "max",
+) -> Any:
+    """Pool the last two dimensions, with the parameter names and defaults of Theano 0.7.
+
+    Parameters
+    ----------
+    input : TensorVariable
+        At least two dimensions.
+    ds : tuple of int
+        The size of a window.
+    ignore_border : bool
+        Whether to leave out windows that are not complete.
+    st : tuple of int, optional
+        The stride of windows; by default, their size.
+    padding : tuple of int
+        The width of the border to add.
+    mode : str
+        "max", "sum", "average_inc_pad" or "average_exc_pad".
+    """
+    return pool.pool_2d(input, ws=ds, ignore_border=ignore_border, stride=st, pad=padding, mode=mode)
+
 
 __getattr__, __dir__ = fall_back_to(signal, globals())

@@ -1,0 +1,198 @@
+"""Random numbers, bitwise equal to Theano's: MRG31k3p's uniform ones, and draws from discrete distributions.
+
+The state of MRG31k3p is an int32 matrix with a row of six numbers for each stream. Sample i is the next number of
+stream ``i % n_streams``, so streams are independent. A work item takes one stream on GPUs, so that writes are
+coalesced, or sixteen streams in a vector on CPUs. It generates all of their samples and writes the new state. State and
+samples stay on the device.
+
+Draws come from the discrete distributions in the rows of a matrix. A work item processes the draws of one row in the
+order of Theano's C code, so the results are equal: probabilities are accumulated in double precision, and the first
+outcome where the sum exceeds the random number is drawn. Theano's Python code accumulates in single precision when
+drawing without replacement.
+
+References
+----------
+P. L'Ecuyer and R. Touzin, Fast Combined Multiple Recursive Generators with Multipliers
+of the form a = +/- 2^d +/- 2^e, Winter Simulation Conference, 2000.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.layout import CHUNKS_PER_UNIT, launch_striding, share, steps_of
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed, work_dtype
+from optdb.runtime.arrays import copy, empty
+from optdb.runtime.sizes import lengths_of
+
+#: The larger modulus; also the most samples of one call.
+MOST = 2**31 - 1
+
+#: Streams in a vector on CPUs.
+LANES = 16
+
+_MRG_KERNELS = functions("mrg31k3p.cl")
+
+#: The integer of a step and the factor that scales it, by dtype of samples. A half takes the last 15 bits, so that no
+#: sample becomes 1: then 511 / 2^24 times the integer plus one is exact in float32, and rounded once.
+_SCALED = {
+    "float16": ("convert_float{v}(({step} & 0x7fff) + 1)", float(511 * 2.0**-24)),
+    "float32": ("convert_float{v}({step})", float(np.float32(4.6566126e-10))),
+    "float64": ("convert_double{v}({step})", 4.656612873077392578125e-10),
+}
+
+
+@dataclass(eq=False)
+class UniformNumbers(Operation):
+    """Uniform random numbers between 0 and 1, and the next state of the generator.
+
+    The inputs are the state, int32 of shape (n_streams, 6), and the shape of the sample, a host vector. The outputs are
+    the new state and the sample.
+    """
+
+    #: Floating-point dtype of the sample.
+    dtype: str
+    #: Number of axes of the sample.
+    ndim: int
+    #: Whether the new state overwrites the old one.
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        sample_dtype(self.dtype)
+
+    def kernels(self) -> list[Kernel]:
+        return [_kernel(self.dtype, self.context.profile.needs_explicit_vectors)]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        old, size = inputs
+        shape = self._checked(size)
+        if old.shape[1] != 6 or not old.shape[0]:
+            raise ValueError(f"rstate must have 6 columns, and a row for each stream; its shape is {old.shape}")
+        sample = output_array(outputs[1], self.context, shape, self.dtype)
+        state = outputs[0][0] = old if self.inplace and old.flags.c_contiguous else copy(old)
+        if not sample.size:
+            return
+        (kernel,) = kernels.values()
+        n, streams, profile = sample.size, state.shape[0], self.context.profile
+        if not profile.runs_items_serially:
+            kernel.scall(streams, n, streams, 1, state, sample)
+            return
+        items, each = share(streams, profile.compute_units * CHUNKS_PER_UNIT, multiple=LANES)
+        kernel.call(items, 1, n, streams, each, state, sample)
+
+    def _checked(self, size: Any) -> tuple[Any, ...]:
+        shape = tuple(lengths_of(size))
+        if len(shape) != self.ndim:
+            raise ValueError(f"size must have length {self.ndim} (not {len(shape)})")
+        if any(length < 0 for length in shape):
+            raise ValueError(f"negative lengths are not allowed in the size of a sample: {shape}")
+        if math.prod(shape) > MOST:
+            raise ValueError(f"rng_mrg does not support more than (2**31 -1) samples, and {shape} has more")
+        return shape
+
+
+def sample_dtype(dtype: str) -> str:
+    """Return `dtype`; raise TypeError if samples cannot have it."""
+    if dtype not in _SCALED:
+        raise TypeError(f"random numbers are of {', '.join(_SCALED)}, not {dtype}")
+    return dtype
+
+
+def _kernel(dtype: str, vector: bool) -> Kernel:
+    sample = _scaled(dtype, "", "x")
+    if not vector:
+        return Kernel(ROUND_EACH_STEP + _step("") + typed(_MRG_KERNELS["mrg_by_stream"], dtype, SAMPLE=sample))
+    half = dtype == "float16"
+    code = typed(
+        _MRG_KERNELS["mrg_in_vectors"],
+        dtype,
+        SAMPLE=sample,
+        SAMPLES=_scaled(dtype, str(LANES), "v"),
+        STORE_SAMPLES=f"vstore_half{LANES}_rte" if half else f"vstore{LANES}",
+        STORED="half" if half else ctype(dtype),
+        LANES=LANES,
+        UINT=f"uint{LANES}",
+        VLOAD=f"vload{LANES}",
+        VSTORE=f"vstore{LANES}",
+    )
+    return Kernel(ROUND_EACH_STEP + _step("") + _step(str(LANES)) + code)
+
+
+def _step(lanes: str) -> str:
+    """Return the OpenCL C function that advances one stream per lane by one number."""
+    words = {name: f"{name.lower()}{lanes}" for name in ("INT", "UINT", "AS_INT", "AS_UINT")}
+    return filled(_MRG_KERNELS["STEP"], STEP=f"mrg_step{lanes}", **words)
+
+
+def _scaled(dtype: str, lanes: str, state: str) -> str:
+    """Return the OpenCL C expression of the next sample of each lane."""
+    whole, factor = _SCALED[dtype]
+    literal = factor.hex() + ("" if dtype == "float64" else "f")
+    return f"{whole.format(v=lanes, step=f'mrg_step{lanes}({state})')} * {literal}"
+
+
+_DRAW_KERNELS = functions("draws.cl")
+
+
+@dataclass(eq=False)
+class CountDraws(Operation):
+    """The number of times each outcome is drawn, for each row of probabilities.
+
+    The inputs are the probabilities, one row for each distribution; the random numbers, a vector with the first draw
+    of every row, then the second draw of every row, and so on; and the number of draws, a host integer.
+    """
+
+    #: The kernel's name, and whether it works on a copy of the probabilities.
+    kernel: ClassVar[str] = "count_draws"
+    changes_probabilities: ClassVar[bool] = False
+
+    #: Specs of the probabilities and of the random numbers, both floating-point.
+    p: ArraySpec
+    u: ArraySpec
+    #: The dtype of the output.
+    dtype: str
+    #: Whether to draw with replacement.
+    replace: bool = False
+
+    def kernels(self) -> list[Kernel]:
+        words = {**type_words(self.p.dtype, "P_"), **type_words(self.u.dtype, "U_"), "REPLACE": int(self.replace)}
+        return [Kernel(ROUND_EACH_STEP + typed(_DRAW_KERNELS[self.kernel], self.dtype, **words))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        p, u, n = inputs[0], inputs[1], int(inputs[2])
+        columns = self._columns(p.shape[1], n)
+        if u.shape[0] != p.shape[0] * n:
+            raise ValueError(
+                f"unis.shape[0] != pvals.shape[0] * n: {u.shape[0]} numbers for {n} draws of {p.shape[0]} rows"
+            )
+        out = output_array(outputs[0], self.context, (p.shape[0], columns), self.dtype)
+        left = [empty(self.context, p.shape, work_dtype(p.dtype))] if self.changes_probabilities else []
+        args = [*p.shape, n, p, *steps_of(p), u, *steps_of(u), out, *left]
+        launch_striding(kernels[self.kernel], self.context, *args)
+
+    def _columns(self, outcomes: int, draws: int) -> int:
+        return outcomes
+
+
+class ChooseOutcomes(CountDraws):
+    """The outcomes drawn for each row of probabilities; -1 where the row's sum is too small.
+
+    Inputs and parameters are those of `CountDraws`.
+    """
+
+    kernel, changes_probabilities = "choose", True
+
+    def _columns(self, outcomes: int, draws: int) -> int:
+        if draws > outcomes:
+            raise ValueError(
+                "Cannot sample without replacement n samples bigger than the size of the distribution: "
+                f"{draws} of {outcomes}"
+            )
+        return draws

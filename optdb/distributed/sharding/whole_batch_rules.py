@@ -1,0 +1,131 @@
+"""The rules of ops whose results depend on the whole batch: batch normalization, and random numbers.
+
+With statistics of the whole batch, batch normalization is written out: means and variances are combined from those of
+all workers, which wait for each other once in each layer, and once more for its gradient. With statistics of parts
+there is no wait. Each worker then normalizes by its own statistics, unlike one device, and running averages are means
+over workers.
+
+Each worker draws the random numbers of the whole batch, and takes its rows. Each example gets the number that it gets
+on one device, and the states of generators remain the same on all workers.
+"""
+
+from __future__ import annotations
+
+from optdb.distributed.errors import NotSplittable
+from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, Sharded, Value, Vector, array_of
+from optdb.distributed.sharding.spreading import Spreader, remade, rule
+from optdb.host.api import ops
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.ops import RandomFunction, mrg_uniform_base
+from optdb.host.api.variables import TensorVariable
+from optdb.host.theano.functions.channel_statistics import ChannelGradientSums, ChannelMoments, of_channels
+from optdb.host.theano.functions.originals import tensor
+
+
+@rule(ops.AbstractBatchNormTrain)
+def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Normalize the rows by the statistics of the whole batch, or of the part."""
+    x = inputs[0]
+    if not isinstance(x, Sharded):
+        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+    assert isinstance(node.op, ops.AbstractBatchNormTrain)
+    axes = node.op.axes
+    others = spreader.wholes(inputs[1:], node)
+    if x.axis not in axes:
+        raise NotSplittable(node, "it normalizes along other axes than that of the batch")
+    if spreader.own_statistics:
+        out, mean, inverse, *averages = remade(node, [x, *others])
+        share = _share(spreader, x)
+        sums = [Replicated(spreader.whole(Partial(array_of(average) * share), node).var) for average in averages]
+        return [_rows(x, out), Own(mean), Own(inverse), *sums]
+    scale, bias, epsilon, factor, *running = (value.array for value in others)
+    count = _count(spreader, x, axes)
+    dtype = x.var.type.dtype
+    own = tensor.mul(*(x.array.shape[axis] for axis in axes), tensor.constant(1, dtype="int64"))
+    vector = spreader.moments(node, own, ChannelMoments(axes)(x.var))
+    mean, variance = (of_channels(x.array, axes, vector, number, 2) for number in range(2))
+    inverse = tensor.inv(tensor.sqrt(variance + epsilon.astype(dtype)))
+    out = (x.array - mean) * (scale * inverse) + bias
+    results = [out, mean, inverse]
+    if running:
+        factor = factor.astype(dtype)
+        results.append(running[0] * (1 - factor) + mean * factor)
+        results.append(running[1] * (1 - factor) + count / (count - 1) * variance * factor)
+    typed = [
+        old.type.filter_variable(new.astype(old.type.dtype)) for new, old in zip(results, node.outputs, strict=True)
+    ]
+    return [_rows(x, typed[0]), *map(Replicated, typed[1:])]
+
+
+@rule(ops.AbstractBatchNormTrainGrad)
+def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Return the gradients for the rows, and for scale and bias, which are sums over the batch."""
+    x, dy, *rest = inputs
+    assert isinstance(node.op, ops.AbstractBatchNormTrainGrad)
+    axes = node.op.axes
+    if not (isinstance(x, Sharded) and isinstance(dy, Sharded) and x.axis == dy.axis and x.axis in axes):
+        if any(isinstance(value, Sharded | Own) for value in inputs):
+            raise NotSplittable(node, "it normalizes along other axes than that of the batch")
+        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+    if any(isinstance(value, Own) for value in rest):
+        local = [value if isinstance(value, Own) else spreader.whole(value, node) for value in rest]
+        dx, dscale, dbias = remade(node, [x, dy, *local])
+        return [_rows(x, dx), Partial(dscale), Partial(dbias)]
+    scale, mean, inverse, _ = (spreader.whole(value, node).array for value in rest)
+    count = _count(spreader, x, axes)
+    own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
+    total = spreader.whole(Partial(own), node).array
+    dscale, dbias, off = (of_channels(x.array, axes, total, number, 3) for number in range(3))
+    # As on one device: the mean is rounded, so that deviations from it need not add up to 0.
+    slope = dscale / count * inverse * inverse
+    offset = (dbias * inverse - off * slope) / count
+    dx = scale * ((dy.array * inverse - (x.array - mean) * slope) - offset)
+    dx, dscale, dbias = (
+        out.type.filter_variable(tensor.patternbroadcast(new.astype(out.type.dtype), out.type.broadcastable))
+        for out, new in zip(node.outputs, (dx, dscale, dbias), strict=True)
+    )
+    return [_rows(x, dx), Replicated(dscale), Replicated(dbias)]
+
+
+def _rows(x: Sharded, var: Variable) -> Sharded:
+    return Sharded(var, x.axis, x.unit, x.interleaved)
+
+
+def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
+    """Return the number of elements of the whole batch from which statistics are computed."""
+    lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
+    count: TensorVariable = tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.type.dtype)
+    return count
+
+
+def _share(spreader: Spreader, x: Sharded) -> TensorVariable:
+    """Return the worker's fraction of the batch."""
+    share: TensorVariable = (spreader.own_length / spreader.length).astype(x.var.type.dtype)
+    return share
+
+
+@rule(mrg_uniform_base)
+def draw_uniform(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Draw for the whole batch; inputs are the generator's state and the shape."""
+    return _draw(spreader, node, inputs, inputs[1])
+
+
+@rule(RandomFunction)
+def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Draw for the whole batch; inputs are the generator's state, the shape, and parameters."""
+    if any(isinstance(value, Sharded) for value in inputs):
+        raise NotSplittable(node, "the distribution's parameters depend on the example")
+    return _draw(spreader, node, inputs, inputs[1])
+
+
+def _draw(spreader: Spreader, node: Apply, inputs: list[Value], shape: Value) -> list[Value]:
+    outputs = remade(node, spreader.wholes(inputs, node))
+    if not isinstance(shape, Vector):
+        return list(map(Replicated, outputs))
+    lengths = [(i, entry) for i, entry in enumerate(shape.entries) if isinstance(entry, Length)]
+    if len(lengths) != 1 or not lengths[0][1].unit:
+        return list(map(Replicated, outputs))
+    state, drawn = outputs
+    axis, _ = lengths[0]
+    layout = Sharded(drawn, axis)
+    return [Replicated(state), Sharded(spreader.own_rows(drawn, layout, node), axis)]

@@ -1,5 +1,0 @@
-"""``nose.plugins.skip``."""
-
-from unittest import SkipTest
-
-__all__ = ["SkipTest"]

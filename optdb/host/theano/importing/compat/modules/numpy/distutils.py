@@ -1,0 +1,25 @@
+"""The parts of ``numpy.distutils`` that Theano uses, with those of its submodules: Python 3.12 and later have none.
+
+They tell which libraries are installed, and which BLAS NumPy was built with: none, as optdb looks for a BLAS itself.
+"""
+
+import sys
+
+import numpy
+
+__config__ = misc_util = system_info = sys.modules[__name__]
+
+#: A setting that Theano makes.
+verbosity = 0
+blas_opt_info: dict[str, object] = {}
+default_lib_dirs: list[str] = []
+
+
+def get_info(name: str, notfound_action: int = 0) -> dict[str, object]:
+    """Return the information about a library: none."""
+    return {}
+
+
+def get_numpy_include_dirs() -> list[str]:
+    """Return the folders of NumPy's headers."""
+    return [numpy.get_include()]

@@ -1,0 +1,130 @@
+"""Corrections of faults of Theano that are in force from its import on, whether the engine is enabled or not.
+
+- **Observers of new variables** (`nodes_constructed`). Rewriters that copy the old variables' stack trace to their
+  results observe which variables are made meanwhile (``theano.gof.opt.inherit_stack_trace``). If they raise, as
+  `local_inplace_gemm` does for ``w + w.dot(x)``, Theano's observer stays: it keeps each later variable, with its graph,
+  alive until the process exits. While it is there, ``speedups.fresh`` cannot speed up making variables.
+- **Scalar ops in Python**. Without C code, a `Composite` is called for each element of its arrays. These are Python
+  objects, and ``~True`` is -2, which is true like True. Theano computes shared subexpressions once per use: the time
+  grows exponentially with the depth of the graph, and the engine, which fuses as much as possible, makes deep graphs.
+- **Convolutions without a C compiler**. Theano rejects each convolution that its legacy ConvOp does not support:
+  padded, strided, dilated, grouped, and three-dimensional ones. But the abstract ops can compute in Python, and a
+  device has kernels for them, so they stay in the graph. They are also kept instead of ConvOp, which is just as slow
+  in Python, warns that it is deprecated, and is not lifted if it is a gradient. With a compiler nothing changes.
+- **The lock of the compiledir**, which Theano's linkers take, raises an error if no file can be written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from theano.gof import compilelock, graph
+from theano.gof.graph import Variable
+from theano.scalar.basic import Composite, Invert, ScalarOp
+from theano.tensor.nnet import opt
+
+from optdb.files import check_folder
+from optdb.host.api.config import config
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, io_toposort
+from optdb.host.api.patching import Patch, PatchGroup, Wrapper
+from optdb.host.theano.importing.support import writing_compiledir
+
+__all__ = ["install"]
+
+
+def install() -> None:
+    """Correct the faults from now on."""
+    _patches.install()
+
+
+@contextmanager
+def nodes_constructed() -> Iterator[list[Variable]]:
+    """Yield a list to which the variables made in the block are appended."""
+    made: list[Variable] = []
+    observer = made.append
+    Variable.append_construction_observer(observer)
+    try:
+        yield made
+    finally:
+        Variable.remove_construction_observer(observer)
+
+
+def _invert(self: Invert, x: Any) -> Any:
+    """Return the inverse of a boolean, or of the bits of an integer."""
+    return not x if isinstance(x, bool) else ~x
+
+
+def _init_py_impls(self: Composite) -> None:
+    """Make a Python function for each output."""
+    self._impls = [_step_by_step(self.fgraph, out) for out in self.fgraph.outputs]
+
+
+def _impl_of(node: Apply) -> Callable[..., Any]:
+    assert isinstance(node.op, ScalarOp)
+    return node.op.impl
+
+
+def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that computes an output; it looks nothing up, because it is called for each array element."""
+    needed = io_toposort(graph.inputs, [out])
+    constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
+    variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]
+    indices = {var: index for index, var in enumerate(variables)}
+    steps = [(_impl_of(node), [indices[var] for var in node.inputs]) for node in needed]
+    constant_values, wanted = [var.data for var in constants], indices[out]
+
+    def compute(inputs: Sequence[Any]) -> Any:
+        values = [*inputs, *constant_values]
+        for impl, operands in steps:
+            values.append(impl(*[values[index] for index in operands]))
+        return values[wanted]
+
+    return compute
+
+
+def _with_a_compiler(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(transform)
+    def transform_for_compiler(node: Any) -> Any:
+        return transform(node) if config.cxx else None
+
+    return transform_for_compiler
+
+
+def _checked(lock: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(lock)
+    def lock_writable(tmp_dir: str, *args: Any, **kwargs: Any) -> None:
+        compiledir = Path(tmp_dir).parent
+        with writing_compiledir(compiledir):
+            check_folder(compiledir)
+        lock(tmp_dir, *args, **kwargs)
+
+    return lock_writable
+
+
+_LEGACY = (opt.local_conv2d_cpu, opt.local_conv2d_gradweight_cpu, opt.local_conv2d_gradinputs_cpu)
+
+_patches = PatchGroup(
+    "Corrections of Theano",
+    "from the import of Theano on",
+    "nothing",
+    [
+        Patch(graph, "nodes_constructed", nodes_constructed, "a rewriter that raises keeps no variables alive"),
+        Patch(Invert, "impl", _invert, "Python computes ~True as -2, which is true"),
+        Patch(Composite, "init_py_impls", _init_py_impls, "no part of a Composite is computed twice in Python"),
+        Wrapper(
+            opt.local_abstractconv_check,
+            "transform",
+            _with_a_compiler,
+            "a convolution that a device or Python can compute is not refused",
+        ),
+        *(
+            Wrapper(rewriter, "transform", _with_a_compiler, "ConvOp gains nothing without C code")
+            for rewriter in _LEGACY
+        ),
+        Wrapper(compilelock, "lock", _checked, "on a full disk it waits for a lock of nobody's, for minutes at a time"),
+    ],
+)

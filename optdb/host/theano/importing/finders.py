@@ -1,0 +1,122 @@
+"""The finders that optdb puts in front of ``sys.meta_path``; both query the other finders for the module.
+
+`ImportHook` runs code around the import of selected modules, whichever module imports them: it wraps the loader in one
+that enters a context manager before the module's code runs and exits it afterwards. `TranslatingFinder` replaces the
+loader by ``compat.loader``, which is imported on first use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+from optdb.host.theano.importing.compat import versions
+
+Around = Callable[[ModuleType], AbstractContextManager[None]]
+
+
+class ImportHook(MetaPathFinder):
+    """A finder that wraps the import of some modules.
+
+    Parameters
+    ----------
+    around : mapping of str to callable
+        Module name to a function that takes the module and returns the context
+        manager in which its code runs.
+    missing : callable
+        Called with the name of a selected module that no finder finds. It may raise an
+        ImportError with a better message than Python's.
+    """
+
+    #: Read by finders that query other finders, so that two of them do not query each other endlessly.
+    asks_others = True
+
+    def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:
+        self.around = around
+        self.missing = missing
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find one of the selected modules through the other finders."""
+        if name not in self.around:
+            return None
+        spec = next(_specs((finder for finder in sys.meta_path if finder is not self), name, path, target), None)
+        if spec is None:
+            self.missing(name)
+            return None
+        if spec.loader is not None:
+            spec.loader = _AroundLoader(spec.loader, self.around[name])
+        return spec
+
+
+class _AroundLoader(Loader):
+    """Loads a module with another loader, inside a context manager."""
+
+    def __init__(self, loader: Loader, around: Around) -> None:
+        self.loader = loader
+        self.around = around
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # From now on the module has its true loader: inspect, linecache and
+        # importlib.resources use more attributes than a Loader must have.
+        assert module.__spec__ is not None, "the module was made from its spec"
+        module.__loader__ = module.__spec__.loader = self.loader
+        with self.around(module):
+            self.loader.exec_module(module)
+
+
+class TranslatingFinder(MetaPathFinder):
+    """A finder whose modules are translated when they are loaded.
+
+    Parameters
+    ----------
+    packages : tuple of str
+        The packages whose modules are translated.
+    wanted : callable
+        Called with the full name of one of their modules; returns whether to translate it.
+    """
+
+    asks_others = True
+
+    def __init__(self, packages: tuple[str, ...], wanted: Callable[[str], bool] = versions.is_translated) -> None:
+        self.packages = packages
+        self.wanted = wanted
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find one of the packages' modules through the other finders."""
+        if name.partition(".")[0] not in self.packages or not self.wanted(name):
+            return None
+        fallback = None
+        # Other finders that query the rest, like this one, would recurse into this one.
+        finders = (finder for finder in sys.meta_path if not getattr(finder, "asks_others", False))
+        for spec in _specs(finders, name, path, target):
+            if type(spec.loader) is SourceFileLoader:
+                from optdb.host.theano.importing.compat.loader import TranslatingLoader
+
+                spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
+                spec.cached = None
+                return spec
+            # A loader of another kind, such as pytest's for tests, is used only if no finder has source to translate.
+            fallback = fallback or spec
+        return fallback
+
+
+def _specs(
+    finders: Iterable[Any], name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> Iterator[ModuleSpec]:
+    """Yield what each of some finders finds."""
+    for finder in finders:
+        spec = finder.find_spec(name, path, target)
+        if spec is not None:
+            yield spec

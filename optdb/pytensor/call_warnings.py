@@ -1,0 +1,155 @@
+"""Warnings about functions that gain little from a device: a large share of host nodes, or very short calls."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import multiprocessing
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from optdb.callers import caller_level
+from optdb.device.functions.function import TracedFunction
+from optdb.device.functions.shared_values import Cell
+from optdb.pytensor.host_groups import HostNodes, op_name
+
+__all__ = ["HostNodesWarning", "HostNote", "SizeNote", "TooSmallWarning"]
+
+#: Untimed calls, which compile.
+_COMPILING_CALLS = 5
+_TIMED_HOST_CALLS = 20
+#: A warning is due if host nodes take a larger share of a call.
+LARGE_SHARE = 0.2
+#: The maximum number of nodes that a warning names.
+_NAMED = 5
+
+
+class HostNodesWarning(UserWarning):
+    """Nodes that run on the host take a large share of a function's calls."""
+
+
+class HostNote:
+    """Calls a function, times some calls, and warns if nodes on the host take a large share.
+
+    Parameters
+    ----------
+    function : TracedFunction
+        Computes a call.
+    host : HostNodes
+        The function's nodes that run on the host.
+    """
+
+    def __init__(self, function: TracedFunction, host: HostNodes) -> None:
+        self._function = function
+        self._host = host
+        self._calls = 0
+        self._total_s = self._host_s = 0.0
+
+    def __call__(self, cells: Sequence[Cell]) -> list[Any]:
+        """Return the results of a call."""
+        if self._calls == _COMPILING_CALLS + _TIMED_HOST_CALLS or not self._host.reasons:
+            return self._function.run(cells)
+        self._calls += 1
+        begin, host_before_s = time.perf_counter(), self._on_host_s()
+        results = self._function.run(cells)
+        if self._calls > _COMPILING_CALLS:
+            self._total_s += time.perf_counter() - begin
+            self._host_s += self._on_host_s() - host_before_s
+        if self._calls == _COMPILING_CALLS + _TIMED_HOST_CALLS and self._host_s > LARGE_SHARE * self._total_s:
+            self._warn(self._host_s / self._total_s)
+        return results
+
+    def _on_host_s(self) -> float:
+        return sum(step.total_s for _, plan in self._function.traced_calls for step in plan.host_steps)
+
+    def _warn(self, share: float) -> None:
+        names = list(dict.fromkeys(map(op_name, self._host.reasons)))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        numba = "" if find_spec("numba") else " Where numba is installed, it compiles them: pip install numba."
+        warnings.warn(
+            f"Nodes that run on the host take {share:.0%} of a call of this function in mode OPENCL: "
+            f"{', '.join(names[:_NAMED])}{more}. The cure: mode='OPENCL_AUTO' runs the function by PyTensor's default "
+            f"linker where that is faster; optdb.pytensor.explain(function) says why the device does not run them."
+            f"{numba}",
+            HostNodesWarning,
+            stacklevel=caller_level(),
+        )
+
+
+#: Untimed calls: small launches are merged by then.
+_WARMUP_CALLS = 500
+_TIMED_CALLS = 20
+#: A shorter call, in seconds, mostly consists of launches and waiting, on any device.
+SMALL_CALL_S = 1.5e-4
+
+
+class TooSmallWarning(UserWarning):
+    """A function is so short that PyTensor's default mode is likely to be faster."""
+
+
+def _mark() -> Path:
+    """Return the file that exists once a process has warned; its name is a hash of a key that all processes inherit."""
+    key = bytes(multiprocessing.current_process().authkey)
+    return Path(tempfile.gettempdir(), f"optdb-too-small-{hashlib.sha256(key).hexdigest()[:32]}")
+
+
+def _is_first() -> bool:
+    """Return whether no process of this program has warned before, and record that one has now."""
+    try:
+        _mark().touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@atexit.register
+def _forget() -> None:
+    if multiprocessing.parent_process() is None:
+        _mark().unlink(missing_ok=True)
+
+
+class SizeNote:
+    """Times some calls of a function, and warns if they are short.
+
+    Parameters
+    ----------
+    function : callable
+        Computes a call.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._calls = 0
+        self._times_s: list[float] = []
+        #: Whether timing is over.
+        self.done = False
+
+    def call(self, args: Any) -> Any:
+        """Call the function, and time the call after warm-up."""
+        self._calls += 1
+        if self._calls <= _WARMUP_CALLS:
+            return self._function(args)
+        start = time.perf_counter()
+        result = self._function(args)
+        self._times_s.append(time.perf_counter() - start)
+        if len(self._times_s) == _TIMED_CALLS:
+            self.done = True
+            self._decide(median(self._times_s))
+        return result
+
+    def _decide(self, call_s: float) -> None:
+        if call_s >= SMALL_CALL_S or not _is_first():
+            return
+        warnings.warn(
+            f"A function in mode OPENCL takes {call_s * 1e6:.0f} microseconds a call, most of which are launches. A "
+            "device pays off from some 20,000 elements on; for smaller models, leave out mode='OPENCL', and PyTensor's "
+            "default compiles them.",
+            TooSmallWarning,
+            stacklevel=caller_level(),
+        )

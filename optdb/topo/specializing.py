@@ -1,0 +1,141 @@
+"""Node rewriters that only the engine has: large powers as squares, and reshapes to an array's own shape.
+
+Theano expands powers up to 512 in one step. For larger exponents, the rule here halves the exponent, and the engine
+applies it to each result until Theano's own rule applies: x ** 1024 takes ten multiplications.
+
+Theano removes a reshape to ``[x.shape[0], ..., x.shape[-1]]`` while these lengths are in the graph. In topological
+order, other rewriters replace the lengths before the reshape is visited. So the rule here compares them with the
+inferred lengths. Inferred lengths are not in a graph that is folded, so the rule evaluates constant ones itself.
+
+Theano's rewriters build a shape with MakeVector if all lengths are symbolic, and with Join if some are already
+constant, which depends on the order of visits. Rewriters that look for a shape only match MakeVector. So another rule
+converts Join to MakeVector. The last rule merges two DimShuffles, such as those around a removed reshape.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
+from optdb.host.api.tensor import (
+    DimShuffle,
+    Join,
+    MakeVector,
+    NotScalarConstantError,
+    Reshape,
+    constant,
+    copy_stack_trace,
+    get_scalar_constant_value,
+    pow,
+    sqr,
+)
+from optdb.topo.db import ENGINE_TAG, register_topo
+
+#: The largest exponent that Theano's local_pow_specialize_device expands.
+MAX_THEANO_EXPONENT = 512
+#: Each squaring doubles the relative error: for larger exponents, pow is more accurate.
+MAX_EXPONENT = 1024
+
+
+@register_topo(ENGINE_TAG, tracks=[pow])
+def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite ``x ** (2 * n)`` as ``sqr(x ** n)`` for large powers of two."""
+    base, exponent = node.inputs
+    if not all(exponent.type.broadcastable):
+        return None
+    try:
+        value = get_scalar_constant_value(exponent)
+    except NotScalarConstantError:
+        return None
+    if not MAX_THEANO_EXPONENT < value <= MAX_EXPONENT or int(value) & (int(value) - 1) or value != int(value):
+        return None
+    half = constant(np.full((1,) * exponent.type.ndim, int(value) // 2, dtype=exponent.type.dtype))
+    root = pow(base, half)
+    squared = sqr(root)
+    if squared.type != node.outputs[0].type:
+        return None
+    copy_stack_trace(node.outputs[0], [root, squared])
+    return [squared]
+
+
+#: The dtype of shapes.
+_DTYPE = "int64"
+#: The maximum number of axes of an array: a longer vector is not a shape.
+_MAX_AXES = 32
+
+
+@register_topo(ENGINE_TAG, tracks=[Join])
+def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite a join of single lengths, ``join(0, [n], [3])``, as ``MakeVector(n, 3)``."""
+    axis, *parts = node.inputs
+    (joined,) = node.outputs
+    assert isinstance(node.op, Join)
+    if joined.type.ndim != 1 or joined.type.dtype != _DTYPE or node.op.view != -1 or not isinstance(axis, Constant):
+        return None
+    lengths: list[Variable] = []
+    for part in parts:
+        numbers = _numbers(part)
+        if numbers is None or len(lengths) + len(numbers) > _MAX_AXES:
+            return None
+        lengths += numbers
+    vector = MakeVector(_DTYPE)(*lengths)
+    if vector.type != joined.type:
+        return None
+    copy_stack_trace(joined, vector)
+    return [vector]
+
+
+def _numbers(part: Variable) -> list[Variable] | None:
+    """Return the elements of an integer vector; None if they are not known individually."""
+    if part.type.dtype != _DTYPE:
+        return None
+    if isinstance(part, Constant):
+        return [constant(number) for number in part.data] if len(part.data) <= _MAX_AXES else None
+    owner = part.owner
+    if owner is None:
+        return None
+    is_one_number = isinstance(owner.op, DimShuffle) and owner.op.new_order == ("x",)
+    return list(owner.inputs) if is_one_number or isinstance(owner.op, MakeVector) else None
+
+
+@register_topo(ENGINE_TAG, tracks=[Reshape])
+def local_reshape_to_own_shape(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Remove a reshape to the lengths of its input."""
+    x, wanted = node.inputs
+    feature = getattr(fgraph, "shape_feature", None)
+    if feature is None or x.type != node.outputs[0].type:
+        return None
+    if wanted.owner is None or not isinstance(wanted.owner.op, MakeVector):
+        return None
+    lengths = enumerate(wanted.owner.inputs)
+    return [x] if all(_is_length(length, feature.get_shape(x, axis)) for axis, length in lengths) else None
+
+
+def _is_length(length: Variable, inferred: Variable) -> bool:
+    """Tell whether an inferred length is provably equal to `length`."""
+    if length is inferred:
+        return True
+    if not isinstance(length, Constant):
+        return False
+    try:
+        return bool(get_scalar_constant_value(inferred) == length.data)
+    except NotScalarConstantError:
+        return False
+
+
+@register_topo(ENGINE_TAG, tracks=[DimShuffle])
+def local_dimshuffle_of_dimshuffle(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Merge two consecutive DimShuffles: Theano's rewriter only runs in earlier phases."""
+    inner = node.inputs[0].owner
+    assert isinstance(node.op, DimShuffle)
+    if inner is None or not isinstance(inner.op, DimShuffle):
+        return None
+    inner_order = inner.op.new_order
+    order = ["x" if isinstance(axis, str) else inner_order[axis] for axis in node.op.new_order]
+    x = inner.inputs[0]
+    merged = x if order == list(range(x.type.ndim)) else DimShuffle(x.type.broadcastable, order)(x)
+    if merged.type != node.outputs[0].type:
+        return None
+    if merged is not x:
+        copy_stack_trace(node.outputs[0], merged)
+    return [merged]
