@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
+import optdb
 from optdb.opencl import contexts, get_context
 from optdb.runtime.devices import find
 from optdb.runtime.errors import DeviceError
+from tests.effort import is_quick
 from tests.opencl_device import SMALLEST_BATCHES
 
 
@@ -60,6 +64,16 @@ def no_rewriter_fails():
     yield
     logger.removeHandler(failures)
     assert not failures.messages, "\n".join(failures.messages)
+
+
+@pytest.fixture(scope="module")
+def engine_where_quick() -> Iterator[None]:
+    """Rewrite graphs with the engine, which takes a third of the time, where tests make a part of their examples.
+
+    Where they make all, Theano's own optimizer does it. Whichever does, these tests expect the same of the rewriters.
+    """
+    with optdb.enable() if is_quick() else nullcontext():
+        yield
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import theano.tensor as tt
 
 import optdb
 
-pytestmark = pytest.mark.usefixtures("default")
+pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 REFERENCE = theano.Mode("py", None)
 SHAPES = [(3, 2, 0), (3, 0, 2), (1, 2, 0), (3, 0, 0), (0, 2, 3), (0, 0, 3), (3, 2, 2)]

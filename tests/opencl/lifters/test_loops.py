@@ -22,7 +22,7 @@ def floats(*shape):
     return RNG.uniform(-1, 1, shape).astype("float32")
 
 
-pytestmark = pytest.mark.usefixtures("default")
+pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 
 def both(inputs, outputs, *arguments):

@@ -13,7 +13,7 @@ import optdb
 from optdb.opencl.exporting import Untraceable
 from optdb.opencl.linking.planned_vm import PlannedVM
 
-pytestmark = pytest.mark.usefixtures("default")
+pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 REFERENCE = theano.Mode("py", None)
 

@@ -13,6 +13,8 @@ from optdb.device.plans import recording
 from tests.effort import examples
 from tests.opencl.simulator.made import simulated
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 ROWS, WIDTH, BATCH = 22, 4, 5
 DATA = np.random.RandomState(3).rand(ROWS, WIDTH).astype("float32")
 #: The last batch is shorter.

@@ -30,6 +30,8 @@ from optdb.runtime.grid_barriers import GRID_BARRIERS
 from tests.effort import examples
 from tests.opencl.simulator.made import chain, plan_of, simulated, training_step
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 WISHES = "never", "always", "split"
 #: Number of calls: the function is recorded, planned and merged, and then repeated twice.
 CALLS = 4

@@ -18,7 +18,7 @@ HOST = theano.Mode("py", "merge")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")
 WIDTH = 5
 
-pytestmark = pytest.mark.usefixtures("default")
+pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 
 #: The query of the device.

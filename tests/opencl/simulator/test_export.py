@@ -11,6 +11,8 @@ import optdb
 from optdb.opencl.exporting import Untraceable
 from tests.opencl.exported import context_of_kind, floats
 
+pytestmark = pytest.mark.usefixtures("engine_where_quick")
+
 
 def adam(features=5, classes=3):
     """Return functions that train with counted steps, and predict."""

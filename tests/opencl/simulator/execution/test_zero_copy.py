@@ -19,7 +19,7 @@ from optdb.runtime.library import cl
 from tests.opencl.simulator.lent import N, called, doubled, numbers
 from tests.opencl.simulator.made import simulated
 
-pytestmark = pytest.mark.usefixtures("shares_memory")
+pytestmark = pytest.mark.usefixtures("shares_memory", "engine_where_quick")
 
 
 def test_nothing_is_copied(moved):
