@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -42,6 +43,12 @@ ARROWS = {
 }
 
 
+def _name(function):
+    """Return the last part of the name that a function is called by; None if it has no name."""
+    return getattr(function, "attr", getattr(function, "id", None))
+
+
+@functools.cache
 def imported(source):
     """Return the full names that a module imports: at its top, in functions, for type checkers, and by a string."""
     names = set()
@@ -51,7 +58,7 @@ def imported(source):
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "imports are absolute here"
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+        elif isinstance(node, ast.Call) and _name(node.func) in ("import_module", "__import__"):
             names.update(arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
     return names
 

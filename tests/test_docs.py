@@ -40,6 +40,9 @@ def _id(page: Path) -> str:
 #: Pages whose code every test run executes; each other page takes a process several seconds.
 QUICK = ("README.md", "index.md", "flags.md", "cli.md", "from-theano-gpu.md")
 
+#: Pages whose kernels compute for so long that the driver optimizes them.
+OPTIMIZED = ("README.md", "4-train-on-several-devices.md")
+
 #: Pages whose code needs a library that other tests lack: `make test-pytensor` runs these.
 NEEDED = {"pytensor.md": "pymc", "start/pymc.md": "pymc"}
 
@@ -106,7 +109,7 @@ def run_commands(text: str) -> list[str]:
     ids=_id,
 )
 def test_code_runs_and_prints_what_the_page_shows(page):
-    differences = run_blocks(page.read_text(), optimized=page.name == "README.md")
+    differences = run_blocks(page.read_text(), optimized=page.name in OPTIMIZED)
     assert not differences, "\n\n".join(differences)
 
 

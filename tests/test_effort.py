@@ -17,8 +17,9 @@ TESTS = Path(__file__).parent
 def test_a_smaller_effort_makes_a_part_of_the_examples(monkeypatch, count, fewer):
     monkeypatch.setenv("OPTDB_TESTS", "quick")
     assert examples(count) == fewer
+    assert examples(count, share=10) == min(fewer, max(2, count // 10))
     monkeypatch.delenv("OPTDB_TESTS")
-    assert examples(count) == count
+    assert examples(count) == examples(count, share=10) == count
 
 
 def test_tests_that_ask_for_no_number_make_a_part_of_100():

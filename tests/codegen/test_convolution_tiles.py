@@ -107,7 +107,7 @@ def cases(draw):
     st.sampled_from([1, 1, 2, 5, 19]),
     st.sampled_from([1, -2]),
 )
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(120, share=8), deadline=None)
 def test_any_convolution(case, tile, dtype, parts, steps):
     check(*case, dtype, tile, parts, steps)
 
@@ -281,6 +281,7 @@ def tensor_kernels_of(dtype, tile):
     "2-Tile(rows=32, cols=32, depth=16, item_rows=2, item_cols=8, tensor=True, stages=0)",
     "2-Tile(rows=16, cols=64, depth=8, item_rows=2, item_cols=8, tensor=True, stages=0)",
     "2-Tile(rows=32, cols=32, depth=16, item_rows=2, item_cols=8, tensor=True, stages=2)",
+    "1-Tile(rows=16, cols=16, depth=8, item_rows=2, item_cols=4, tensor=True, stages=0)",
 )
 @pytest.mark.slow
 @pytest.mark.parametrize("tile", TENSOR, ids=str)

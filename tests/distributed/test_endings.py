@@ -61,7 +61,7 @@ def normalized():
     return net.train_step("normalized", x, features, 4, images(net.rng, 8, 3, 8), rate=1e-3)
 
 
-@pytest.mark.thorough_cases("normalized-parts")
+@pytest.mark.thorough_cases("normalized-parts", "normalized-whole")
 @pytest.mark.parametrize("statistics", ["parts", "whole"])
 @pytest.mark.parametrize(
     "name",

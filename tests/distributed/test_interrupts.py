@@ -28,8 +28,12 @@ from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fi
 
 pytestmark = [pytest.mark.usefixtures("ctrl_c_interrupts"), pytest.mark.timeout(900)]
 
-#: One place in this many is tried; in slow tests, all of them.
-STRIDES = [pytest.param(23, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+#: One place in this many is tried; in slow tests, more of them; in thorough tests, all of them.
+STRIDES = [
+    pytest.param(23, id="some"),
+    pytest.param(7, id="more", marks=pytest.mark.slow),
+    pytest.param(1, id="all", marks=[pytest.mark.slow, pytest.mark.thorough]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +84,9 @@ def test_an_interrupt_at_each_place_of_closing(stride, devices):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("stride", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "stride", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=[pytest.mark.slow, pytest.mark.thorough])]
+)
 def test_an_error_at_each_node_of_a_step(rank, stride, devices, monkeypatch):
     f, number, has_failed = counting_step(), 0, True
     while has_failed:

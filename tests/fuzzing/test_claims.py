@@ -11,6 +11,7 @@ from fuzzing.claims.comparing import Differs, compare
 from fuzzing.claims.operations import SLOW
 from fuzzing.claims.ways import WAYS, OnHost
 from fuzzing.claims.worker import run
+from tests.effort import examples
 
 #: The number of examples of each kind; ``python -m fuzzing.claims`` runs any number.
 EXAMPLES = {"mode": 40, "simulator": 40, "loop": 30, "file": 15}
@@ -18,7 +19,7 @@ EXAMPLES = {"mode": 40, "simulator": 40, "loop": 30, "file": 15}
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_types_claim_and_values_break(way):
-    run(way, 0, EXAMPLES[way], without=SLOW)
+    run(way, 0, examples(EXAMPLES[way]), without=SLOW)
 
 
 PIECE = Case(

@@ -33,7 +33,7 @@ def without_compiler():
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_shared_variables_are_what_a_model_says(seed):
-    run(seed, examples(50), STEPS)
+    run(seed, examples(50, share=8), STEPS)
 
 
 @pytest.mark.thorough

@@ -16,7 +16,7 @@ from profiles import crowd
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--tiered",)], ids=["C", "tiered"])
 def test_a_small_crowd(options):
-    result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "3", "--killed", "1", *options])
+    result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "2", "--killed", "1", *options])
     assert result.exit_code == 0, result.output
     assert "wrong numbers: none; left over: nothing" in result.output
 

@@ -33,7 +33,7 @@ def test_model_optimizes_and_runs(name):
         runs_to_finite_values(name)
 
 
-@pytest.mark.thorough_cases("sb_resnet", "resnet50")
+@pytest.mark.thorough_cases("sb_resnet", "resnet50", "cifar_resnet")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_convolutional_model_optimizes_and_runs(name):

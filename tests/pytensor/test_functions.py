@@ -331,7 +331,7 @@ def graphs(draw):
     return inputs, results
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40, share=10), deadline=None)
 @given(graphs(), st.sampled_from(_SHAPES), st.sampled_from(DEVICE_KINDS), st.integers(0, 2**32 - 1))
 def test_random_graphs_with_gradients(graph, shape, kind, seed):
     inputs, results = graph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano import scalar
 from theano.gof.destroyhandler import DestroyHandler
@@ -16,6 +16,7 @@ from theano.tensor.opt import InplaceElemwiseOptimizer
 import optdb
 from optdb.topo.inplace import InplaceElemwise
 from optdb.topo.translate import translate
+from tests.effort import examples
 from tests.topo.graphs import STOCK
 
 
@@ -101,6 +102,7 @@ def expressions():
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(100, share=8))
 @given(expressions(), st.booleans(), st.booleans())
 def test_values_stay(expression, fused, mutable):
     """Graphs have views, dots and subtensors that overwrite, and an update, with and without the caller's memory."""

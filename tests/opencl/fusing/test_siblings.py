@@ -184,7 +184,7 @@ def graphs(draw):
 
 @pytest.mark.slow
 @given(graphs())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, share=10), deadline=None)
 def test_values_of_random_graphs(outputs):
     context = get_context("dev0")
     plain = theano.function([], outputs, mode=theano.Mode("py", "fast_compile"))

@@ -142,7 +142,7 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.thorough_cases("target-vm", "target-py", "lifted-py", "without plans-cvm", "without plans-vm")
+@pytest.mark.thorough_cases("target-vm", "target-py", "lifted-py", "lifted-vm", "without plans-cvm", "without plans-vm")
 @pytest.mark.slow
 @pytest.mark.parametrize("way, linker", list(itertools.product(WAYS, LINKERS)))
 def test_a_call_that_raises_changes_nothing_in_any_combination(way, linker):

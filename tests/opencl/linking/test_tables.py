@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.ifelse import ifelse
 
@@ -218,6 +218,7 @@ def test_a_call_that_fails_after_the_upload_leaves_no_table_behind(monkeypatch):
         assert_alike(sim(X, LABELS[0]), f(X, LABELS[0]))
 
 
+@settings(max_examples=examples(100, share=8))
 @given(st.data())
 def test_any_turns(data):
     f, sim, table = data.draw(st.sampled_from([classifier, embedding]))()

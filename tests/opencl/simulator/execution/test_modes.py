@@ -370,6 +370,7 @@ RESULT = "[14.828, 26.828, 50.828] [8.0, 8.0]"
 
 
 @pytest.mark.thorough_cases(
+    "mode=OPENCL--type(f.fn).__name__-Executable",
     "linker=opencl--type(f.fn).__name__-Executable",
     "linker=opencl,optdb.topo=True--type(f.fn).__name__-Executable",
     "optdb.device=opencl-, mode='OPENCL'-type(f.fn).__name__-Executable",
