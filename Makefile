@@ -59,6 +59,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # over half of what another one has left.
 PYTEST_OPTIONS := --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal --durations 15
 PYTEST = $(RUN) -m pytest $(PYTEST_OPTIONS)
+# Two of these run at a time: one starts, collects tests or waits for its last ones, while another one computes.
+AT_ONCE := test-device test-pytensor memcheck
 # How long each test took goes into a file.
 DURATIONS := --junitxml build/durations
 
@@ -71,9 +73,7 @@ test: $(STAMP)
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) min on two cores"
 	$(PYTEST) -m "" $(DURATIONS)/tests.xml $(foreach path,$(DEVICE_TESTS) tests/distributed/test_clusters.py,--ignore $(path))
-	$(MAKE) test-device
-	$(MAKE) test-pytensor
-	$(MAKE) memcheck
+	$(MAKE) --jobs 2 --output-sync $(AT_ONCE)
 
 ## Data-parallel training on clusters of dask, whose workers are killed: what waits for processes to start
 test-clusters: $(STAMP)
