@@ -35,24 +35,26 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     from optdb.cli import kernels
 
     kernels.folder()  # store results where functions look for them
-    from optdb.codegen.gemm import blocks, tune
+    from optdb.codegen.gemm import tune, tuning_table
+    from optdb.codegen.gemm.blocks import table_class
+    from optdb.codegen.gemm.problem import CLASSES
     from optdb.runtime import tuning
     from optdb.runtime.context import Context
 
     context = Context(device)
+    path = tuning.path_of(tuning_table.key_of(context))
     for dtype in dtypes:
         reason = context.unsupported_reason(dtype)
         if reason is not None:
             print(f"{dtype}: {reason}")
             continue
-        key = blocks.key_of(context, dtype)
         if forget:
-            tuning.forget(key)
+            tuning_table.record(context, {table_class(dtype, name): {} for name in CLASSES})
             print(f"{dtype}: the defaults of {context.profile.name} are in force")
             continue
         print(f"optdb: measuring products of {dtype}, for up to a minute", file=sys.stderr)
         Console().print(_table(f"{dtype} on {context.profile.name}", tune.tune(context, dtype, library)))
-        print("kept in", tuning.path_of(key))
+        print("kept in", path)
     if "float32" in dtypes and context.profile.has_tensor_cores:
         _tune_tensor_cores(context, forget)
     return 0
@@ -60,16 +62,14 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
 
 def _tune_tensor_cores(context: Context, forget: bool) -> None:
     """Measure products on tensor cores, or remove earlier results."""
-    from optdb.codegen.gemm import packed_speeds, tensor_rates
-    from optdb.runtime import tuning
+    from optdb.codegen.gemm import tensor_cores, tune, tuning_table, warpgroups
 
-    key = tensor_rates.key_of(context)
     if forget:
-        for one in (key, *(packed_speeds.key_of(context, arithmetic) for arithmetic in packed_speeds.DEFAULTS)):
-            tuning.forget(one)
+        packed = map(warpgroups.packed_class, warpgroups.DEFAULTS)
+        tuning_table.record(context, {name: {} for name in (tensor_cores.TILES, *packed)})
         return
     print("optdb: measuring products of float32 by tensor cores, for up to a minute", file=sys.stderr)
-    rates = tensor_rates.measure(context)
+    rates = tune.tune_tensor_cores(context)
     if not rates:
         print("no shape of tiles computes products by tensor cores here: the defaults stay")
         return
@@ -78,22 +78,11 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
     for block, of_groups in rates.items():
         table.add_row(block.name.partition("_")[2], "  ".join(f"{rate:.2f}" for rate in of_groups))
     Console().print(table)
-    print("kept in", tuning.path_of(key))
-    _tune_packed_products(context)
-
-
-def _tune_packed_products(context: Context) -> None:
-    """Measure products of packed matrices if the device has the instructions."""
-    from optdb.codegen.gemm import packed_speeds
-    from optdb.runtime import tuning
-
-    for arithmetic in packed_speeds.DEFAULTS:
-        speed = packed_speeds.measure(context, arithmetic)
+    for arithmetic in warpgroups.DEFAULTS:
+        speed = tune.tune_packed(context, arithmetic)
         if speed is not None:
-            print(
-                f"packed matrices of {arithmetic}: {speed.multiplying:.2f} TFLOP/s of a unit, packed at "
-                f"{speed.packing:.0f} GB/s; kept in {tuning.path_of(packed_speeds.key_of(context, arithmetic))}"
-            )
+            speeds = f"{speed.multiplying:.2f} TFLOP/s of a unit, packed at {speed.packing:.0f} GB/s"
+            print(f"packed matrices of {arithmetic}: {speeds}")
         elif context.profile.has_warpgroup_products:
             print(f"packed matrices of {arithmetic}: nothing to go by was measured, so the defaults stay")
 

@@ -6,10 +6,10 @@ import pytest
 
 from optdb.cli import kernels
 from optdb.cli.tune import _tune_tensor_cores, report
-from optdb.codegen.gemm import blocks, packed_speeds, tensor_rates, trials, tune
+from optdb.codegen.gemm import blocks, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.problem import CLASSES
 from optdb.codegen.gemm.tensor_kernels import TensorBlock
-from optdb.runtime import binaries, tuning
+from optdb.runtime import binaries
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
 from tests.processes import output, python, python_path
@@ -56,7 +56,7 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     monkeypatch.setattr(kernels, "folder", binaries.current)
     monkeypatch.setattr(tune, "typical", lambda name, units: [(30, 30, 8)])
-    monkeypatch.setattr(trials, "SECONDS", 0.002)
+    monkeypatch.setattr(tune, "SECONDS", 0.002)
     monkeypatch.setattr(blocks, "candidates", two_candidates)
     monkeypatch.setattr(blocks, "defaults", lambda *args: dict.fromkeys(CLASSES, two_candidates(*args)[-1]))
     assert report("opencl", ["float32"], library=False) == 0
@@ -72,25 +72,25 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
 
 
 def test_tensor_cores_are_measured_and_forgotten(tmp_path, monkeypatch, capsys):
-    context, speed = Context("opencl"), packed_speeds.Speed(3.0, 2500.0)
+    context, speed = Context("opencl"), warpgroups.Speed(3.0, 2500.0)
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
-    monkeypatch.setattr(tensor_rates, "measure", lambda context: {TensorBlock(32, 32, 16, 2, 16, 32): (0.5, 0.75)})
+    monkeypatch.setattr(tune, "tune_tensor_cores", lambda context: {TensorBlock(32, 32, 16, 2, 16, 32): (0.5, 0.75)})
 
     def measured(context, arithmetic):
         if arithmetic != "tf32":
             return None
-        tuning.save(packed_speeds.key_of(context, arithmetic), speed._asdict())
+        tuning_table.record(context, {warpgroups.packed_class("tf32"): {warpgroups.BLOCK.name: speed}})
         return speed
 
-    monkeypatch.setattr(packed_speeds, "measure", measured)
+    monkeypatch.setattr(tune, "tune_packed", measured)
     _tune_tensor_cores(context, forget=False)
     shown = capsys.readouterr().out
     assert "32x32x16_2_16x32" in shown and "0.50  0.75" in shown
-    assert "packed matrices of tf32: 3.00 TFLOP/s of a unit, packed at 2500 GB/s; kept in" in shown
+    assert "packed matrices of tf32: 3.00 TFLOP/s of a unit, packed at 2500 GB/s" in shown
     assert "float16" not in shown
-    assert packed_speeds.speed_of(context, "tf32") == speed
+    assert warpgroups.speed_of(context, "tf32") == speed
     _tune_tensor_cores(context, forget=True)
-    assert packed_speeds.speed_of(Context("opencl"), "tf32") == packed_speeds.DEFAULTS["tf32"]
+    assert warpgroups.speed_of(Context("opencl"), "tf32") == warpgroups.DEFAULTS["tf32"]
 
 
 @pytest.mark.slow

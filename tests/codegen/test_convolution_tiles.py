@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.convolve import packing, plan, tile_kernels, tile_shapes, tiles
+from optdb.codegen.convolve import packing, plan, tile_kernels, tiles
 from optdb.codegen.convolve.geometry import axes_of
-from optdb.codegen.convolve.tile_shapes import Tile
+from optdb.codegen.convolve.tile_kernels import Tile
 from optdb.codegen.convolve.tiles import FilterGroups
+from optdb.codegen.gemm import families
 from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.runtime.arrays import empty, to_host
 from optdb.runtime.device_profiles import DeviceProfile
@@ -32,6 +33,7 @@ COPIED = [
     replace(SMALL[1], stages=2),
     Tile(64, 64, 8, 8, 8, stages=4),
 ]
+KINDS = ("CORRELATE", "WEIGHTS")
 DTYPES = ["float16", "float32", "float64"]
 _compiled = {}
 
@@ -44,8 +46,7 @@ def as_a_graphics_card(monkeypatch):
 def kernels_of(dtype, tile):
     """Return the kernels of a tile; those for a test's profile also serve other profiles."""
     if (dtype, tile) not in _compiled:
-        kernels = tile_kernels.correlate_tile_kernels(dtype, [tile], "emulated")
-        kernels += tile_kernels.weight_tile_kernels(dtype, [tile], "emulated")
+        kernels = [*(k for kind in KINDS for k in tile_kernels.kernels_by_tiles(kind, dtype, [tile], "emulated"))]
         kernels += packing.convolution_kernels(dtype, context(), "", ["pack_images"])
         unique = {kernel.name: kernel for kernel in kernels}
         _compiled[dtype, tile] = compile_kernels(unique.values(), context(), "a test")
@@ -120,7 +121,7 @@ def test_tiles_copied_in_the_background(case, tile, parts, steps):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_all_tiles(dtype):
-    for tile in {*tile_shapes.correlate_tiles(context(), dtype), *tile_shapes.weight_tiles(context(), dtype)}:
+    for tile in {tile for kind in KINDS for tile in tile_kernels.own_tiles(kind, context(), dtype)}:
         check(*case(3, 5, 37, (9, 8), (3, 3), "half", filter_flip=False), dtype, tile)
         check(*case(2, 34, 131, (4, 6), (2, 3), (1, 0), step=(1, 2), filter_flip=True), dtype, tile, 2)
 
@@ -171,6 +172,10 @@ def test_few_features_of_few_channels_are_no_work_for_tiles():
     assert tiles.suits(plans, 3, 4, 81) and tiles.suits(plans, 64, 1, 81) and not tiles.suits(plans, 3, 3, 81)
 
 
+def cheapest(tiles, *lengths):
+    return min(tiles, key=lambda tile: tile_kernels.cost(tile, *lengths))
+
+
 @pytest.fixture
 def without_tensor_cores(monkeypatch, as_a_graphics_card):
     """Make the device a GPU with four units, without tensor cores and asynchronous copies."""
@@ -180,19 +185,19 @@ def without_tensor_cores(monkeypatch, as_a_graphics_card):
 
 
 def test_tiles_have_room_for_rows_and_parts_for_all_units(without_tensor_cores):
-    float32, rows = tile_shapes.correlate_tiles(context(), "float32"), (1, 16, 17, 40, 64, 65, 128, 200)
-    assert [tile_shapes.choose(float32, count).rows for count in rows] == [16, 16, 32, 64, 64, 32, 128, 128]
+    float32, rows = tile_kernels.own_tiles("CORRELATE", context(), "float32"), (1, 16, 17, 40, 64, 65, 128, 200)
+    assert [cheapest(float32, count).rows for count in rows] == [16, 16, 32, 64, 64, 32, 128, 128]
     both = [Tile(128, 128, 16, 8, 8), Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8)]
-    assert [tile_shapes.choose(both, 256, cols).rows for cols in (9, 64, 128, 600)] == [64, 64, 128, 128]
+    assert [cheapest(both, 256, cols).rows for cols in (9, 64, 128, 600)] == [64, 64, 128, 128]
     units = context().profile.compute_units
     tile = float32[1]
-    assert tile_shapes.parts_of_terms(context(), tile, 1, tile.cols * units * 8, 10000) == 1
-    assert tile_shapes.parts_of_terms(context(), tile, units, tile.cols, 10000) == 3
-    assert tile_shapes.parts_of_terms(context(), tile, units, tile.cols, 1024) == 2
-    assert tile_shapes.parts_of_terms(context(), tile, units, tile.cols, 1000) == 1
-    assert tile_shapes.parts_of_terms(context(), tile, 1, 1, 100) == 1
-    assert tile_shapes.parts_of_pixels(context(), tile, 1, 2**25) == 1
-    assert tile_shapes.parts_of_pixels(context(), tile, 1, 100) == 4 * units
+    assert tile_kernels.parts_of_terms(context(), tile, 1, tile.cols * units * 8, 10000) == 1
+    assert tile_kernels.parts_of_terms(context(), tile, units, tile.cols, 10000) == 3
+    assert tile_kernels.parts_of_terms(context(), tile, units, tile.cols, 1024) == 2
+    assert tile_kernels.parts_of_terms(context(), tile, units, tile.cols, 1000) == 1
+    assert tile_kernels.parts_of_terms(context(), tile, 1, 1, 100) == 1
+    assert tile_kernels.parts_of_pixels(context(), tile, 1, 2**25) == 1
+    assert tile_kernels.parts_of_pixels(context(), tile, 1, 100) == 4 * units
 
 
 @pytest.fixture
@@ -200,11 +205,11 @@ def copying(monkeypatch):
     """Give the device emulated asynchronous copies."""
     monkeypatch.setattr(DeviceProfile, "has_tensor_cores", property(lambda self: True))
     monkeypatch.setattr(context(), "options", replace(context().options, instructions="emulated"))
-    kept = context().kept.pop(tiles.__name__, None)
+    kept = context().kept.pop(families.__name__, None)
     yield
-    context().kept.pop(tiles.__name__, None)
+    context().kept.pop(families.__name__, None)
     if kept is not None:
-        context().kept[tiles.__name__] = kept
+        context().kept[families.__name__] = kept
 
 
 @pytest.mark.parametrize("features", [7, 20, 64, 130])
@@ -214,24 +219,24 @@ def test_devices_with_copies_take_tiles_for_them(features, copying):
     reference = Reference(x, w, t, parameters)
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
-    taken = [(what, tile) for _, what, tile in context().kept[tiles.__name__]._entries]
-    assert taken and all(tile in tile_shapes.COPIED_TILES[what] for what, tile in taken)
+    cache = context().kept[families.__name__]._entries
+    taken = [(request.kind, tile) for (_, request), (_, (tile, _)) in cache.items()]
+    assert taken and all(tile in tile_kernels.COPIED_TILES[kind] for kind, tile in taken)
 
 
 @pytest.mark.parametrize("features", [7, 20, 64, 130])
 def test_devices_with_copies_have_one_tile_without(features, copying, monkeypatch):
-    monkeypatch.setattr(tiles, "_compiled", lambda *_: None)
+    monkeypatch.setattr(tiles, "try_compile", lambda *_: None)
     arrays, parameters = case(2, 15, features, (9, 8), (3, 3), "half", filter_flip=True)
     x, w, t = (array.astype("float32") for array in arrays)
     reference = Reference(x, w, t, parameters)
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
-    for found in (tile_shapes.correlate_tiles, tile_shapes.weight_tiles):
-        assert len(found(context(), "float32")) == 1
+    assert all(len(tile_kernels.own_tiles(kind, context(), "float32")) == 1 for kind in KINDS)
 
 
 def test_all_tiles_of_devices_with_copies(copying):
-    for tile in {tile for tiles_of_kind in tile_shapes.COPIED_TILES.values() for tile in tiles_of_kind}:
+    for tile in {tile for tiles_of_kind in tile_kernels.COPIED_TILES.values() for tile in tiles_of_kind}:
         assert tile.local_bytes("float32") <= 48000
         check(*case(2, 34, 131, (4, 6), (2, 3), (1, 0), step=(1, 2), filter_flip=True), "float32", tile)
 
@@ -239,21 +244,29 @@ def test_all_tiles_of_devices_with_copies(copying):
 def test_kernels_that_do_not_build_are_not_needed(copying, monkeypatch, caplog):
     wrong = Kernel("KERNEL void wrong(ga_size n) { nothing; }")
     monkeypatch.setattr(tiles, "tile_kernel", lambda *_: wrong)
-    assert tiles._compiled(context(), "CORRELATE", SMALL[0]) is None
+    request = tiles.TileRequest("CORRELATE", "float32", "highest", 64)
+    tile, kernels = families.prepared(tiles.FAMILIES, context(), request)
+    assert tile in tile_kernels.own_tiles("CORRELATE", context(), "float32") and not kernels
     assert "a kernel does not build" in caplog.text
 
 
 def test_large_tiles_are_not_compiled_for_small_devices(copying, monkeypatch):
     monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=8192))
-    assert tiles._compiled(context(), "CORRELATE", tile_shapes.COPIED_TILES["CORRELATE"][0]) is None
+    assert not tiles.copied_choices(context(), tiles.TileRequest("CORRELATE", "float32", "highest", 64))
+
+
+def test_files_have_the_kernels_of_their_functions(copying):
+    request = tiles.TileRequest("WEIGHTS", "float32", "highest", 64, 600, may_compile=False)
+    tile, kernels = families.prepared(tiles.FAMILIES, context(), request)
+    assert tile in tile_kernels.own_tiles("WEIGHTS", context(), "float32") and not kernels
 
 
 def test_tiles_fit_local_memory(monkeypatch, without_tensor_cores):
     monkeypatch.setattr(context(), "profile", replace(context().profile, local_memory_bytes=32768))
     for dtype in DTYPES:
-        for tile in (*tile_shapes.correlate_tiles(context(), dtype), *tile_shapes.weight_tiles(context(), dtype)):
+        for tile in [tile for kind in KINDS for tile in tile_kernels.own_tiles(kind, context(), dtype)]:
             assert tile.local_bytes(dtype) <= 32768
-    assert tile_shapes.weight_tiles(context(), "float32")[0].depth == 8
+    assert tile_kernels.own_tiles("WEIGHTS", context(), "float32")[0].depth == 8
 
 
 # With tensor cores, whose instructions Oclgrind emulates
@@ -267,8 +280,7 @@ TENSOR = [
 
 @functools.cache
 def tensor_kernels_of(dtype, tile):
-    kernels = [*tile_kernels.correlate_tile_kernels(dtype, [tile], "emulated")]
-    kernels += tile_kernels.weight_tile_kernels(dtype, [tile], "emulated")
+    kernels = [*(k for kind in KINDS for k in tile_kernels.kernels_by_tiles(kind, dtype, [tile], "emulated"))]
     kernels += packing.convolution_kernels(dtype, checker(), "", ["pack_images"])
     unique = {kernel.name: kernel for kernel in kernels}
     return compile_kernels(unique.values(), checker(), "a test")
@@ -311,12 +323,12 @@ def test_the_precision_chooses_tiles(monkeypatch, without_tensor_cores):
         ("high", "float32", False),
         ("default", "float64", False),
     ]:
-        for found in (tile_shapes.correlate_tiles, tile_shapes.weight_tiles):
-            assert not any(tile.tensor for tile in found(context(), dtype, precision))
+        for kind in KINDS:
+            assert not any(tile.tensor for tile in tile_kernels.own_tiles(kind, context(), dtype, precision))
             with monkeypatch.context() as patch:
                 patch.setattr(context(), "profile", profile)
-                chosen = found(context(), dtype, precision)
+                chosen = tile_kernels.own_tiles(kind, context(), dtype, precision)
             assert {tile.tensor for tile in chosen} == {has}
-    for tile in tile_shapes.TENSOR_TILES + tile_shapes.TENSOR_WEIGHT_TILES:
+    for tile in [tile for kind in KINDS for tile in tile_kernels.TENSOR_TILES[kind]]:
         warps = (tile.rows // tile.warp_rows) * (tile.cols // tile.warp_cols)
         assert tile.items == 32 * warps and tile.local_bytes("float32") <= 48 << 10

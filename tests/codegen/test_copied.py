@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import copied, products
+from optdb.codegen.gemm import copied, families
 from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
@@ -162,9 +162,9 @@ def copying(monkeypatch):
     monkeypatch.setattr(copied, "BLOCK", SMALL)
     monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", copied_tiles="all"))
     monkeypatch.setattr(copied, "_ENOUGH", 1.0)
-    monkeypatch.delitem(context.kept, products.__name__, raising=False)
+    monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context, note_products(monkeypatch)
-    context.kept.pop(products.__name__, None)
+    context.kept.pop(families.__name__, None)
 
 
 def kernels_of(computed):

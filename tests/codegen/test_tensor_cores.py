@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import products, tensor_cores, tensor_rates, trials
+from optdb.codegen.gemm import families, tensor_cores, tune, tuning_table
 from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
@@ -190,9 +190,9 @@ def with_tensor_cores(monkeypatch):
     monkeypatch.setattr(context, "profile", h200)
     monkeypatch.setattr(tensor_cores, "_BLOCKS", dict.fromkeys(tensor_cores._BLOCKS, SMALL))
     monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated"))
-    monkeypatch.delitem(context.kept, products.__name__, raising=False)
+    monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context
-    context.kept.pop(products.__name__, None)
+    context.kept.pop(families.__name__, None)
 
 
 def product(context, a, b, precision, dtype="float32", order=(0, 1)):
@@ -249,23 +249,23 @@ def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch,
 
 
 def test_blocks_fit_a_gpu():
-    for block in {*tensor_cores._BLOCKS.values(), *tensor_rates.DEFAULTS, *tensor_rates._CANDIDATES}:
-        assert block.unsupported_reason() is None
+    for block in {*tensor_cores._BLOCKS.values(), *tensor_cores.CANDIDATES}:
         assert block.local_bytes <= 96 << 10 and block.items <= 1024
 
 
 @pytest.mark.parametrize(
-    "block",
+    "lengths",
     [
-        TensorBlock(48, 64, 16, 2, 16, 32),
-        TensorBlock(64, 64, 16, 1, 32, 32),
-        TensorBlock(64, 64, 8, 2, 32, 32),
-        TensorBlock(64, 64, 16, 2, 64, 64),
-        TensorBlock(64, 64, 16, 2, 32, 8),
+        (48, 64, 16, 2, 16, 32),
+        (64, 64, 16, 1, 32, 32),
+        (64, 64, 8, 2, 32, 32),
+        (64, 64, 16, 2, 64, 64),
+        (64, 64, 16, 2, 32, 8),
     ],
 )
-def test_blocks_that_there_cannot_be(block):
-    assert block.unsupported_reason()
+def test_blocks_that_there_cannot_be(lengths):
+    with pytest.raises(ValueError, match="is not supported"):
+        TensorBlock(*lengths)
 
 
 def test_other_kernels_do_not_run_them_as_a_part():
@@ -306,67 +306,59 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(dtype, precision):
 def measuring(with_tensor_cores, tmp_path, monkeypatch):
     """Return a context, with few groups and terms, of a device whose rates are to be measured."""
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
-    monkeypatch.setattr(tensor_rates, "_CANDIDATES", (SMALL, OTHER))
-    monkeypatch.setattr(tensor_rates, "_MOST_GROUPS", 2)
-    monkeypatch.setattr(trials, "SECONDS", 0.0)
-    with_tensor_cores.kept.pop(tensor_rates.__name__, None)
+    monkeypatch.setattr(tensor_cores, "CANDIDATES", (SMALL, OTHER))
+    monkeypatch.setattr(tune, "_MOST_GROUPS", 2)
+    monkeypatch.setattr(tune, "SECONDS", 0.0)
+    with_tensor_cores.kept.pop(tuning_table.__name__, None)
     yield with_tensor_cores
-    with_tensor_cores.kept.pop(tensor_rates.__name__, None)
+    with_tensor_cores.kept.pop(tuning_table.__name__, None)
 
 
 #: For a device with 32 KiB of local memory that resembles an H200, which has more than it reports.
-BY_DEFAULT = tensor_rates.DEFAULTS
+BY_DEFAULT = tensor_cores.DEFAULTS
 
 
 def seconds_of_groups(monkeypatch, *seconds):
     """Make products take given seconds, one after the other."""
     left = list(seconds)
-    monkeypatch.setattr(tensor_rates, "best_seconds", lambda context, compute: compute() or left.pop(0))
+    monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or left.pop(0))
 
 
 def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
-    assert tensor_rates.rates_of(measuring) == BY_DEFAULT
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
     # The second group is faster with the first shape, and no faster with the other one.
     seconds_of_groups(monkeypatch, 1e-3, 1.25e-3, 1e-3, 2e-3)
-    rates = tensor_rates.measure(measuring, terms=16)
+    rates = tune.tune_tensor_cores(measuring, terms=16)
     assert {block: len(of_groups) for block, of_groups in rates.items()} == {SMALL: 2, OTHER: 1}
     assert rates[SMALL][0] == pytest.approx(2e-9 * 32 * 32 * 16)
     assert rates[SMALL][1] == pytest.approx(2 / 1.25 * rates[SMALL][0])
-    assert tensor_rates.rates_of(measuring) == rates
+    assert tensor_cores.rates_of(measuring) == rates
+    measuring.kept.pop(tuning_table.__name__)
+    assert {block: tuple(of) for block, of in tensor_cores.rates_of(measuring).items()} == rates
     quick = Problem(1, 200, 300, 64, (0, 64, 1), (0, 300, 1), (0, 300, 1), (0, 300, 1), False)
     names = {choice.name for choice in tensor_cores.choices(measuring, Request(quick, "float32", "default"))}
     assert names >= {f"a product by tf32, {block.name}" for block in rates}
-    tuning.forget(tensor_rates.key_of(measuring))
-    measuring.kept.pop(tensor_rates.__name__)
-    assert tensor_rates.rates_of(measuring) == BY_DEFAULT
+    tuning_table.record(measuring, {tensor_cores.TILES: {}})
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
 
 
 def test_a_shape_that_computes_something_else_has_no_rates(measuring, monkeypatch):
-    monkeypatch.setattr(tensor_rates._Trial, "is_right", lambda self: False)
-    assert tensor_rates.measure(measuring, terms=16) == {}
-    assert tensor_rates.rates_of(measuring) == BY_DEFAULT
+    monkeypatch.setattr(tune.TrialProduct, "is_right", lambda *_: False)
+    assert tune.tune_tensor_cores(measuring, terms=16) == {}
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
 
 
 @pytest.mark.parametrize(
     "damaged",
-    [
-        [],
-        [{"block": {"rows": 32}, "rates": [1.0]}],
-        [{"block": asdict(SMALL), "rates": []}],
-        [{"block": asdict(SMALL), "rates": [0.0]}],
-        [{"block": {**asdict(SMALL), "rows": 33}, "rates": [1.0]}],
-        [{"block": {**asdict(SMALL), "rows": 4096, "cols": 4096}, "rates": [1.0]}],
-        {"block": None},
-    ],
+    [[], {}, {"tensor_9x9": [1.0]}, {SMALL.name: []}, {SMALL.name: [0.0]}, {SMALL.name: ["1"]}, {SMALL.name: 1.0}],
 )
 def test_damaged_rates_are_those_of_no_tuning(measuring, damaged):
-    tuning.save(tensor_rates.key_of(measuring), {"shapes": damaged})
-    assert tensor_rates.rates_of(measuring) == BY_DEFAULT
+    tuning.save(tuning_table.key_of(measuring), {tensor_cores.TILES: damaged})
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
 
 
 def test_a_shape_that_does_not_build_is_left_for_the_next(measuring, monkeypatch, caplog):
-    monkeypatch.setattr(tensor_rates, "rates_of", lambda context: {SMALL: (1.0,), OTHER: (3.0,)})
-    monkeypatch.setattr(tensor_cores, "rates_of", tensor_rates.rates_of)
+    monkeypatch.setattr(tensor_cores, "rates_of", lambda context: {SMALL: (1.0,), OTHER: (3.0,)})
     instructions = {OTHER: "ptx", SMALL: "emulated"}  # Oclgrind takes no PTX
     monkeypatch.setattr(
         tensor_cores, "tensor_kernel", lambda block, *args: tensor_kernel(block, *args[:2], instructions[block])
@@ -378,8 +370,8 @@ def test_a_shape_that_does_not_build_is_left_for_the_next(measuring, monkeypatch
 
 def test_only_devices_that_have_it_take_more_local_memory_than_they_tell(with_tensor_cores):
     profile = with_tensor_cores.profile
-    large = next(block for block in tensor_rates.DEFAULTS if block.local_bytes > 48 << 10)
-    assert large in tensor_rates._fitting(with_tensor_cores, tensor_rates.DEFAULTS)
+    large = next(block for block in tensor_cores.DEFAULTS if block.local_bytes > 48 << 10)
+    assert large in tensor_cores.fitting(with_tensor_cores, tensor_cores.DEFAULTS)
     ampere = replace(profile, compute_capability=(8, 0), local_memory_bytes=48 << 10)
     assert ampere.most_local_bytes == 48 << 10 and ampere.has_tensor_cores
     older = replace(profile, driver=replace(profile.driver, version="570.1"))

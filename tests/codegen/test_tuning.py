@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import blocks, trials, tune
-from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock, TunedBlocks
+from optdb.codegen.gemm import blocks, tune, tuning_table
+from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock, table_class
 from optdb.codegen.gemm.problem import CLASSES, classify
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import BUFFER, Kernel, compile_kernels
@@ -33,7 +35,7 @@ def quick(monkeypatch):
     sizes = {"square": (300, 300, 8), "small": (100, 100, 8), "tiny": (30, 30, 8)}
     sizes |= {"flat": (5, 60, 8), "narrow": (60, 5, 8)}
     monkeypatch.setattr(tune, "typical", lambda name, units: [sizes[name]])
-    monkeypatch.setattr(trials, "SECONDS", 0.002)
+    monkeypatch.setattr(tune, "SECONDS", 0.002)
 
     def candidates(context, dtype):
         return [BEST, WORST] if context.profile.device_kind == "cpu" else list(ON_GPU)
@@ -111,23 +113,38 @@ def test_typical_products_are_of_their_class(units):
     "found",
     [
         {},
-        {"blocks": 3, "library": 4},
-        {"blocks": {"square": None, "small": {"rows": 8}, "tiny": {"rows": 8, "cols": 20, "width": 16}}},
-        {"blocks": {"square": {"rows": "x", "cols": 20, "width": 16}}, "library": ["circle"]},
+        {"matmul_9x9": [1.0], "CLBlast": [1e-9]},
+        {"matmul_8x16": []},
+        {"matmul_8x16": [0.0]},
+        {"matmul_8x16": ["1"], "CLBlast": None},
+        3,
     ],
 )
 def test_what_the_device_cannot_use_is_left_out(context, found):
-    tuning.save(blocks.key_of(context, "float32"), found)
+    tuning.save(tuning_table.key_of(context), {table_class("float32", name): found for name in CLASSES})
     assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
     assert not blocks.by_library(context, "float32")
 
 
 def test_tiles_too_large_for_a_device_are_left_out(context):
-    context.profile = context.profile.as_kind("gpu")
-    huge = GroupBlock(1024, 1024, 1024, 16, 16)
-    assert huge.unsupported_reason() is None
-    blocks.save(context, "float32", TunedBlocks(dict.fromkeys(CLASSES, huge)))
+    context.profile = replace(context.profile.as_kind("gpu"), local_memory_bytes=16384)
+    large = GroupBlock(128, 128, 16, 8, 8)
+    assert large.local_bytes("float32") > 16384
+    tuning_table.record(context, {table_class("float32", name): {large.name: [1e-9]} for name in CLASSES})
     assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
+
+
+def test_dtypes_and_kinds_of_devices_share_a_table_but_no_rows(context):
+    tuning_table.record(context, {table_class("float32", "tiny"): {"one": [1.0]}, "other": {"two": [2.0, 3.0]}})
+    tuning_table.record(context, {table_class("float64", "tiny"): {"three": [1.0]}, "other": {}})
+    later = Context("opencl")
+    later.profile = context.profile
+    for each in (context, later):
+        assert tuning_table.measured(each, table_class("float32", "tiny")) == {"one": [1.0]}
+        assert tuning_table.measured(each, table_class("float64", "tiny")) == {"three": [1.0]}
+        assert tuning_table.measured(each, "other") == {}
+    later.profile = later.profile.as_kind("gpu")
+    assert tuning_table.measured(later, table_class("float32", "tiny")) == {}
 
 
 # CLBlast

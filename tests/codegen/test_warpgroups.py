@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import launches, packed_speeds, products, tensor_cores, tensor_rates, trials, warpgroups
+from optdb.codegen.gemm import families, launches, tensor_cores, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import Problem, steps
@@ -125,23 +125,22 @@ def test_any_product(data):
 
 
 @pytest.mark.parametrize(
-    "block",
+    "lengths",
     [
-        PackedBlock(96, 64, 16, 3, 1),
-        PackedBlock(128, 64, 16, 3, 3),
-        PackedBlock(64, 12, 16, 3, 1),
-        PackedBlock(64, 264, 16, 3, 1),
-        PackedBlock(64, 64, 12, 3, 1),
-        PackedBlock(64, 64, 16, 1, 1),
+        (96, 64, 16, 3, 1),
+        (128, 64, 16, 3, 3),
+        (64, 12, 16, 3, 1),
+        (64, 264, 16, 3, 1),
+        (64, 64, 12, 3, 1),
+        (64, 64, 16, 1, 1),
     ],
 )
-def test_blocks_that_there_cannot_be(block):
-    assert block.unsupported_reason()
+def test_blocks_that_there_cannot_be(lengths):
+    with pytest.raises(ValueError, match="is not supported"):
+        PackedBlock(*lengths)
 
 
-def test_blocks_that_there_are():
-    for block in (BLOCK, SMALL, TALL):
-        assert block.unsupported_reason() is None
+def test_the_block_fits_a_gpu():
     assert BLOCK.local_bytes <= hopper(checker().profile).most_local_bytes
 
 
@@ -219,13 +218,10 @@ def packing(monkeypatch):
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
     options = ContextOptions(instructions="emulated", packed_tiles="all", packed_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
-    # The choice and the rates are those of the profile.
-    kept = products.__name__, tensor_rates.__name__
-    for name in kept:
-        monkeypatch.delitem(context.kept, name, raising=False)
+    # Products are those of the profile.
+    monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context, note_products(monkeypatch)
-    for name in kept:
-        context.kept.pop(name, None)
+    context.kept.pop(families.__name__, None)
 
 
 def kernels_of(computed):
@@ -283,31 +279,30 @@ def measuring(packing, tmp_path, monkeypatch):
     """Return a context of a device whose speed is to be measured."""
     context, _ = packing
     monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
-    monkeypatch.setattr(trials, "SECONDS", 0.0)
-    monkeypatch.delitem(context.kept, packed_speeds.__name__, raising=False)
+    monkeypatch.setattr(tune, "SECONDS", 0.0)
+    monkeypatch.delitem(context.kept, tuning_table.__name__, raising=False)
     yield context
-    context.kept.pop(packed_speeds.__name__, None)
+    context.kept.pop(tuning_table.__name__, None)
 
 
 def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
     # Seconds of packing alone and of the whole product, for a short product and a long one; a launch takes 1 second.
     times = iter([1 + 2e-6, 1 + 5e-6, 1 + 4e-6, 1 + 10e-6])
-    monkeypatch.setattr(packed_speeds, "best_seconds", lambda context, compute: compute() or next(times))
-    speed = packed_speeds.measure(measuring, "tf32", terms=16)
+    monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
+    speed = tune.tune_packed(measuring, "tf32", terms=16)
     operations, nbytes = 2 * SMALL.rows * SMALL.cols * 16, 2 * 4 * (SMALL.rows + SMALL.cols) * 16
     np.testing.assert_allclose(speed, (1e-12 * operations / 3e-6, 1e-9 * nbytes / 2e-6), 1e-6)
-    assert packed_speeds.speed_of(measuring, "tf32") == speed
-    assert packed_speeds.speed_of(measuring, "float16") == packed_speeds.DEFAULTS["float16"]
-    measuring.kept.pop(packed_speeds.__name__)
-    np.testing.assert_allclose(packed_speeds.speed_of(measuring, "tf32"), speed)
-    tuning.forget(packed_speeds.key_of(measuring, "tf32"))
-    measuring.kept.pop(packed_speeds.__name__)
-    assert packed_speeds.speed_of(measuring, "tf32") == packed_speeds.DEFAULTS["tf32"]
+    assert warpgroups.speed_of(measuring, "tf32") == speed
+    assert warpgroups.speed_of(measuring, "float16") == warpgroups.DEFAULTS["float16"]
+    measuring.kept.pop(tuning_table.__name__)
+    np.testing.assert_allclose(warpgroups.speed_of(measuring, "tf32"), speed)
+    tuning_table.record(measuring, {warpgroups.packed_class("tf32"): {}})
+    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
 
 
 def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
-    monkeypatch.setattr(packed_speeds._TimedProduct, "is_right", lambda self: False)
-    assert packed_speeds.measure(measuring, "tf32", terms=16) is None
+    monkeypatch.setattr(tune.TrialProduct, "is_right", lambda *_: False)
+    assert tune.tune_packed(measuring, "tf32", terms=16) is None
 
 
 #: As many stages as on an H100: the first pass around the ring has more terms than three stages.
@@ -329,25 +324,25 @@ def test_a_kernel_that_awaits_a_wrong_phase_has_no_speed(measuring, monkeypatch,
 
     monkeypatch.setattr(measuring, "options", replace(measuring.options, packed_tile=astuple(RING)))
     monkeypatch.setattr(warpgroups, "functions", functions)
-    monkeypatch.setattr(packed_speeds, "best_seconds", lambda *_: pytest.fail("the gate is open"))
-    assert packed_speeds.measure(measuring, arithmetic, terms=16) is None
+    monkeypatch.setattr(tune, "best_seconds", lambda *_: pytest.fail("the gate is open"))
+    assert tune.tune_packed(measuring, arithmetic, terms=16) is None
 
 
 def test_times_that_make_no_sense_are_not_kept(measuring, monkeypatch):
     times = iter([1.0, 2.0, 1.0, 3.0])
-    monkeypatch.setattr(packed_speeds, "best_seconds", lambda context, compute: compute() or next(times))
-    assert packed_speeds.measure(measuring, "tf32", terms=16) is None
-    assert packed_speeds.speed_of(measuring, "tf32") == packed_speeds.DEFAULTS["tf32"]
+    monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
+    assert tune.tune_packed(measuring, "tf32", terms=16) is None
+    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
 
 
-@pytest.mark.parametrize("damaged", [{}, {"multiplying": 1.0}, {"multiplying": 0.0, "packing": 1.0}, {"packing": "no"}])
+@pytest.mark.parametrize("damaged", [[], [1.0], [0.0, 1.0], ["no", "no"], [1.0, 2.0, 3.0]])
 def test_damaged_speeds_are_those_of_no_tuning(measuring, damaged):
-    tuning.save(packed_speeds.key_of(measuring, "tf32"), damaged)
-    assert packed_speeds.speed_of(measuring, "tf32") == packed_speeds.DEFAULTS["tf32"]
+    tuning.save(tuning_table.key_of(measuring), {warpgroups.packed_class("tf32"): {SMALL.name: damaged}})
+    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
 
 
 def test_devices_without_the_instructions_have_no_speed():
-    assert packed_speeds.measure(checker(), "tf32") is None
+    assert tune.tune_packed(checker(), "tf32") is None
 
 
 # On a GPU

@@ -16,26 +16,21 @@ OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_s
         for (ga_size v = v_first; v < v_last; v += VECTORS) {
             VECTOR acc[ROWS][VECTORS];
             const GLOBAL_MEM W *from[VECTORS];
-            #pragma unroll
-            for (int c = 0; c < VECTORS; ++c) {
+            UNROLLED(c, VECTORS) {
                 const ga_size u = min(v + c, v_last - 1);
                 from[c] = x + u / vectors * x_image + starts[u % vectors];
-                #pragma unroll
-                for (int r = 0; r < ROWS; ++r)
+                UNROLLED(r, ROWS)
                     acc[r][c] = 0;
             }
             const GLOBAL_MEM W *left = w + b * depth * ROWS;
             for (ga_size k = 0; k < depth; ++k) {
                 const ga_long offset = offsets[k];
                 VECTOR right[VECTORS];
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
+                UNROLLED(c, VECTORS)
                     right[c] = VLOAD(0, from[c] + offset);
-                #pragma unroll
-                for (int r = 0; r < ROWS; ++r) {
+                UNROLLED(r, ROWS) {
                     const W a = left[k * ROWS + r];
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c)
+                    UNROLLED(c, VECTORS)
                         acc[r][c] += a * right[c];
                 }
             }

@@ -25,8 +25,7 @@ from optdb.codegen.convolve.packing import (
     width_of,
 )
 from optdb.codegen.convolve.plan import ConvolutionPlan
-from optdb.codegen.convolve.tile_kernels import correlate_tile_kernels
-from optdb.codegen.convolve.tile_shapes import correlate_tiles
+from optdb.codegen.convolve.tile_kernels import kernels_by_tiles, own_tiles
 from optdb.codegen.convolve.tiles import FilterGroups, correlate_by_tiles, suits
 from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
@@ -57,8 +56,8 @@ def correlate_kernels(dtype: str, context: Context, precision: Precision = "high
         )
         return convolution_kernels(dtype, context, text, ["pack_images", "pack_filters"])
     few = convolution_kernels(dtype, context, code["correlate_few"], ["pack_images", "pack_filters"])
-    tiles = correlate_tiles(context, dtype, precision)
-    return [*few, *correlate_tile_kernels(dtype, tiles, context.options.instructions)]
+    tiles = own_tiles("CORRELATE", context, dtype, precision)
+    return [*few, *kernels_by_tiles("CORRELATE", dtype, tiles, context.options.instructions)]
 
 
 def lanes(dtype: str, context: Context) -> int:

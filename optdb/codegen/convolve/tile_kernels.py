@@ -1,15 +1,18 @@
-"""Kernels of convolutions on a GPU, generated for a tile shape from the functions in ``tiles.cl``."""
+"""Tiles of convolutions on a GPU: their shapes, the choice of a number of parts, and their kernels.
+
+Kernels are generated for a tile shape from the functions in ``tiles.cl``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optdb.codegen.convolve.tile_shapes import Tile
 from optdb.codegen.gemm.launches import product_kernel
+from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.gemm.tensor_kernels import (
     EXCHANGED_WORDS,
     MEMORY_WORDS,
@@ -21,29 +24,164 @@ from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, functions, work_dtype
 from optdb.runtime.context_options import Instructions
 
-#: What a kernel computes: results or gradients for images, or gradients for filters.
-Kind = Literal["CORRELATE", "WEIGHTS"]
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
 
 #: Size of an item's vector loads from local memory, in bytes.
 _READ = 16
 #: Functions for asynchronous copies to local memory.
 _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
+#: Padding of a tile's rows, in elements, which avoids bank conflicts where columns are written one by one.
+_PADDING = 4
+#: The same for tensor cores, where items read eight numbers of each of four rows.
+_TENSOR_PADDING = 8
+#: Work items that keep a compute unit busy, given these kernels' registers, if pixels or terms are split into parts.
+_BUSY, _BUSY_BY_TERMS = 256, 192
+#: Relative speed of tiles with few rows.
+_SPEED = {16: 0.55, 32: 0.85}
+#: The fewest terms of a part, and the most parts that terms are split into.
+_TERMS_OF_PART, _MOST_PARTS = 512, 8
+#: The most elements of all partial sums.
+_PARTS = 2**24
+#: Rows of the fallback tile, without asynchronous copies, on a device that has them.
+_ROWS_WITHOUT_COPIES = 64
 
 
-def correlate_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
-    """Return the kernels that `correlate_by_tiles` launches, except the one that packs images.
+@dataclass(frozen=True)
+class Tile:
+    """The tile that a work group computes, and the part of it that each item computes."""
+
+    rows: int
+    cols: int
+    #: Number of terms of each sum in local memory at a time.
+    depth: int
+    item_rows: int
+    item_cols: int
+    #: Whether to use tensor cores, in TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
+    tensor: bool = False
+    #: Number of tiles of each matrix in local memory, copied asynchronously; if 0, items load two through registers.
+    stages: int = 0
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows that 32 items compute with tensor cores: each item has two of sixteen."""
+        return 8 * self.item_rows
+
+    @property
+    def warp_cols(self) -> int:
+        """Columns that 32 items compute with tensor cores: each item has two of eight."""
+        return 4 * self.item_cols
+
+    @property
+    def name(self) -> str:
+        """The suffix of the names of kernels with this tile."""
+        kind = "_tf32" * self.tensor + (f"_{self.stages}" if self.stages else "")
+        return f"{self.rows}x{self.cols}x{self.depth}_{self.item_rows}x{self.item_cols}{kind}"
+
+    @property
+    def items(self) -> int:
+        """The work-group size."""
+        return (self.rows // self.item_rows) * (self.cols // self.item_cols)
+
+    @property
+    def padding(self) -> int:
+        """Padding of a tile's rows in local memory, in elements."""
+        return _TENSOR_PADDING if self.tensor else _PADDING
+
+    def local_bytes(self, dtype: str) -> int:
+        """Return the local memory, in bytes, that a group needs for tiles of both matrices."""
+        numbers = (self.stages or 2) * self.depth * (self.rows + self.cols + 2 * self.padding)
+        return numbers * np.dtype(work_dtype(dtype)).itemsize
+
+
+#: What a kernel computes: results or gradients for images, or gradients for filters.
+Kind = Literal["CORRELATE", "WEIGHTS"]
+
+#: The largest tile of float16 and float32, the others, and tiles of float64. Larger ones come first: among tiles of the
+#: same cost, the first one is chosen.
+_LARGEST: Mapping[Kind, Tile] = {"CORRELATE": Tile(128, 64, 16, 8, 8), "WEIGHTS": Tile(128, 128, 16, 8, 8)}
+_TILES = [Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)]
+_TILES_OF_DOUBLES = [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)]
+
+_TENSOR_TILES = [Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)]
+#: Tiles of float32 for tensor cores. Warps compute 64 by 64 sums where the tile is large enough: they read half as many
+#: numbers per product as warps of 32 by 32 sums. Measured on an NVIDIA H200.
+TENSOR_TILES: Mapping[Kind, Sequence[Tile]] = {
+    "CORRELATE": [Tile(128, 128, 16, 8, 16, True), Tile(64, 256, 8, 8, 16, True, stages=3), *_TENSOR_TILES],
+    "WEIGHTS": [Tile(128, 128, 16, 8, 16, True), Tile(64, 128, 16, 4, 16, True), *_TENSOR_TILES],
+}
+
+#: Tiles of float32 on devices with asynchronous copies; tiles without stages are loaded through registers.
+COPIED_TILES: Mapping[Kind, Sequence[Tile]] = {
+    "CORRELATE": [
+        Tile(64, 64, 16, 8, 8, stages=2),
+        Tile(32, 128, 16, 4, 8, stages=3),
+        Tile(16, 128, 16, 4, 4, stages=3),
+    ],
+    "WEIGHTS": [
+        *(Tile(128, 128, 8, 16, 8), Tile(64, 64, 16, 8, 8, stages=2)),
+        *(Tile(32, 128, 16, 4, 8, stages=3), Tile(16, 128, 16, 4, 4)),
+    ],
+}
+
+
+def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
+    """Return the tiles whose kernels a function is compiled with, with half the terms if local memory is too small.
+
+    Where tiles of float32 are copied asynchronously, their kernels are compiled at first use, and one tile is enough as
+    a fallback.
+    """
+    if by_tensor_cores(context, dtype, precision):
+        return TENSOR_TILES[kind]
+    most = context.profile.local_memory_bytes
+    fitting = [
+        tile if tile.local_bytes(dtype) <= most else replace(tile, depth=tile.depth // 2)
+        for tile in (_TILES_OF_DOUBLES if work_dtype(dtype) == "float64" else [_LARGEST[kind], *_TILES])
+    ]
+    copied = dtype == "float32" and context.profile.has_tensor_cores
+    return [tile for tile in fitting if tile.rows == _ROWS_WITHOUT_COPIES] if copied else fitting
+
+
+def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
+    """Tell whether to use tensor cores. Their tiles need at most 48 kB of local memory, which such GPUs have."""
+    return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
+
+
+def cost(tile: Tile, rows: int, cols: int = 1) -> float:
+    """Return the relative time for `rows` filters, or for features by terms: large tiles are faster, padding is not."""
+    padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
+    return padded / _SPEED.get(tile.rows, 1)
+
+
+def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
+    """Return the number of parts to split the terms of sums into, if tiles are too few to keep all units busy."""
+    most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
+    for parts in range(1, most):
+        if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
+            return parts
+    return max(most, 1)
+
+
+def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
+    """Return the number of parts to split pixels into, so that groups fill all compute units evenly."""
+    slots = context.profile.compute_units * max(_BUSY // tile.items, 1)
+    most = max(min(-(-2 * slots // tiles), _PARTS // sums), 1)
+
+    def filled(parts: int) -> float:
+        return tiles * parts / (-(-tiles * parts // slots) * slots)
+
+    best = max(map(filled, range(1, most + 1)))
+    return next(parts for parts in range(1, most + 1) if filled(parts) >= 0.95 * best)
+
+
+def kernels_by_tiles(kind: Kind, dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
+    """Return the kernels that products by tiles launch, except the one that packs images.
 
     `instructions` selects the device's instructions, or functions that emulate them, for tiles that need these.
     """
-    code = functions("convolve/tiles.cl")
-    kernels = [tile_kernel("CORRELATE", dtype, tile, instructions) for tile in tiles]
-    return [*kernels, *(product_kernel(code[name], dtype) for name in ("pack_blocks", "total_of_parts"))]
-
-
-def weight_tile_kernels(dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
-    """Return the kernels that `weights_by_tiles` launches, except the one that packs images."""
-    kernels = [tile_kernel("WEIGHTS", dtype, tile, instructions) for tile in tiles]
-    return [*kernels, product_kernel(functions("convolve/tiles.cl")["total_of_parts"], dtype)]
+    code, others = functions("convolve/tiles.cl"), ["pack_blocks"] * (kind == "CORRELATE") + ["total_of_parts"]
+    kernels = [tile_kernel(kind, dtype, tile, instructions) for tile in tiles]
+    return [*kernels, *(product_kernel(code[name], dtype) for name in others)]
 
 
 def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
@@ -134,9 +272,10 @@ def _store_vector(stored: str, near: int) -> str:
 
 def _statements(kind: Kind, tile: Tile) -> str:
     """Return the code of a kernel with its main loop, which loads or copies tiles and multiplies them."""
-    code = functions("convolve/tiles.cl")
+    code, how = functions("convolve/tiles.cl"), "COPIED" if tile.stages else "LOADED"
     parts = {
-        "LOOP\n": code[f"{kind}_{'COPIED' if tile.stages else 'LOADED'}"],
+        "    LOOP\n": code[f"{kind}_{how}"],
+        "TILE_LOOP\n": code[how],
         "MULTIPLY\n": code["MULTIPLY_TF32" if tile.tensor else "MULTIPLY"],
     }
     text = code[kind]

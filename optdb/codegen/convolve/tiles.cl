@@ -21,8 +21,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     const GLOBAL_MEM int4 *pairs = (const GLOBAL_MEM int4 *)terms + (begin + first) / 2;
     const GLOBAL_MEM W *from[COLS / LANES];
     int inside[COLS / LANES];
-    #pragma unroll
-    for (int c = 0; c < COLS / LANES; ++c) {
+    UNROLLED(c, COLS / LANES) {
         const int column = j0 + lane + c * LANES;
         from[c] = x + group * x_group;
         inside[c] = 0;
@@ -33,19 +32,17 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
         }
     }
     W acc[ITEM_ROWS][ITEM_COLS];
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c)
-            acc[r][c] = 0;
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+        acc[r][c] = 0;
 
     /* The offsets and the taps of the terms that are loaded next. */
     int4 pair[X_TERMS / 2];
 #define LOAD_PAIRS \
-    _Pragma("unroll") \
-    for (int v = 0; v < X_TERMS / 2; ++v) \
+    UNROLLED(v, X_TERMS / 2) \
         pair[v] = pairs[v]; \
     pairs += DEPTH / 2;
+    LOAD_PAIRS
+    const int count = end - part;
     LOOP
 #undef LOAD_PAIRS
     const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
@@ -57,8 +54,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
             if (j >= columns)
                 continue;
             GLOBAL_MEM T *to = z + (ga_size)(j / outputs) * groups * rows * plane + j % outputs;
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; ++r)
+            UNROLLED(r, ITEM_ROWS)
                 if (ROW(r) < rows)
                     STORE_VECTOR(to + ROW(r) * plane, r, c);
             continue;
@@ -69,105 +65,62 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
                 continue;
             const int spot = (j + d - c) % outputs;
             GLOBAL_MEM T *to = z + (ga_size)((j + d - c) / outputs) * groups * rows * plane + targets[spot];
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; ++r)
+            UNROLLED(r, ITEM_ROWS)
                 if (ROW(r) < rows)
                     to[ROW(r) * plane] = STORE(acc[r][d]);
         }
     }
 }
 
-/* The loop of CORRELATE whose items load tiles into registers while they multiply those before. */
+/* How items load tiles of CORRELATE into registers, and keep them in local memory. */
 void CORRELATE_LOADED()
 {
     VEC w_next[W_LOADS];
     W x_next[COLS / LANES][X_TERMS];
 #define LOAD_TILES \
-    _Pragma("unroll") \
-    for (int v = 0; v < W_LOADS; ++v) \
+    UNROLLED(v, W_LOADS) \
         if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
             w_next[v] = filters[v * ITEMS]; \
     filters += W_VECS; \
     _Pragma("unroll") \
     for (int v = 0; v < X_TERMS; v += 2) \
-        _Pragma("unroll") \
-        for (int c = 0; c < COLS / LANES; ++c) { \
+        UNROLLED(c, COLS / LANES) { \
             x_next[c][v] = pair[v / 2].s1 & inside[c] ? from[c][pair[v / 2].s0] : 0; \
             x_next[c][v + 1] = pair[v / 2].s3 & inside[c] ? from[c][pair[v / 2].s2] : 0; \
         } \
     LOAD_PAIRS
 #define KEEP_TILES(side) \
-    _Pragma("unroll") \
-    for (int v = 0; v < W_LOADS; ++v) \
+    UNROLLED(v, W_LOADS) \
         if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
             VECTOR_OF(left[side], item + v * ITEMS) = w_next[v]; \
-    _Pragma("unroll") \
-    for (int v = 0; v < X_TERMS; ++v) \
-        _Pragma("unroll") \
-        for (int c = 0; c < COLS / LANES; ++c) \
-            right[side][first + v][lane + c * LANES] = x_next[c][v];
+    UNROLLED(v, X_TERMS) UNROLLED(c, COLS / LANES) \
+        right[side][first + v][lane + c * LANES] = x_next[c][v];
 
-    LOAD_PAIRS
-    LOAD_TILES
-    KEEP_TILES(0)
-    local_barrier();
-    int side = 0;
-    for (int rest = end - part - DEPTH; rest >= 0; rest -= DEPTH) {
-        if (rest > 0) {
-            LOAD_TILES
-        }
-        MULTIPLY
-        if (rest > 0) {
-            KEEP_TILES(!side)
-            side = !side;
-        }
-        local_barrier();
-    }
+    TILE_LOOP
 #undef LOAD_TILES
 #undef KEEP_TILES
 }
 
-/* The same with tiles that are copied in the background, some steps ahead. */
+/* How they copy them in the background. */
 void CORRELATE_COPIED()
 {
     MEMORY left_memory = (MEMORY)ADDRESS_OF left;
     MEMORY right_memory = (MEMORY)ADDRESS_OF right;
 #define COPY_TILES(side) \
-    _Pragma("unroll") \
-    for (int v = 0; v < W_LOADS; ++v) \
+    UNROLLED(v, W_LOADS) \
         if ((v + 1) * ITEMS <= W_VECS || item + v * ITEMS < W_VECS) \
             copy_async_all(left_memory, (side) * (DEPTH * (ROWS + TENSOR_PADDING)) + WORD_OF_VECTOR(item + v * ITEMS), \
                            filters + v * ITEMS); \
     filters += W_VECS; \
-    _Pragma("unroll") \
-    for (int v = 0; v < X_TERMS; ++v) { \
+    UNROLLED(v, X_TERMS) { \
         const int2 term = v % 2 ? pair[v / 2].hi : pair[v / 2].lo; \
         const uint number = ((side) * DEPTH + first + v) * (COLS + TENSOR_PADDING) + lane; \
-        _Pragma("unroll") \
-        for (int c = 0; c < COLS / LANES; ++c) \
+        UNROLLED(c, COLS / LANES) \
             copy_number_float32(right_memory, number + c * LANES, from[c] + term.s0, term.s1 & inside[c]); \
     } \
     LOAD_PAIRS
 
-    LOAD_PAIRS
-    #pragma unroll
-    for (int s = 0; s < SIDES - 1; ++s) {
-        if (s == 0 || end - part > s * DEPTH) {
-            COPY_TILES(s)
-        }
-        commit_copies();
-    }
-    int side = 0, next = SIDES - 1;
-    for (int rest = end - part; rest > 0; rest -= DEPTH) {
-        await_copies();
-        if (rest > (SIDES - 1) * DEPTH) {
-            COPY_TILES(next)
-        }
-        commit_copies();
-        MULTIPLY
-        side = side == SIDES - 1 ? 0 : side + 1;
-        next = next == SIDES - 1 ? 0 : next + 1;
-    }
+    TILE_LOOP
 #undef COPY_TILES
 }
 
@@ -190,24 +143,19 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     const GLOBAL_MEM W *from = x + image * x_image + group * x_group;
     const GLOBAL_MEM T *by = t + (image * groups + group) * features * outputs + pixel;
     int t_at[T_LOADS], x_at[X_LOADS], bits[X_LOADS];
-    #pragma unroll
-    for (int v = 0; v < T_LOADS; ++v)
+    UNROLLED(v, T_LOADS)
         t_at[v] = min(i0 + first + v * (ITEMS / DEPTH), features - 1) * outputs;
-    #pragma unroll
-    for (int v = 0; v < X_LOADS; ++v) {
+    UNROLLED(v, X_LOADS) {
         const int j = j0 + first + v * (ITEMS / DEPTH);
         x_at[v] = j < depth ? terms[j * 2] : 0;
         bits[v] = j < depth ? terms[j * 2 + 1] : 0;
     }
     int2 spot = ((const GLOBAL_MEM int2 *)spots)[pixel];
     W acc[ITEM_ROWS][ITEM_COLS];
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c)
-            acc[r][c] = 0;
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+        acc[r][c] = 0;
 
-    const int end = min(begin + each, pixels);
+    const int count = min(begin + each, pixels) - begin;
     /* On to the pixels of the next tile, which may lie in the next image. */
 #define NEXT_PIXELS \
     l += DEPTH; \
@@ -226,8 +174,7 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     #pragma unroll
     for (int c = 0; c < ITEM_COLS; c += WIDE) {
         const int j = j0 + COLUMN(c);
-        #pragma unroll
-        for (int r = 0; r < ITEM_ROWS; ++r) {
+        UNROLLED(r, ITEM_ROWS) {
             if (ROW(r) >= features)
                 continue;
             GLOBAL_MEM W *to = sums + (ga_size)ROW(r) * depth + j;
@@ -236,57 +183,38 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
                     STORE_VECTOR(to, r, c);
                 continue;
             }
-            #pragma unroll
-            for (int d = 0; d < WIDE; ++d)
+            UNROLLED(d, WIDE)
                 if (j + d < depth)
                     to[d] = fresh ? acc[r][c + d] : to[d] + acc[r][c + d];
         }
     }
 }
 
-/* The loop of WEIGHTS whose items load tiles into registers while they multiply those before. */
+/* How items load tiles of WEIGHTS into registers, and keep them in local memory. */
 void WEIGHTS_LOADED()
 {
     W t_next[T_LOADS], x_next[X_LOADS];
 #define LOAD_TILES \
     { \
         const int mask = l < stop ? spot.s1 : 0; \
-        _Pragma("unroll") \
-        for (int v = 0; v < T_LOADS; ++v) \
+        UNROLLED(v, T_LOADS) \
             t_next[v] = l < stop ? LOAD(by[t_at[v]]) : 0; \
-        _Pragma("unroll") \
-        for (int v = 0; v < X_LOADS; ++v) \
+        UNROLLED(v, X_LOADS) \
             x_next[v] = mask & bits[v] ? from[spot.s0 + x_at[v]] : 0; \
         NEXT_PIXELS \
     }
 #define KEEP_TILES(side) \
-    _Pragma("unroll") \
-    for (int v = 0; v < T_LOADS; ++v) \
+    UNROLLED(v, T_LOADS) \
         left[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = t_next[v]; \
-    _Pragma("unroll") \
-    for (int v = 0; v < X_LOADS; ++v) \
+    UNROLLED(v, X_LOADS) \
         right[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = x_next[v];
 
-    LOAD_TILES
-    KEEP_TILES(0)
-    local_barrier();
-    int side = 0;
-    for (int done = begin; done < end; done += DEPTH) {
-        const int more = done + DEPTH < end;
-        if (more)
-            LOAD_TILES
-        MULTIPLY
-        if (more) {
-            KEEP_TILES(!side)
-            side = !side;
-        }
-        local_barrier();
-    }
+    TILE_LOOP
 #undef LOAD_TILES
 #undef KEEP_TILES
 }
 
-/* The same with tiles that are copied in the background, some steps ahead. */
+/* How they copy them in the background. */
 void WEIGHTS_COPIED()
 {
     MEMORY left_memory = (MEMORY)ADDRESS_OF left;
@@ -296,25 +224,51 @@ void WEIGHTS_COPIED()
         const int mask = l < stop ? spot.s1 : 0; \
         const uint row = ((side) * DEPTH + lane) * (ROWS + PADDING) + TERM_SHIFT * (lane / 4); \
         const uint col = ((side) * DEPTH + lane) * (COLS + PADDING) + TERM_SHIFT * (lane / 4); \
-        _Pragma("unroll") \
-        for (int v = 0; v < T_LOADS; ++v) \
+        UNROLLED(v, T_LOADS) \
             copy_number_float32(left_memory, row + first + v * (ITEMS / DEPTH), by + t_at[v], l < stop); \
-        _Pragma("unroll") \
-        for (int v = 0; v < X_LOADS; ++v) \
+        UNROLLED(v, X_LOADS) \
             copy_number_float32(right_memory, col + first + v * (ITEMS / DEPTH), from + (spot.s0 + x_at[v]), \
                 mask & bits[v]); \
         NEXT_PIXELS \
     }
 
-    #pragma unroll
-    for (int s = 0; s < SIDES - 1; ++s) {
-        COPY_TILES(s)
+    TILE_LOOP
+#undef COPY_TILES
+}
+
+/* The loop over the tiles of `count` terms: items load the next tiles while they multiply those before. */
+void LOADED()
+{
+    LOAD_TILES
+    KEEP_TILES(0)
+    local_barrier();
+    int side = 0;
+    for (int rest = count; rest > 0; rest -= DEPTH) {
+        if (rest > DEPTH) {
+            LOAD_TILES
+        }
+        MULTIPLY
+        if (rest > DEPTH) {
+            KEEP_TILES(!side)
+            side = !side;
+        }
+        local_barrier();
+    }
+}
+
+/* The same with tiles that are copied some steps ahead. */
+void COPIED()
+{
+    UNROLLED(s, SIDES - 1) {
+        if (s == 0 || count > s * DEPTH) {
+            COPY_TILES(s)
+        }
         commit_copies();
     }
     int side = 0, next = SIDES - 1;
-    for (int done = begin; done < end; done += DEPTH) {
+    for (int rest = count; rest > 0; rest -= DEPTH) {
         await_copies();
-        if (done + (SIDES - 1) * DEPTH < end) {
+        if (rest > (SIDES - 1) * DEPTH) {
             COPY_TILES(next)
         }
         commit_copies();
@@ -322,14 +276,12 @@ void WEIGHTS_COPIED()
         side = side == SIDES - 1 ? 0 : side + 1;
         next = next == SIDES - 1 ? 0 : next + 1;
     }
-#undef COPY_TILES
 }
 
 /* The sums of a step of both tiles. */
 void MULTIPLY()
 {
-    #pragma unroll
-    for (int l = 0; l < DEPTH; ++l) {
+    UNROLLED(l, DEPTH) {
         W a[ITEM_ROWS], b[ITEM_COLS];
         #pragma unroll
         for (int r = 0; r < ITEM_ROWS; r += WIDE)
@@ -337,11 +289,8 @@ void MULTIPLY()
         #pragma unroll
         for (int c = 0; c < ITEM_COLS; c += WIDE)
             READ(b + c, right[side][l][c * (COLS / ITEM_COLS) + tx * WIDE]);
-        #pragma unroll
-        for (int r = 0; r < ITEM_ROWS; ++r)
-            #pragma unroll
-            for (int c = 0; c < ITEM_COLS; ++c)
-                acc[r][c] += a[r] * b[c];
+        UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+            acc[r][c] += a[r] * b[c];
     }
 }
 
@@ -352,29 +301,18 @@ void MULTIPLY_TF32()
     #pragma unroll
     for (int l = 0; l < DEPTH; l += 8) {
         uint a[ITEM_ROWS / 2][4], b[ITEM_COLS / 2][2];
-        #pragma unroll
-        for (int i = 0; i < ITEM_ROWS / 2; ++i)
-            #pragma unroll
-            for (int c = 0; c < 4; ++c)
-                a[i][c] = as_uint(left[side][l + tx + c / 2 * 4][FIRST_ROW + i * 16 + ty + c % 2 * 8 + TERM_SHIFT * (l / 4 + c / 2)] * ROUNDING);
-        #pragma unroll
-        for (int j = 0; j < ITEM_COLS / 2; ++j)
-            #pragma unroll
-            for (int c = 0; c < 2; ++c)
-                b[j][c] = as_uint(right[side][l + tx + c * 4][FIRST_COLUMN + j * 8 + ty + TERM_SHIFT * (l / 4 + c)] * ROUNDING);
-        #pragma unroll
-        for (int i = 0; i < ITEM_ROWS / 2; ++i)
-            #pragma unroll
-            for (int j = 0; j < ITEM_COLS / 2; ++j) {
-                float sums[4];
-                #pragma unroll
-                for (int c = 0; c < 4; ++c)
-                    sums[c] = acc[2 * i + c / 2][2 * j + c % 2];
-                multiply_add(EXCHANGE, sums, a[i], b[j]);
-                #pragma unroll
-                for (int c = 0; c < 4; ++c)
-                    acc[2 * i + c / 2][2 * j + c % 2] = sums[c];
-            }
+        UNROLLED(i, ITEM_ROWS / 2) UNROLLED(c, 4)
+            a[i][c] = as_uint(left[side][l + tx + c / 2 * 4][FIRST_ROW + i * 16 + ty + c % 2 * 8 + TERM_SHIFT * (l / 4 + c / 2)] * ROUNDING);
+        UNROLLED(j, ITEM_COLS / 2) UNROLLED(c, 2)
+            b[j][c] = as_uint(right[side][l + tx + c * 4][FIRST_COLUMN + j * 8 + ty + TERM_SHIFT * (l / 4 + c)] * ROUNDING);
+        UNROLLED(i, ITEM_ROWS / 2) UNROLLED(j, ITEM_COLS / 2) {
+            float sums[4];
+            UNROLLED(c, 4)
+                sums[c] = acc[2 * i + c / 2][2 * j + c % 2];
+            multiply_add(EXCHANGE, sums, a[i], b[j]);
+            UNROLLED(c, 4)
+                acc[2 * i + c / 2][2 * j + c % 2] = sums[c];
+        }
     }
 }
 

@@ -17,27 +17,29 @@ tiles to occupy all compute units, and another kernel adds the parts in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optdb.codegen.convolve.packing import Kernels, images_at_once, laid_out, some_of, tables_of
 from optdb.codegen.convolve.plan import ConvolutionPlan, Reading, reading_of
-from optdb.codegen.convolve.tile_kernels import Kind, tile_kernel
-from optdb.codegen.convolve.tile_shapes import (
+from optdb.codegen.convolve.tile_kernels import (
     COPIED_TILES,
+    Kind,
     Tile,
     by_tensor_cores,
-    choose,
-    correlate_tiles,
+    cost,
+    own_tiles,
     parts_of_pixels,
     parts_of_terms,
-    weight_tiles,
+    tile_kernel,
 )
+from optdb.codegen.gemm.families import Family, prepared_once
 from optdb.codegen.gemm.problem import Precision
-from optdb.codegen.kernels import try_compile
-from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.kernels import Kernel, try_compile
 from optdb.codegen.layout import is_contiguous, size_of
 from optdb.codegen.scratch import scratch, tables
 from optdb.codegen.source import work_dtype
@@ -55,8 +57,6 @@ _REACH = 2**31 - 2**16
 _MOST_TERMS = 32
 #: The fewest pixels of a part.
 _PART = 256
-#: The most kernels in the cache of a context.
-_KEPT = 64
 #: The most features and channels of a group for which tiles are not used, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
 #: Size of the work groups that add up parts, the items that share a sum of many parts, and the most parts that are few.
@@ -256,28 +256,74 @@ class _Images:
         return laid_out(kernels, self._context, self._plan.layout, shifts, self._images, self.at_once, target)
 
 
+@dataclass(frozen=True)
+class TileRequest:
+    """What the choice of a tile depends on."""
+
+    kind: Kind
+    dtype: str
+    precision: Precision
+    #: Filters of a group; or features of a group, and terms of their gradient.
+    rows: int
+    cols: int = 1
+    #: Whether kernels may be compiled now. An exported file has only the kernels of its functions.
+    may_compile: bool = True
+    #: Names of choices that failed.
+    failed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """A tile, with the function's kernel, or with one that is compiled when it is chosen."""
+
+    tile: Tile
+    seconds: float
+    kernels: Callable[[], Sequence[Kernel]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in `TileRequest.failed`."""
+        return self.tile.name
+
+    def prepare(self, context: Context) -> tuple[Tile, Kernels] | None:
+        """Return the tile, and its kernel unless the function has it; None, after a warning, if it does not build."""
+        if self.kernels is None:
+            return self.tile, {}
+        kernels = try_compile(self.kernels(), context, "a convolution", "Convolutions load tiles through registers")
+        return None if kernels is None else (self.tile, kernels)
+
+
+def copied_choices(context: Context, request: TileRequest) -> list[TileChoice]:
+    """Return the tiles that are copied asynchronously, and that fit the device, with kernels of their own."""
+    profile = context.profile
+    is_copied = request.may_compile and request.dtype == "float32" and profile.has_tensor_cores
+    if not is_copied or by_tensor_cores(context, request.dtype, request.precision):
+        return []
+
+    def kernels(tile: Tile) -> list[Kernel]:
+        return [tile_kernel(request.kind, request.dtype, tile, context.options.instructions)]
+
+    return [
+        TileChoice(tile, cost(tile, request.rows, request.cols), functools.partial(kernels, tile))
+        for tile in COPIED_TILES[request.kind]
+        if tile.items <= profile.max_local_size and tile.local_bytes("float32") <= profile.local_memory_bytes
+    ]
+
+
+def own_choices(context: Context, request: TileRequest) -> list[TileChoice]:
+    """Return the tiles whose kernels the function was compiled with."""
+    tiles = own_tiles(request.kind, context, request.dtype, request.precision)
+    return [TileChoice(tile, cost(tile, request.rows, request.cols)) for tile in tiles]
+
+
+#: The families of tiles, in the order in which they are asked.
+FAMILIES: Sequence[Family[tuple[Tile, Kernels]]] = (copied_choices, own_choices)
+
+
 def _chosen(
     kernels: Kernels, context: Context, kind: Kind, dtype: str, precision: Precision, rows: int, cols: int = 1
 ) -> tuple[Kernels, Tile]:
-    """Return the kernels and the tile for a product.
-
-    Kernels with vendor-specific instructions are compiled at first use, and are not used in exported files.
-    """
-    uses_tensor_cores = by_tensor_cores(context, dtype, precision)
-    if dtype == "float32" and context.profile.has_tensor_cores and not uses_tensor_cores and tracing() is None:
-        tile = choose(COPIED_TILES[kind], rows, cols)
-        compiled = context.kept.setdefault(__name__, LaunchCache(_KEPT))
-        copied = compiled.get((context.options, kind, tile), lambda: _compiled(context, kind, tile))
-        if copied is not None:
-            return {**kernels, **copied}, tile
-    tiles = correlate_tiles if kind == "CORRELATE" else weight_tiles
-    return kernels, choose(tiles(context, dtype, precision), rows, cols)
-
-
-def _compiled(context: Context, kind: Kind, tile: Tile) -> Kernels | None:
-    """Return the kernel of a tile; None if the device does not support it."""
-    profile = context.profile
-    if tile.items > profile.max_local_size or tile.local_bytes("float32") > profile.local_memory_bytes:
-        return None
-    kernels = [tile_kernel(kind, "float32", tile, context.options.instructions)]
-    return try_compile(kernels, context, "a convolution", "Convolutions load tiles through registers")
+    """Return the kernels and the tile for a product."""
+    request = TileRequest(kind, dtype, precision, rows, cols, may_compile=tracing() is None)
+    tile, compiled = prepared_once(FAMILIES, context, request)
+    return {**kernels, **compiled}, tile

@@ -21,8 +21,7 @@ OUTLINED_KERNEL void weights_blocks(ga_size depth, ga_size groups, ga_size featu
             const int begins = fresh && near == row_first;
             VECTOR acc[BLOCK];
             ga_long offset[BLOCK];
-            #pragma unroll
-            for (int j = 0; j < BLOCK; ++j) {
+            UNROLLED(j, BLOCK) {
                 offset[j] = offsets[min(k + j, depth - 1)];
                 acc[j] = begins || j >= some ? 0 : VLOAD(0, sums + j * padded);
             }
@@ -32,13 +31,11 @@ OUTLINED_KERNEL void weights_blocks(ga_size depth, ga_size groups, ga_size featu
                 const GLOBAL_MEM W *by = t + row * out2 * pixel + group * padded + f;
                 for (ga_size i2 = 0; i2 < out2; ++i2) {
                     const VECTOR right = VLOAD(0, by + i2 * pixel);
-                    #pragma unroll
-                    for (int j = 0; j < BLOCK; ++j)
+                    UNROLLED(j, BLOCK)
                         acc[j] += from[offset[j] + i2] * right;
                 }
             }
-            #pragma unroll
-            for (int j = 0; j < BLOCK; ++j)
+            UNROLLED(j, BLOCK)
                 if (j < some)
                     VSTORE(acc[j], 0, sums + j * padded);
         }

@@ -26,8 +26,7 @@ from optdb.codegen.convolve.packing import (
     width_of,
 )
 from optdb.codegen.convolve.plan import forward
-from optdb.codegen.convolve.tile_kernels import weight_tile_kernels
-from optdb.codegen.convolve.tile_shapes import weight_tiles
+from optdb.codegen.convolve.tile_kernels import kernels_by_tiles, own_tiles
 from optdb.codegen.convolve.tiles import suits, weights_by_tiles
 from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
@@ -61,8 +60,8 @@ def weights_kernels(dtype: str, context: Context, precision: Precision = "highes
     kernels = convolution_kernels(dtype, context, text, packing)
     if on_cpu:
         return kernels
-    tiles = weight_tiles(context, dtype, precision)
-    return [*kernels, *weight_tile_kernels(dtype, tiles, context.options.instructions)]
+    tiles = own_tiles("WEIGHTS", context, dtype, precision)
+    return [*kernels, *kernels_by_tiles("WEIGHTS", dtype, tiles, context.options.instructions)]
 
 
 def weights(

@@ -12,5 +12,6 @@ family is asked in turn (`products.FAMILIES`) and returns its choices: launches,
 | `copied` | float32 products with large tiles, where a device supports asynchronous copies |
 | tiles | all products, with the kernels that the function was compiled with (`cpu`, `gpu`) |
 
-The kernels of the last family have a tuned block shape for each class of products (`blocks`).
+The kernels of the last family have a tuned block shape for each class of products (`blocks`). What tuning measured is
+in one table for each device (`tuning_table`), which `tune` fills.
 """

@@ -6,26 +6,32 @@ Kernels and planners call `chosen`, which returns the device's tuned block shape
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb import __version__
-from optdb.codegen.gemm.problem import CLASSES
+from optdb.codegen.gemm import tuning_table
+from optdb.codegen.gemm.problem import CheckedTile
 from optdb.codegen.source import work_dtype
-from optdb.runtime import clblast, tuning
+from optdb.runtime import clblast
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The kind of tuning under which block shapes are saved.
-KIND = "matmul"
+#: The speedup that a block needs to replace the default, and CLBlast to replace the best block.
+GAIN = 1.05
+#: The name of CLBlast in the tuning table.
+LIBRARY = "CLBlast"
+
+
+#: Padding of a tile's rows in local memory, in elements, which avoids bank conflicts along columns.
+PADDING = 4
 
 
 @dataclass(frozen=True)
-class ItemBlock:
+class ItemBlock(CheckedTile):
     """The block of a product that a CPU's work item keeps in registers."""
 
     #: Size of the block of the result.
@@ -39,15 +45,13 @@ class ItemBlock:
         """The kernel's name."""
         return f"matmul_{self.rows}x{self.cols}"
 
-    def unsupported_reason(self) -> str | None:
-        """Return why the block is not supported; None if it is."""
-        if self.width not in (2, 4, 8, 16) or self.cols % self.width or not 2 <= self.rows <= 32:
-            return "columns come in vectors of 2, 4, 8 or 16, and rows are 2 to 32"
-        return None
+    def rules(self) -> Iterator[tuple[bool, str]]:
+        yield self.width in (2, 4, 8, 16) and self.cols % self.width == 0, "columns come in vectors of 2, 4, 8 or 16"
+        yield 2 <= self.rows <= 32, "rows are 2 to 32"
 
 
 @dataclass(frozen=True)
-class GroupBlock:
+class GroupBlock(CheckedTile):
     """The tile of a product that a GPU's work group computes from tiles in local memory."""
 
     #: Tile size of the result.
@@ -76,31 +80,23 @@ class GroupBlock:
         """Return the local memory of a group, in bytes: two tiles of each matrix, for double buffering."""
         return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
 
-    def unsupported_reason(self) -> str | None:
-        """Return why the block is not supported; None if it is."""
-        lengths = astuple(self)
-        if min(lengths) < 1:
-            return "lengths are at least 1"
-        if self.rows % self.item_rows or self.cols % self.item_cols:
-            return "the parts of items have to divide the tile"
-        if any(x & (x - 1) for x in lengths):
-            return "lengths are powers of two"
-        if self.items % self.depth or self.depth < 2:
-            return "the number of items has to be a multiple of the depth, which is at least 2"
-        if min(self.rows, self.cols) * self.depth % self.items:
-            return "each item has to load as much of a tile as the others"
-        return None if self.splits == 1 else self._unsupported_splits()
-
-    def _unsupported_splits(self) -> str | None:
-        if self.items % max(self.rows, self.cols):
-            return "the number of items that split sums has to be a multiple of the tile's lengths"
-        if self.depth % self.splits:
-            return "the items that share a sum have to share the terms of a tile"
-        if self.splits > self.item_rows * self.item_cols:
-            return "each item has to have a sum to add up"
-        if self.splits * self.cols * self.rows > 2 * self.depth * (self.rows + PADDING):
-            return "the parts of all sums have to fit where the tiles of the first matrix are"
-        return None
+    def rules(self) -> Iterator[tuple[bool, str]]:
+        yield all(x > 0 and not x & (x - 1) for x in astuple(self)), "lengths are powers of two"
+        yield self.rows % self.item_rows == self.cols % self.item_cols == 0, "the parts of items divide the tile"
+        yield (
+            self.items % self.depth == 0 and self.depth > 1,
+            "the depth divides the number of items, and is above 1",
+        )
+        yield min(self.rows, self.cols) * self.depth % self.items == 0, "items load equal parts of a tile"
+        if self.splits > 1:
+            yield (
+                self.items % max(self.rows, self.cols) == 0,
+                "the tile's lengths divide the number of items",
+            )
+            yield self.depth % self.splits == 0, "items that share a sum share the terms of a tile"
+            yield self.splits <= self.item_rows * self.item_cols, "each item has a sum to add up"
+            fits = self.splits * self.cols * self.rows <= 2 * self.depth * (self.rows + PADDING)
+            yield fits, "the parts of all sums fit where the tiles of the first matrix are"
 
 
 #: The fewest elements of a large tile: it occupies half of a unit's items, for about ten microseconds.
@@ -113,9 +109,6 @@ def has_large_tiles(name: str) -> bool:
     sides = _NAME_OF_TILES.match(name)
     return sides is not None and int(sides[1]) * int(sides[2]) >= _MANY
 
-
-#: Padding of a tile's rows in local memory, in elements, which avoids bank conflicts along columns.
-PADDING = 4
 
 Block = ItemBlock | GroupBlock
 
@@ -237,17 +230,6 @@ def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
         choices[context.profile.device_kind, dtype] = choice
 
 
-def key_of(context: Context, dtype: str) -> dict[str, Any]:
-    """Return the key under which the choice for a dtype is saved."""
-    return tuning.key_of(context.device, f"{KIND} {context.profile.device_kind}", dtype, __version__)
-
-
-def save(context: Context, dtype: str, choice: TunedBlocks) -> None:
-    """Save a choice on disk; raise OSError if that fails."""
-    serialized = {"blocks": {name: asdict(block) for name, block in choice.blocks.items()}}
-    tuning.save(key_of(context, dtype), {**serialized, "library": sorted(choice.library)})
-
-
 def _choice(context: Context, dtype: str) -> TunedBlocks:
     # Cached, so that a function's kernels and their launches agree even if tuning runs in between.
     choices: dict[tuple[str, str], TunedBlocks] = context.kept.setdefault(__name__, {})
@@ -258,26 +240,24 @@ def _choice(context: Context, dtype: str) -> TunedBlocks:
 
 
 def _found(context: Context, dtype: str) -> TunedBlocks:
-    """Return the choice on disk, with defaults instead of blocks that the device cannot use."""
-    blocks = defaults(context, dtype)
-    stored = tuning.load(key_of(context, dtype))
-    if stored is None:
-        return TunedBlocks(blocks)
-    stored_blocks, library = stored.get("blocks"), stored.get("library")
-    if isinstance(stored_blocks, dict):
-        for name in CLASSES:
-            blocks[name] = _from_dict(stored_blocks.get(name), context, dtype) or blocks[name]
-    known = library if isinstance(library, list) and library and clblast.find() is not None else []
-    return TunedBlocks(blocks, frozenset(name for name in CLASSES if name in known))
+    """Return the fastest choices in the tuning table, and defaults for classes that were not measured."""
+    blocks, library = defaults(context, dtype), set()
+    known = {block.name: block for block in (*candidates(context, dtype), *blocks.values())}
+    for name, default in blocks.items():
+        found = tuning_table.measured(context, table_class(dtype, name))
+        seconds = {known[choice]: times[0] for choice, times in found.items() if choice in known}
+        blocks[name] = best = fastest(seconds, default)
+        if LIBRARY in found and best in seconds and GAIN * found[LIBRARY][0] < seconds[best]:
+            library.add(name)
+    return TunedBlocks(blocks, frozenset(library if library and clblast.find() is not None else ()))
 
 
-def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:
-    """Return a block shape from its saved form; None if the device cannot use it."""
-    kind = ItemBlock if context.profile.runs_items_serially else GroupBlock
-    try:
-        block = kind(**{name: int(number) for name, number in value.items()})
-    except (AttributeError, TypeError, ValueError):
-        return None
-    if block.unsupported_reason() is not None:
-        return None
-    return block if isinstance(block, ItemBlock) or _fits(context, dtype, block) else None
+def table_class(dtype: str, name: str) -> str:
+    """Return the name in the tuning table of a class of products of a dtype."""
+    return f"{dtype} {name}"
+
+
+def fastest(seconds: Mapping[Block, float], default: Block) -> Block:
+    """Return the fastest block; the default one unless another is clearly faster."""
+    best = min(seconds, key=seconds.__getitem__, default=default)
+    return default if default in seconds and seconds[best] * GAIN > seconds[default] else best

@@ -16,11 +16,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         return;
     }
     W acc[ITEM_ROWS][ITEM_COLS];
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c)
-            acc[r][c] = 0;
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+        acc[r][c] = 0;
 
     /* Where an item copies its first piece from, and to: the compiler keeps what it does not see through. */
 #define FIRST(from, along, length, across, step) \
@@ -35,8 +32,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 
     /* Begins to copy a tile by pieces. What is not there are zeros: of a piece of no bytes the address is not read. */
 #define COPY_PIECES(to, from, along, length, gap, across, step, is_whole, there, terms) \
-    _Pragma("unroll") \
-    for (int q = 0; q < length * DEPTH / 4 / ITEMS; ++q) { \
+    UNROLLED(q, length * DEPTH / 4 / ITEMS) { \
         const int i = along ? item / (DEPTH / 4) + q * (ITEMS * 4 / DEPTH) : item % (length / 4) * 4; \
         const int l = along ? item % (DEPTH / 4) * 4 : item / (length / 4) + q * (ITEMS * 4 / length); \
         const int bytes = (along ? i < there : l < terms) ? clamp(4 * (along ? terms - l : there - i), 0, 16) : 0; \
@@ -68,8 +64,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #define RIGHT(base, c, l) FOUR(its_tiles + (base) + right_at + (B_PLACE((c) / 4 * (COLS / ITEM_COLS * 4) + (c) % 4, l)))
 #define LEFT_ACROSS(base, r, l) FOUR(its_tiles + (base) + left_at + (l) * ROWS + (r) / 4 * (ROWS / ITEM_ROWS * 4))
 #define RIGHT_ACROSS(base, c, l) FOUR(its_tiles + (base) + right_at + (l) * COLS + (c) / 4 * (COLS / ITEM_COLS * 4))
-    #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) {
+    UNROLLED(stage, STAGES - 1) {
         if (stage < stages)
             COPY(stage, stage)
         commit_copies();
@@ -95,8 +90,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     /* Four neighbours of a row, or of a column, are stored at once where none is beyond the last, and all are aligned. */
 #define STORE_FOUR(i, j, at, row, column) { \
         W sum[4]; \
-        _Pragma("unroll") \
-        for (int e = 0; e < 4; ++e) { \
+        UNROLLED(e, 4) { \
             const ga_ssize row_of = i + (row) * e, col_of = j + (column) * e; \
             sum[e] = factor * (at); \
             if (is_added && row_of < m && col_of < n) \
@@ -111,8 +105,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const bool by_columns = z0 == 1 && z1 != 1;
     const bool is_whole = (size_t)to % 16 == 0 && (by_columns ? z1 % 4 == 0 && m % 4 == 0 : z1 == 1 && z0 % 4 == 0 && n % 4 == 0);
     if (by_columns) {
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c)
+        UNROLLED(c, ITEM_COLS)
             #pragma unroll
             for (int r = 0; r < ITEM_ROWS; r += 4) {
                 const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y;
@@ -121,8 +114,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             }
         return;
     }
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
+    UNROLLED(r, ITEM_ROWS)
         #pragma unroll
         for (int c = 0; c < ITEM_COLS; c += 4) {
             const ga_ssize i = i0 + r / 4 * (ROWS / ITEM_ROWS * 4) + tile_y + r % 4;
@@ -151,8 +143,7 @@ void LOOP_ACROSS()
             COPY(stage + STAGES - 1, next)
         commit_copies();
         next = next == STAGES - 1 ? 0 : next + 1;
-        #pragma unroll
-        for (int l = 0; l < DEPTH; ++l) {
+        UNROLLED(l, DEPTH) {
             if (l == DEPTH - 1) {
                 await_copies();
                 side = side == STAGES - 1 ? 0 : side + 1;
@@ -167,13 +158,10 @@ void LOOP_ACROSS()
             for (int c = 0; c < ITEM_COLS; c += 4)
                 vstore4(vs[l % 2][c / 4], 0, v1 + c);
             /* Column by column, each other one backwards: each multiplication finds a factor of the one before. */
-            #pragma unroll
-            for (int c = 0; c < ITEM_COLS; ++c)
-                #pragma unroll
-                for (int i = 0; i < ITEM_ROWS; ++i) {
-                    const int r = c % 2 ? ITEM_ROWS - 1 - i : i;
-                    acc[r][c] += x1[r] * v1[c];
-                }
+            UNROLLED(c, ITEM_COLS) UNROLLED(i, ITEM_ROWS) {
+                const int r = c % 2 ? ITEM_ROWS - 1 - i : i;
+                acc[r][c] += x1[r] * v1[c];
+            }
         }
     }
 #undef READ_TERM
@@ -198,8 +186,7 @@ void LOOP_ALONG()
             v4[into][c + 3][term] = four.w; \
         } \
     }
-    #pragma unroll
-    for (int i = 0; i < ITEM_COLS; ++i)
+    UNROLLED(i, ITEM_COLS)
         READ_COLUMNS(0, i, 0, 0)
     vstore4(LEFT(0, 0, 0), 0, x1[0]);
     for (int stage = 0; stage < stages; ++stage) {
@@ -214,8 +201,7 @@ void LOOP_ALONG()
                 side = side == STAGES - 1 ? 0 : side + 1;
                 after = side * STAGE_WORDS;
             }
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; ++r) {
+            UNROLLED(r, ITEM_ROWS) {
                 if (r < ITEM_ROWS - 1)
                     vstore4(LEFT(base, r + 1, l), 0, x1[(r + 1) % 2]);
                 else
@@ -223,11 +209,8 @@ void LOOP_ALONG()
                 #pragma unroll
                 for (int i = r * ITEM_COLS / ITEM_ROWS; i < (r + 1) * ITEM_COLS / ITEM_ROWS; ++i)
                     READ_COLUMNS((l / 4 + 1) % 2, i, after, (l + 4) % DEPTH)
-                #pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    #pragma unroll
-                    for (int c = 0; c < ITEM_COLS; ++c)
-                        acc[r][c] += x1[r % 2][e] * v4[l / 4 % 2][c][e];
+                UNROLLED(e, 4) UNROLLED(c, ITEM_COLS)
+                    acc[r][c] += x1[r % 2][e] * v4[l / 4 % 2][c][e];
             }
             base = after;
         }

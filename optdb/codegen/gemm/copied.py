@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
-from optdb.codegen.gemm.families import Choice, KernelChoice, Request
+from optdb.codegen.gemm.families import Choice, KernelChoice, PreparedProduct, Request
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem
@@ -142,7 +142,7 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
 
-def choices(context: Context, request: Request) -> Sequence[Choice]:
+def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
     """Return the choice of copied tiles for float32 products with large tiles that benefit.
 
     The device must have tensor cores: devices that have them support asynchronous copies.

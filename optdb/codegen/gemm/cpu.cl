@@ -66,28 +66,20 @@ OUTLINED_KERNEL void BLOCK(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRA
 void rows_of_block()
 {
         VECTOR acc[HEIGHT][VECTORS];
-        #pragma unroll
-        for (int r = 0; r < HEIGHT; ++r)
-            #pragma unroll
-            for (int c = 0; c < VECTORS; ++c)
-                acc[r][c] = 0;
+        UNROLLED(r, HEIGHT) UNROLLED(c, VECTORS)
+            acc[r][c] = 0;
         SUMS
         for (ga_ssize l = whole; l < k; ++l) {
             W last[COLS];
             for (int c = 0; c < COLS; ++c)
                 last[c] = c < n ? b[l * b_step + c] : 0;
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r)
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
-                    acc[r][c] += block[min(r, rows - 1) * a_row + l * a_step] * VLOAD(c, last);
+            UNROLLED(r, HEIGHT) UNROLLED(c, VECTORS)
+                acc[r][c] += block[min(r, rows - 1) * a_row + l * a_step] * VLOAD(c, last);
         }
         if (parts == 1 && rows_of_vectors) {
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r) {
+            UNROLLED(r, HEIGHT) {
                 if (r < rows)
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c) {
+                    UNROLLED(c, VECTORS) {
                         VECTOR sum = (VECTOR)alpha * acc[r][c];
                         if (add)
                             sum += (VECTOR)beta * VLOAD_T(0, (const MEMORY *)(y + (i0 + r) * y0 + c * WIDTH));
@@ -96,11 +88,8 @@ void rows_of_block()
             }
         } else {
             W sums[HEIGHT * COLS];
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r)
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
-                    VSTORE(acc[r][c], r * VECTORS + c, sums);
+            UNROLLED(r, HEIGHT) UNROLLED(c, VECTORS)
+                VSTORE(acc[r][c], r * VECTORS + c, sums);
             #pragma unroll 1
             for (int r = 0; r < rows; ++r) {
                 #pragma unroll 1
@@ -123,14 +112,11 @@ void sums()
 {
             for (ga_ssize l = 0; l < whole; ++l) {
                 VECTOR right[VECTORS];
-                #pragma unroll
-                for (int c = 0; c < VECTORS; ++c)
+                UNROLLED(c, VECTORS)
                     right[c] = VLOAD(c, b + l * b_step);
-                #pragma unroll
-                for (int r = 0; r < HEIGHT; ++r) {
+                UNROLLED(r, HEIGHT) {
                     const W left = LEFT;
-                    #pragma unroll
-                    for (int c = 0; c < VECTORS; ++c)
+                    UNROLLED(c, VECTORS)
                         acc[r][c] += left * right[c];
                 }
             }
@@ -140,7 +126,6 @@ void sums()
 void pointers()
 {
             GLOBAL_MEM const W *row[HEIGHT];
-            #pragma unroll
-            for (int r = 0; r < HEIGHT; ++r)
+            UNROLLED(r, HEIGHT)
                 row[r] = block + min(r, rows - 1) * a_row;
 }

@@ -1,19 +1,20 @@
 """The interface of kernel families: a family returns choices with estimated costs, and the best one is prepared.
 
-A family is a function. It takes a context and a `Request`, and returns `Choice` objects, which have an estimated time
-and the launches. `products` has the list of families; the first one that returns a choice whose kernels build computes
-the product, with its cheapest choice.
+A family is a function. It takes a context and a request, and returns `Choice` objects, which have an estimated time.
+The first family that returns a choice whose kernels build computes the product, with its cheapest choice. `products`
+has the families of matrix products, and `optdb.codegen.convolve.tiles` those of convolutions by tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from optdb.codegen.gemm.launches import GemmPlan, run
 from optdb.codegen.gemm.problem import Precision, Problem
 from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
+from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array
 
@@ -21,9 +22,63 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 
+#: Size of a context's cache of prepared choices.
+_KEPT = 1024
+
+#: A choice with compiled kernels.
+Prepared = TypeVar("Prepared")
+PreparedOut = TypeVar("PreparedOut", covariant=True)
+
+
+class AnyRequest(Protocol):
+    """What a choice of kernels depends on, besides the context; hashable."""
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """Names of choices that failed to compute it."""
+
+
+class Choice(Protocol[PreparedOut]):
+    """One of the ways in which a family can compute something."""
+
+    @property
+    def name(self) -> str:
+        """The name in `AnyRequest.failed`."""
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time, for comparison within the family."""
+
+    def prepare(self, context: Context) -> PreparedOut | None:
+        """Compile the kernels; return None if the device does not support them."""
+
+
+#: Returns the choices of a kernel family for a request; none if the family does not support it.
+Family = Callable[["Context", Any], Sequence[Choice[Prepared]]]
+
+
+def prepared(families: Sequence[Family[Prepared]], context: Context, request: AnyRequest) -> Prepared:
+    """Prepare the cheapest choice that builds, from the first family that has one."""
+    for family in families:
+        choices = [choice for choice in family(context, request) if choice.name not in request.failed]
+        for choice in sorted(choices, key=lambda choice: choice.seconds):
+            found = choice.prepare(context)
+            if found is not None:
+                return found
+    raise AssertionError(f"no family of kernels computes {request}")
+
+
+def prepared_once(
+    families: Sequence[Family[Prepared]], context: Context, request: AnyRequest, owner: object = None
+) -> Prepared:
+    """Return the result of `prepared` from the context's cache, which has one for each of its options and owners."""
+    cache: LaunchCache[Prepared] = context.kept.setdefault(__name__, LaunchCache(_KEPT))
+    return cache.get((context.options, request), lambda: prepared(families, context, request), owner)
+
+
 @dataclass(frozen=True)
 class Request:
-    """A requested product: everything except the context that the choice of kernels depends on."""
+    """A requested matrix product: everything except the context that the choice of kernels depends on."""
 
     #: The product, or its transpose: a result with contiguous rows or columns has contiguous rows here.
     problem: Problem
@@ -52,7 +107,7 @@ class Operands(NamedTuple):
 
 
 class PreparedProduct(Protocol):
-    """A choice with compiled kernels."""
+    """A choice for a matrix product, with compiled kernels."""
 
     @property
     def name(self) -> str:
@@ -60,25 +115,6 @@ class PreparedProduct(Protocol):
 
     def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
         """Compute with the function's kernels or its own; return False, with the result unchanged, on failure."""
-
-
-class Choice(Protocol):
-    """One of the ways in which a family can compute a product."""
-
-    @property
-    def name(self) -> str:
-        """The name in `Request.failed`."""
-
-    @property
-    def seconds(self) -> float:
-        """The estimated time, for comparison within the family."""
-
-    def prepare(self, context: Context) -> PreparedProduct | None:
-        """Return the prepared product; None if the device does not support it."""
-
-
-#: Returns the choices of a kernel family for a product; none if the family does not support it.
-Family = Callable[["Context", Request], Sequence[Choice]]
 
 
 @dataclass(frozen=True)
@@ -149,14 +185,3 @@ class KernelChoice:
         if kernels is None:
             return None
         return Launches(self.name, self.plan, self.request.dtype, self.request.is_transposed, kernels)
-
-
-def prepared(families: Sequence[Family], context: Context, request: Request) -> PreparedProduct:
-    """Prepare the cheapest choice that builds, from the first family that has one."""
-    for family in families:
-        choices = [choice for choice in family(context, request) if choice.name not in request.failed]
-        for choice in sorted(choices, key=lambda choice: choice.seconds):
-            found = choice.prepare(context)
-            if found is not None:
-                return found
-    raise AssertionError(f"no family of kernels computes {request}")

@@ -5,20 +5,10 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 {
     __local W left[2][DEPTH][ROWS + PADDING] __attribute__((aligned(16)));
     __local W right[2][DEPTH][COLS + PADDING] __attribute__((aligned(16)));
-    const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
-    const bool a_along = s.s9, b_along = s.sA, add = s.sB;
-    const uint rows_of_tiles = (m + ROWS - 1) / ROWS, tiles = (n + COLS - 1) / COLS, parts = t.s6;
-    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
-       column. */
-    const uint of_matrix = get_group_id(0) % (rows_of_tiles * tiles), place = get_group_id(0) / (rows_of_tiles * tiles);
-    const uint band = of_matrix / (BAND * tiles) * BAND, in_band = of_matrix % (BAND * tiles);
-    const uint height = min((uint)BAND, rows_of_tiles - band);
-    const ga_ssize i0 = (ga_ssize)(band + in_band % height) * ROWS, j0 = (ga_ssize)(in_band / height) * COLS;
-    const ga_ssize batch = place / parts, part = place % parts, l0 = part * t.s7, k = min(s.s2 - l0, t.s7);
+    FIND_TILE
+    const bool a_along = s.s9, b_along = s.sA;
     const int item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
-    const int last_i = (int)min((ga_ssize)ROWS, m - i0) - 1, last_j = (int)min((ga_ssize)COLS, n - j0) - 1;
-    a += batch * s.s3 + i0 * a_row + l0 * a_step;
-    b += batch * s.s6 + j0 * b_col + l0 * b_step;
+    const int last_i = rows - 1, last_j = cols - 1;
 
     /* An item loads vectors of VECTOR numbers, which lie along the sums or across them. They are read at once where their
        numbers are neighbours, no vector is cut, and all are aligned. */
@@ -45,8 +35,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     W acc[ITEM_ROWS][ITEM_COLS], x[2][ITEM_ROWS], v[2][ITEM_COLS];
 
 #define BEGIN(at, over, loads, from, whole, along, l0, i0, last, row, step, per, far) \
-    _Pragma("unroll") \
-    for (int q = 0; q < loads; ++q) { \
+    UNROLLED(q, loads) { \
         const int l = along ? l0 : l0 + q / per * (ITEMS * VECTOR / far + (ITEMS * VECTOR < far)); \
         const int i = along ? i0 + q * (ITEMS * VECTOR / DEPTH) : i0 + q % per * (ITEMS * VECTOR); \
         const int first = min(i, whole && !along ? last + 1 - VECTOR : last); \
@@ -56,33 +45,24 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     /* Loads a tile, of which some terms are there, and moves on. */
 #define LOAD_TILE(next, at, over, loads, whole, gap, is_there, jump) \
     if (whole) { \
-        _Pragma("unroll") \
-        for (int q = 0; q < loads; ++q) { \
+        UNROLLED(q, loads) { \
             READ_WHOLE(next + q * VECTOR, at[q], is_there(q, 0)) \
         } \
     } else { \
-        _Pragma("unroll") \
-        for (int q = 0; q < loads; ++q) \
-            _Pragma("unroll") \
-            for (int e = 0; e < VECTOR; ++e) \
-                next[q * VECTOR + e] = is_there(q, e) ? LOAD(at[q][min(e, over[q]) * gap]) : 0; \
+        UNROLLED(q, loads) UNROLLED(e, VECTOR) \
+            next[q * VECTOR + e] = is_there(q, e) ? LOAD(at[q][min(e, over[q]) * gap]) : 0; \
     } \
-    _Pragma("unroll") \
-    for (int q = 0; q < loads; ++q) \
+    UNROLLED(q, loads) \
         at[q] += jump;
 #define IN_A(q, e) ((a_along ? a_l + e : a_l + q / A_TURNS * (ITEMS * VECTOR / ROWS + (ITEMS * VECTOR < ROWS))) < there)
 #define IN_B(q, e) ((b_along ? b_l + e : b_l + q / B_TURNS * (ITEMS * VECTOR / COLS + (ITEMS * VECTOR < COLS))) < there)
 #define IS_THERE(q, e) true
 #define KEEP_TILE(tile, next, loads, along, l0, i0, per, far) \
     if (along) { \
-        _Pragma("unroll") \
-        for (int q = 0; q < loads; ++q) \
-            _Pragma("unroll") \
-            for (int e = 0; e < VECTOR; ++e) \
-                tile[l0 + e][i0 + q * (ITEMS * VECTOR / DEPTH)] = next[q * VECTOR + e]; \
+        UNROLLED(q, loads) UNROLLED(e, VECTOR) \
+            tile[l0 + e][i0 + q * (ITEMS * VECTOR / DEPTH)] = next[q * VECTOR + e]; \
     } else { \
-        _Pragma("unroll") \
-        for (int q = 0; q < loads; ++q) { \
+        UNROLLED(q, loads) { \
             const int l = l0 + q / per * (ITEMS * VECTOR / far + (ITEMS * VECTOR < far)); \
             WRITE_WHOLE(tile[l][i0 + q % per * (ITEMS * VECTOR)], next + q * VECTOR) \
         } \
@@ -98,19 +78,13 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     for (int c = 0; c < ITEM_COLS; c += B_READ) \
         READ_B;
 #define ADD_TERM(from) \
-    _Pragma("unroll") \
-    for (int r = 0; r < ITEM_ROWS; ++r) \
-        _Pragma("unroll") \
-        for (int c = 0; c < ITEM_COLS; ++c) \
-            acc[r][c] += x[from][r] * v[from][c];
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS) \
+        acc[r][c] += x[from][r] * v[from][c];
 
     BEGIN(a_at, a_over, A_LOADS, a, a_whole, a_along, a_l, a_i, last_i, a_row, a_step, A_TURNS, ROWS)
     BEGIN(b_at, b_over, B_LOADS, b, b_whole, b_along, b_l, b_j, last_j, b_col, b_step, B_TURNS, COLS)
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c)
-            acc[r][c] = 0;
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+        acc[r][c] = 0;
     /* The first tile has the terms that are left over, so that those of the loop are whole. */
     int more = k > 0 ? (k - 1) / DEPTH : 0, side = 0;
     const int there = k - (ga_ssize)more * DEPTH;
@@ -125,8 +99,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             LOAD_TILE(b_next, b_at, b_over, B_LOADS, b_whole, b_gap, IS_THERE, DEPTH * b_step)
         }
         /* An item reads the next term while it multiplies with the one before, over the end of a tile, too. */
-        #pragma unroll
-        for (int l = 0; l < DEPTH - 1; ++l) {
+        UNROLLED(l, DEPTH - 1) {
             READ_TERM((l + 1) % 2, l + 1)
             ADD_TERM(l % 2)
         }
@@ -141,15 +114,14 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     y += batch * t.s0;
     z += batch * t.s3;
     w += (part * t.s8 + batch) * m * n;
-    const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5;
+    const ga_ssize z0 = t.s4, z1 = t.s5;
 #if STORES_WHOLE
     const bool to_w = parts > 1;
     GLOBAL_MEM W *const to = to_w ? w : z;
     const ga_ssize to0 = to_w ? n : z0, to1 = to_w ? 1 : z1;
     const bool z_whole = to1 == 1 && to0 % B_READ == 0 && n % B_READ == 0 && (size_t)to % sizeof(STORED) == 0;
 #endif
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r) {
+    UNROLLED(r, ITEM_ROWS) {
         const ga_ssize i = i0 + r / A_READ * (ROWS / ITEM_ROWS * A_READ) + ty * A_READ + r % A_READ;
         if (i >= m)
             continue;
@@ -158,8 +130,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         for (int c = 0; c < ITEM_COLS; c += B_READ) {
             const ga_ssize j = j0 + c / B_READ * (COLS / ITEM_COLS * B_READ) + tx * B_READ;
             W sum[B_READ];
-            #pragma unroll
-            for (int e = 0; e < B_READ; ++e) {
+            UNROLLED(e, B_READ) {
                 sum[e] = to_w ? acc[r][c + e] : alpha * acc[r][c + e];
                 if (add && !to_w && j + e < n)
                     sum[e] += beta * y[i * y0 + (j + e) * y1];
@@ -168,15 +139,13 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
                 if (j < n)
                     *(GLOBAL_MEM STORED *)(to + i * to0 + j) = STORED_VLOAD(0, sum);
             } else {
-                #pragma unroll
-                for (int e = 0; e < B_READ; ++e)
+                UNROLLED(e, B_READ)
                     if (j + e < n)
                         to[i * to0 + (j + e) * to1] = sum[e];
             }
         }
 #else
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c) {
+        UNROLLED(c, ITEM_COLS) {
             const ga_ssize j = j0 + c / B_READ * (COLS / ITEM_COLS * B_READ) + tx * B_READ + c % B_READ;
             if (j >= n) {
             } else if (parts > 1) {

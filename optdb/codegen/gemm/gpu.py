@@ -25,7 +25,7 @@ import numpy as np
 from optdb.codegen.gemm.blocks import PADDING, Block, GroupBlock
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel
 from optdb.codegen.gemm.problem import Problem, classify
-from optdb.codegen.gemm.tensor_kernels import BAND
+from optdb.codegen.gemm.tensor_kernels import BAND, with_tile_found
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import functions, work_dtype
@@ -57,7 +57,7 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
     down, right = block.rows // block.item_rows, block.cols // block.item_cols
     column, row = item_position(down, right)
     return product_kernel(
-        functions("gemm/gpu.cl")["MATMUL"],
+        with_tile_found(functions("gemm/gpu.cl")["MATMUL"]),
         dtype,
         **words,
         BAND=BAND,

@@ -1,4 +1,4 @@
-"""Matrix products as numbers: lengths, strides and classes.
+"""Matrix products as numbers: lengths, strides and classes, and the base class of tile shapes.
 
 Strides are in elements. Products always have a batch, possibly of length 1; an array shared by all products of a batch
 has a batch stride of 0.
@@ -6,7 +6,7 @@ has a batch stride of 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,6 +60,19 @@ class Problem:
     def tiles(self, rows: int, cols: int) -> int:
         """Return the number of tiles of the result."""
         return -(-self.m // rows) * -(-self.n // cols) * self.batch
+
+
+class CheckedTile:
+    """A base class of tile shapes, which raises ValueError for lengths that their kernels do not support."""
+
+    def rules(self) -> Iterator[tuple[bool, str]]:
+        """Yield whether each rule of the kernels holds, and the rule; later ones assume those before."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        for holds, rule in self.rules():
+            if not holds:
+                raise ValueError(f"{self} is not supported: {rule}")
 
 
 def classify(batch: int, m: int, n: int, units: int) -> str:

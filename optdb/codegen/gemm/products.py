@@ -5,7 +5,6 @@ The package docstring describes the data flow.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,11 +13,10 @@ import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, by_library, chosen
-from optdb.codegen.gemm.families import Choice, Family, Launches, Operands, PreparedProduct, Request, prepared
+from optdb.codegen.gemm.families import Choice, Family, Launches, Operands, PreparedProduct, Request, prepared_once
 from optdb.codegen.gemm.launches import GemmPlan, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
-from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.source import load_w, work_dtype
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
@@ -27,8 +25,6 @@ from optdb.runtime.commands import tracing
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Size of a context's cache of prepared products.
-_REMEMBERED = 1024
 #: Alignment, in bytes, of matrices that are read four numbers at a time.
 _ALIGNMENT = 16
 
@@ -91,18 +87,12 @@ def matmul(
         may_compile=may_compile,
     )
     operands = Operands(a, b, y, z, alpha, beta if add else 0.0)
-    product = _prepared(context, request)
-    while not product.compute(kernels, context, operands):
+    families = FAMILIES if may_compile else (_own_tiles,)
+    while True:
+        product = prepared_once(families, context, request, owner=chosen(context, request.dtype))
+        if product.compute(kernels, context, operands):
+            return
         request = replace(request, failed=request.failed | {product.name})
-        product = _prepared(context, request)
-
-
-def _prepared(context: Context, request: Request) -> PreparedProduct:
-    """Return the prepared product of a request, from the cache if possible."""
-    cache: LaunchCache[PreparedProduct] = context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
-    families = FAMILIES if request.may_compile else (_own_tiles,)
-    make = functools.partial(prepared, families, context, request)
-    return cache.get((context.options, request), make, owner=chosen(context, request.dtype))
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ class _LibraryChoice:
         return (beta == 0 or y is z) and clblast.multiply(context.queue, a, b, z, alpha, beta)
 
 
-def _library(context: Context, request: Request) -> Sequence[Choice]:
+def _library(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
     """Return CLBlast for the classes of products for which tuning found it faster."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
@@ -141,12 +131,12 @@ class _OwnTiles:
         return Launches(self.name, planned, request.dtype, request.is_transposed)
 
 
-def _own_tiles(context: Context, request: Request) -> Sequence[Choice]:
+def _own_tiles(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
     return [_OwnTiles(request)]
 
 
 #: Kernel families, in the order in which they are asked.
-FAMILIES: Sequence[Family] = (
+FAMILIES: Sequence[Family[PreparedProduct]] = (
     quad_tiles.choices,
     tensor_cores.choices,
     _library,

@@ -16,22 +16,19 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #define APART (ITEMS / (DEPTH / 4))
     const int a_l = item % (DEPTH / 4) * 4, a_i = item / (DEPTH / 4);
     GLOBAL_MEM const float *a_at[A_LOADS], *b_at[B_LOADS];
-    #pragma unroll
-    for (int v = 0; v < A_LOADS; ++v)
+    UNROLLED(v, A_LOADS)
         a_at[v] = a + (min(a_i + v * APART, last_i) * a_row + a_l);
 #if B_ALONG
 #define RIGHT_SIZE (COLS * PITCH)
 #define RIGHT_PLACE(v) ((a_i + (v) * APART) * PITCH + a_l / 4)
 #define B_L(v) a_l
-    #pragma unroll
-    for (int v = 0; v < B_LOADS; ++v)
+    UNROLLED(v, B_LOADS)
         b_at[v] = b + (min(a_i + v * APART, last_j) * b_col + a_l);
 #else
 #define RIGHT_SIZE (DEPTH * COLS / 4)
 #define RIGHT_PLACE(v) (item + (v) * ITEMS)
 #define B_L(v) (item / (COLS / 4) + (v) * (ITEMS / (COLS / 4)))
-    #pragma unroll
-    for (int v = 0; v < B_LOADS; ++v)
+    UNROLLED(v, B_LOADS)
         b_at[v] = b + (min(item % (COLS / 4) * 4, last_j - 3) + B_L(v) * b_step);
 #endif
     float4 a_next[A_LOADS], b_next[B_LOADS];
@@ -39,50 +36,39 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 
     /* Where there is nothing to load, an item reads the first numbers of its tile again: it takes no branch. */
 #define LOAD_TILES(terms, a_is_there, b_is_there) \
-    _Pragma("unroll") \
-    for (int v = 0; v < A_LOADS; ++v) { \
+    UNROLLED(v, A_LOADS) { \
         a_next[v] = *(GLOBAL_MEM const float4 *)((a_is_there) ? a_at[v] : a); \
         a_at[v] += (terms); \
     } \
-    _Pragma("unroll") \
-    for (int v = 0; v < B_LOADS; ++v) { \
+    UNROLLED(v, B_LOADS) { \
         b_next[v] = *(GLOBAL_MEM const float4 *)((b_is_there) ? b_at[v] : b); \
         b_at[v] += (terms) * b_step; \
     }
 #define KEEP_TILES(side) \
-    _Pragma("unroll") \
-    for (int v = 0; v < A_LOADS; ++v) \
+    UNROLLED(v, A_LOADS) \
         memory[((side) * ROWS + a_i + v * APART) * PITCH + a_l / 4] = a_next[v]; \
-    _Pragma("unroll") \
-    for (int v = 0; v < B_LOADS; ++v) \
+    UNROLLED(v, B_LOADS) \
         right[(side) * RIGHT_SIZE + RIGHT_PLACE(v)] = b_next[v];
 
     /* The first tile has the terms that are left over, so that all others are whole. */
     const int more = k > 0 ? (k - 1) / DEPTH : 0, there = k - more * DEPTH;
     LOAD_TILES(there, a_l < there, B_L(v) < there)
-    #pragma unroll
-    for (int v = 0; v < A_LOADS; ++v)
+    UNROLLED(v, A_LOADS)
         a_next[v] = a_l < there ? a_next[v] : (float4)(0);
-    #pragma unroll
-    for (int v = 0; v < B_LOADS; ++v)
+    UNROLLED(v, B_LOADS)
         b_next[v] = B_L(v) < there ? b_next[v] : (float4)(0);
     /* What is added comes meanwhile, too. */
     READ_ADDED
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
-        #pragma unroll
-        for (int c = 0; c < 4; ++c)
-            acc[r][c] = 0;
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, 4)
+        acc[r][c] = 0;
     KEEP_TILES(0)
     LOAD_TILES(DEPTH, more > 0, more > 0)
     local_barrier();
 #if B_ALONG
 #define ADD_TERMS(side, quad) \
-    _Pragma("unroll") \
-    for (int c = 0; c < 4; ++c) { \
+    UNROLLED(c, 4) { \
         const float4 v = right[(side) * RIGHT_SIZE + (tx + c * (COLS / 4)) * PITCH + quad]; \
-        _Pragma("unroll") \
-        for (int r = 0; r < ITEM_ROWS; ++r) { \
+        UNROLLED(r, ITEM_ROWS) { \
             acc[r][c] += x[r].x * v.x; \
             acc[r][c] += x[r].y * v.y; \
             acc[r][c] += x[r].z * v.z; \
@@ -92,8 +78,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #else
 #define ADD_TERM(side, of, term) { \
         const float4 v = right[(side) * RIGHT_SIZE + (term) * (COLS / 4) + tx]; \
-        _Pragma("unroll") \
-        for (int r = 0; r < ITEM_ROWS; ++r) { \
+        UNROLLED(r, ITEM_ROWS) { \
             acc[r][0] += x[r].of * v.x; \
             acc[r][1] += x[r].of * v.y; \
             acc[r][2] += x[r].of * v.z; \
@@ -112,12 +97,10 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         KEEP_TILES(1 - (side)) \
     } \
     LOAD_TILES(DEPTH, (rest) > 1, (rest) > 1) \
-    _Pragma("unroll") \
-    for (int q = 0; q < DEPTH / SPLITS / 4; ++q) { \
+    UNROLLED(q, DEPTH / SPLITS / 4) { \
         const int quad = split * (DEPTH / SPLITS / 4) + q; \
         float4 x[ITEM_ROWS]; \
-        _Pragma("unroll") \
-        for (int r = 0; r < ITEM_ROWS; ++r) \
+        UNROLLED(r, ITEM_ROWS) \
             x[r] = memory[((side) * ROWS + ty + r * (ROWS / ITEM_ROWS)) * PITCH + quad]; \
         ADD_TERMS(side, quad) \
     } \
@@ -130,12 +113,10 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     }
     /* Several items have parts of a sum. They leave them where the tiles were, and all items add some up. */
     __local float *const sums = (__local float *)memory;
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r) {
+    UNROLLED(r, ITEM_ROWS) {
         const int row = (split * ROWS + ty + r * (ROWS / ITEM_ROWS)) * COLS;
 #if B_ALONG
-        #pragma unroll
-        for (int c = 0; c < 4; ++c)
+        UNROLLED(c, 4)
             sums[row + tx + c * (COLS / 4)] = acc[r][c];
 #else
         memory[row / 4 + tx] = (float4)(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
@@ -168,32 +149,22 @@ KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T
     const int item = get_local_id(0), warp = item / 32, g = item % 32 / 4, r = item % 4;
     const int first_l = warp * 16 + r * 4;
     GLOBAL_MEM const float *a_at[ROWS / 8], *b_at[COLS / 8];
-    #pragma unroll
-    for (int i = 0; i < ROWS / 8; ++i)
+    UNROLLED(i, ROWS / 8)
         a_at[i] = a + min(i * 8 + g, last_i) * a_row + first_l;
-    #pragma unroll
-    for (int j = 0; j < COLS / 8; ++j)
+    UNROLLED(j, COLS / 8)
         b_at[j] = b + min(j * 8 + g, last_j) * b_col + first_l * b_step;
     float acc[ROWS / 16][COLS / 8][4];
-    #pragma unroll
-    for (int i = 0; i < ROWS / 16; ++i)
-        #pragma unroll
-        for (int j = 0; j < COLS / 8; ++j)
-            #pragma unroll
-            for (int c = 0; c < 4; ++c)
-                acc[i][j][c] = 0;
+    UNROLLED(i, ROWS / 16) UNROLLED(j, COLS / 8) UNROLLED(c, 4)
+        acc[i][j][c] = 0;
     READ_ADDED
     for (int l = first_l; l - first_l < k; l += AHEAD * TERMS) {
         float4 x[AHEAD][ROWS / 8], v[AHEAD][COLS / 8];
-        #pragma unroll
-        for (int step = 0; step < AHEAD; ++step) {
+        UNROLLED(step, AHEAD) {
             const bool is_there = l + step * TERMS < k;
-            #pragma unroll
-            for (int i = 0; i < ROWS / 8; ++i) {
+            UNROLLED(i, ROWS / 8) {
                 x[step][i] = is_there ? *(GLOBAL_MEM const float4 *)(a_at[i] + step * TERMS) : (float4)(0);
             }
-            #pragma unroll
-            for (int j = 0; j < COLS / 8; ++j) {
+            UNROLLED(j, COLS / 8) {
 #if B_ALONG
                 v[step][j] = is_there ? *(GLOBAL_MEM const float4 *)(b_at[j] + step * TERMS) : (float4)(0);
 #else
@@ -202,48 +173,35 @@ KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T
 #endif
             }
         }
-        #pragma unroll
-        for (int i = 0; i < ROWS / 8; ++i)
+        UNROLLED(i, ROWS / 8)
             a_at[i] += AHEAD * TERMS;
-        #pragma unroll
-        for (int j = 0; j < COLS / 8; ++j)
+        UNROLLED(j, COLS / 8)
             b_at[j] += AHEAD * TERMS * b_step;
-        #pragma unroll
-        for (int step = 0; step < AHEAD; ++step) {
+        UNROLLED(step, AHEAD) {
             if (l - first_l + step * TERMS >= k)
                 break;
-            #pragma unroll
-            for (int i = 0; i < ROWS / 8; ++i)
+            UNROLLED(i, ROWS / 8)
                 x[step][i] *= ROUNDING;
-            #pragma unroll
-            for (int j = 0; j < COLS / 8; ++j)
+            UNROLLED(j, COLS / 8)
                 v[step][j] *= ROUNDING;
-            #pragma unroll
-            for (int i = 0; i < ROWS / 16; ++i)
-                #pragma unroll
-                for (int j = 0; j < COLS / 8; ++j) {
-                    const float4 upper = x[step][2 * i], lower = x[step][2 * i + 1], of = v[step][j];
-                    const uint first_x[4] = {as_uint(upper.x), as_uint(lower.x), as_uint(upper.y), as_uint(lower.y)};
-                    const uint first_v[2] = {as_uint(of.x), as_uint(of.y)};
-                    const uint next_x[4] = {as_uint(upper.z), as_uint(lower.z), as_uint(upper.w), as_uint(lower.w)};
-                    const uint next_v[2] = {as_uint(of.z), as_uint(of.w)};
-                    MULTIPLY_ADD(EXCHANGE, acc[i][j], first_x, first_v);
-                    MULTIPLY_ADD(EXCHANGE, acc[i][j], next_x, next_v);
-                }
+            UNROLLED(i, ROWS / 16) UNROLLED(j, COLS / 8) {
+                const float4 upper = x[step][2 * i], lower = x[step][2 * i + 1], of = v[step][j];
+                const uint first_x[4] = {as_uint(upper.x), as_uint(lower.x), as_uint(upper.y), as_uint(lower.y)};
+                const uint first_v[2] = {as_uint(of.x), as_uint(of.y)};
+                const uint next_x[4] = {as_uint(upper.z), as_uint(lower.z), as_uint(upper.w), as_uint(lower.w)};
+                const uint next_v[2] = {as_uint(of.z), as_uint(of.w)};
+                MULTIPLY_ADD(EXCHANGE, acc[i][j], first_x, first_v);
+                MULTIPLY_ADD(EXCHANGE, acc[i][j], next_x, next_v);
+            }
         }
     }
     /* Rows of a quarter of the eight lie in other banks than those of the next one. */
 #define PLACE(row, col) ((warp * ROWS + (row)) * COLS + ((col) ^ (row) % 4 * 8))
     __local float *const sums = (__local float *)memory;
-    #pragma unroll
-    for (int i = 0; i < ROWS / 16; ++i)
-        #pragma unroll
-        for (int j = 0; j < COLS / 8; ++j)
-            #pragma unroll
-            for (int side = 0; side < 2; ++side) {
-                __local float *const at = sums + PLACE(i * 16 + side * 8 + g, j * 8 + 2 * r);
-                *(__local float2 *)at = (float2)(acc[i][j][2 * side], acc[i][j][2 * side + 1]);
-            }
+    UNROLLED(i, ROWS / 16) UNROLLED(j, COLS / 8) UNROLLED(side, 2) {
+        __local float *const at = sums + PLACE(i * 16 + side * 8 + g, j * 8 + 2 * r);
+        *(__local float2 *)at = (float2)(acc[i][j][2 * side], acc[i][j][2 * side + 1]);
+    }
     local_barrier();
 #define QUAD_OF(e) ((e) ^ (e) / (COLS / 4) % 4 * 2)
     STORE_SUMS
@@ -302,8 +260,7 @@ void find_far_tile()
 void read_added()
 {
     float before[4 * TURNS];
-    #pragma unroll
-    for (int q = 0; q < 4 * TURNS; ++q) {
+    UNROLLED(q, 4 * TURNS) {
         const int e = (q / 4 * ITEMS + item) * 4 + q % 4, i = e / COLS, j = e % COLS;
         before[q] = add && i <= last_i && j <= last_j ? beta * y[i * y0 + j * y1] : 0;
     }
@@ -316,8 +273,7 @@ void store_sums()
     const int to0 = parts > 1 ? n : z0, to1 = parts > 1 ? 1 : z1;
     const float factor = parts > 1 ? 1 : alpha;
     const bool is_whole = to1 == 1 && to0 % 4 == 0 && n % 4 == 0 && (size_t)to % sizeof(float4) == 0;
-    #pragma unroll
-    for (int q = 0; q < TURNS; ++q) {
+    UNROLLED(q, TURNS) {
         const int e = q * ITEMS + item, i = e / (COLS / 4), j = e % (COLS / 4) * 4;
         if (i > last_i || j > last_j)
             continue;

@@ -29,31 +29,24 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     a += batch * s.s3 + i0 * a_row + l0 * a_step;
     b += batch * s.s6 + j0 * b_col + l0 * b_step;
     W a_next[A_LOADS], b_next[B_LOADS], acc[ITEM_ROWS][ITEM_COLS];
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c)
-            acc[r][c] = 0;
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+        acc[r][c] = 0;
 
 #define LOAD_TILES(there) \
-    _Pragma("unroll") \
-    for (int v = 0; v < A_LOADS; ++v) { \
+    UNROLLED(v, A_LOADS) { \
         const int l = a_l + v * a_dl, i = min(a_i + v * a_di, last_i); \
         a_next[v] = l < (there) ? LOAD(a[i * a_row + l * a_step]) : 0; \
     } \
-    _Pragma("unroll") \
-    for (int v = 0; v < B_LOADS; ++v) { \
+    UNROLLED(v, B_LOADS) { \
         const int l = b_l + v * b_dl, j = min(b_j + v * b_dj, last_j); \
         b_next[v] = l < (there) ? LOAD(b[j * b_col + l * b_step]) : 0; \
     } \
     a += DEPTH * a_step; \
     b += DEPTH * b_step;
 #define KEEP_TILES(side) \
-    _Pragma("unroll") \
-    for (int v = 0; v < A_LOADS; ++v) \
+    UNROLLED(v, A_LOADS) \
         left[side][a_l + v * a_dl][a_i + v * a_di] = a_next[v]; \
-    _Pragma("unroll") \
-    for (int v = 0; v < B_LOADS; ++v) \
+    UNROLLED(v, B_LOADS) \
         right[side][b_l + v * b_dl][b_j + v * b_dj] = b_next[v];
 
     LOAD_TILES(k)
@@ -67,8 +60,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         } else if (rest > 0) {
             LOAD_TILES((int)rest)
         }
-        #pragma unroll
-        for (int t = 0; t < DEPTH / SPLITS; ++t) {
+        UNROLLED(t, DEPTH / SPLITS) {
             const int term = split * (DEPTH / SPLITS) + t;
             W x[ITEM_ROWS], v[ITEM_COLS];
             #pragma unroll
@@ -77,11 +69,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             #pragma unroll
             for (int c = 0; c < ITEM_COLS; c += B_READ)
                 READ_B;
-            #pragma unroll
-            for (int r = 0; r < ITEM_ROWS; ++r)
-                #pragma unroll
-                for (int c = 0; c < ITEM_COLS; ++c)
-                    acc[r][c] += x[r] * v[c];
+            UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+                acc[r][c] += x[r] * v[c];
         }
         if (rest > 0) {
             KEEP_TILES(!side)
@@ -107,22 +96,17 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     }
     /* Several items have parts of a sum. They leave them where the last tiles were, and all items add some up. */
     __local W *sums = memory;
-    #pragma unroll
-    for (int r = 0; r < ITEM_ROWS; ++r)
-        #pragma unroll
-        for (int c = 0; c < ITEM_COLS; ++c)
-            sums[(split * ROWS + ROW_OF(r)) * COLS + COL_OF(c)] = acc[r][c];
+    UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
+        sums[(split * ROWS + ROW_OF(r)) * COLS + COL_OF(c)] = acc[r][c];
     /* What is added comes while the items wait. */
     W before[SUMS];
-    #pragma unroll
-    for (int q = 0; q < SUMS; ++q) {
+    UNROLLED(q, SUMS) {
         const int e = item + q * ITEMS;
         const ga_ssize i = i0 + e / COLS, j = j0 + e % COLS;
         before[q] = add && parts == 1 && i < m && j < n ? ADDED(i, j) : 0;
     }
     local_barrier();
-    #pragma unroll
-    for (int q = 0; q < SUMS; ++q) {
+    UNROLLED(q, SUMS) {
         const int e = item + q * ITEMS;
         W all = sums[e];
         #pragma unroll
@@ -157,8 +141,7 @@ KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, A
     const int there = (int)min((ga_ssize)WIDE, n - j);
     W sum[WIDE], added[WIDE];
     /* What is added comes beside the parts. */
-    #pragma unroll
-    for (int e = 0; e < WIDE; ++e) {
+    UNROLLED(e, WIDE) {
         sum[e] = 0;
         added[e] = 0;
     }
@@ -170,8 +153,7 @@ KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, A
     const bool adds_whole = false;
 #endif
     if (add && !adds_whole) {
-        #pragma unroll
-        for (int e = 0; e < WIDE; ++e)
+        UNROLLED(e, WIDE)
             added[e] = e < there ? LOAD(y[e * y_step]) : 0;
     }
     if (there == WIDE && size % WIDE == 0 && (size_t)w % sizeof(WORDS) == 0) {
@@ -179,18 +161,15 @@ KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, A
         for (ga_ssize p = 0; p < parts; ++p) {
             W few[WIDE];
             VSTORE(*(GLOBAL_MEM const WORDS *)(w + p * size), 0, few);
-            #pragma unroll
-            for (int e = 0; e < WIDE; ++e)
+            UNROLLED(e, WIDE)
                 sum[e] += few[e];
         }
     } else {
         for (ga_ssize p = 0; p < parts; ++p)
-            #pragma unroll
-            for (int e = 0; e < WIDE; ++e)
+            UNROLLED(e, WIDE)
                 sum[e] += e < there ? w[p * size + e] : 0;
     }
-    #pragma unroll
-    for (int e = 0; e < WIDE; ++e) {
+    UNROLLED(e, WIDE) {
         sum[e] *= alpha;
         if (add)
             sum[e] += beta * added[e];
@@ -201,8 +180,7 @@ KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, A
         return;
     }
 #endif
-    #pragma unroll
-    for (int e = 0; e < WIDE; ++e)
+    UNROLLED(e, WIDE)
         if (e < there)
             z[e * z_step] = STORE(sum[e]);
 }

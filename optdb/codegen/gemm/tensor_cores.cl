@@ -14,13 +14,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const bool b_wide = (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % PIECE == 0 && (ulong)b % 16 == 0;
     const uint wi = warp % (ROWS / WARP_ROWS) * WARP_ROWS, wj = warp / (ROWS / WARP_ROWS) * WARP_COLS;
     float acc[WARP_ROWS / 16][WARP_COLS / 8][4];
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i)
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
-            #pragma unroll
-            for (int c = 0; c < 4; ++c)
-                acc[i][j][c] = 0;
+    UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
+        acc[i][j][c] = 0;
 
     /* Where an item copies its first piece from, and to, and where it loads fragments: the compiler keeps what it
        does not see through. */
@@ -33,11 +28,9 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
                      : item / (COLS / PIECE) * b_step + item % (COLS / PIECE) * PIECE;
     const uint x_to = opaque(A_PIECE(item)), v_to = opaque(B_PIECE(item));
     uint left_at[A_PLACES], right_at[B_PLACES];
-    #pragma unroll
-    for (int place = 0; place < A_PLACES; ++place)
+    UNROLLED(place, A_PLACES)
         left_at[place] = opaque(A_PLACE(wi, place, lane));
-    #pragma unroll
-    for (int place = 0; place < B_PLACES; ++place)
+    UNROLLED(place, B_PLACES)
         right_at[place] = opaque(ROWS * DEPTH + B_PLACE(wj, place, lane));
     /* Stages in which nothing is beyond the last row or column, or the last term. */
     const int whole = a_wide && b_wide && rows == ROWS && cols == COLS ? (int)(k / TERMS) : 0;
@@ -63,8 +56,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     }
 
     const int stages = (int)((k + TERMS - 1) / TERMS);
-    #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) {
+    UNROLLED(stage, STAGES - 1) {
         if (stage < stages)
             COPY(stage, stage)
         commit_copies();
@@ -79,8 +71,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     LOAD_A(memory, 0, 0, left_at, left, 1);
     for (int stage = 0; stage < stages; ++stage) {
         BEGIN_STAGE
-        #pragma unroll
-        for (int step = 0; step < DEPTH / 8; ++step) {
+        UNROLLED(step, DEPTH / 8) {
             if (step == 0) {
                 if (stage + STAGES - 1 < stages)
                     COPY(stage + STAGES - 1, next)
@@ -109,19 +100,16 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     GLOBAL_MEM W *const to = parts > 1 ? w : z;
     const ga_ssize to0 = parts > 1 ? n : z0;
     if ((parts > 1 || z1 == 1) && to0 % 4 == 0 && n % 4 == 0 && (ulong)to % 16 == 0) {
-        #pragma unroll
-        for (int h = 0; h < WARP_ROWS / 8; ++h) {
+        UNROLLED(h, WARP_ROWS / 8) {
             const int ti = wi + A_ORDER(h * 8 + g);
             if (ti >= rows)
                 continue;
-            #pragma unroll
-            for (int q = 0; q < WARP_COLS / 4 / VECTOR; ++q) {
+            UNROLLED(q, WARP_COLS / 4 / VECTOR) {
                 const int tj = wj + COLUMN(q, 0);
                 if (tj >= cols)
                     continue;
                 W sum[VECTOR];
-                #pragma unroll
-                for (int e = 0; e < VECTOR; ++e) {
+                UNROLLED(e, VECTOR) {
                     sum[e] = acc[h / 2][FRAGMENT(q, e)][h % 2 * 2 + SIDE_OF_FRAGMENT(q, e)];
                     if (parts == 1) {
                         sum[e] *= alpha;
@@ -137,14 +125,10 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #endif
     /* Sums pass through local memory, so that neighbours store neighbours: sixteen rows of each warp at a time. */
     __local float *sums = (__local float *)its_tiles;
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i) {
+    UNROLLED(i, WARP_ROWS / 16) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
-            #pragma unroll
-            for (int c = 0; c < 4; ++c)
-                sums[(wi / WARP_ROWS * 16 + g + c / 2 * 8) * (COLS + 8) + wj + j * 8 + 2 * r + c % 2] = acc[i][j][c];
+        UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
+            sums[(wi / WARP_ROWS * 16 + g + c / 2 * 8) * (COLS + 8) + wj + j * 8 + 2 * r + c % 2] = acc[i][j][c];
         barrier(CLK_LOCAL_MEM_FENCE);
         #pragma unroll 1
         for (int e = item; e < ROWS / WARP_ROWS * 16 * COLS; e += ITEMS) {
@@ -167,78 +151,42 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #undef COPY
 }
 
-/* Where an item copies its first piece of 16 bytes to: a row's terms of the sums stand side by side, and the pieces of
-   eight rows lie in different banks. */
-static uint piece_along_SIDE(uint item)
-{
-    return (item / (DEPTH / 4) * (DEPTH / 4) + (item % (DEPTH / 4) ^ SWIZZLED(item / (DEPTH / 4)))) * 4;
-}
+/* The functions that copy a tile have words for its layout: a LINE of pieces of 16 bytes has terms of a row (FAR is i, NEAR
+   is l), or rows of a term (FAR is l, NEAR is i), and SWIZZLE lets the pieces of eight lines lie in different banks. */
 
-/* The same where rows stand side by side, for each term of the sums. */
-static uint piece_across_SIDE(uint item)
+/* Where an item copies its first piece to. */
+static uint piece_SIDE(uint item)
 {
-    return (item / (SIDE / PIECE) * (SIDE / PIECE) + (item % (SIDE / PIECE) ^ EXCHANGED(item / (SIDE / PIECE)))) * 4;
+    return (item / (LINE) * (LINE) + (item % (LINE) ^ SWIZZLE(item / (LINE)))) * 4;
 }
 
 /* Begins to copy a tile of which nothing is beyond the last row or term, by pieces from `x` on, which is where the
    item's first piece is. */
-static void whole_along_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step)
+static void whole_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step)
 {
-    #pragma unroll
-    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
-        copy_async_all(memory, to + v * ITEMS * 4, x + v * (ITEMS * 4 / DEPTH) * across);
-}
-
-static void whole_across_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step)
-{
-    #pragma unroll
-    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
-        copy_async_all(memory, to + v * ITEMS * 4, x + v * (ITEMS * PIECE / SIDE) * step);
+    UNROLLED(v, SIDE * DEPTH / 4 / ITEMS)
+        copy_async_all(memory, to + v * ITEMS * 4, x + v * (LINES) * FAR_STEP);
 }
 
 /* The same of a tile with rows and terms beyond the last, which are zeros: of a piece of no bytes, the address is not
    read. */
-static void wide_along_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
-                            int rows, int terms, uint item)
+static void wide_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
+                      int rows, int terms, uint item)
 {
-    const int i = item / (DEPTH / 4), l = item % (DEPTH / 4), bytes = clamp(16 / PIECE * terms - 16 * l, 0, 16);
-    base += piece_along_SIDE(item);
-    #pragma unroll
-    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
-        copy_async16(memory, base + v * ITEMS * 4, x + v * (ITEMS * 4 / DEPTH) * across,
-                     i + v * (ITEMS * 4 / DEPTH) < rows ? bytes : 0);
-}
-
-static void wide_across_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
-                             int rows, int terms, uint item)
-{
-    const int l = item / (SIDE / PIECE), i = item % (SIDE / PIECE), bytes = clamp(16 / PIECE * rows - 16 * i, 0, 16);
-    base += piece_across_SIDE(item);
-    #pragma unroll
-    for (int v = 0; v < SIDE * DEPTH / 4 / ITEMS; ++v)
-        copy_async16(memory, base + v * ITEMS * 4, x + v * (ITEMS * PIECE / SIDE) * step,
-                     l + v * (ITEMS * PIECE / SIDE) < terms ? bytes : 0);
+    const int FAR = item / (LINE), NEAR = item % (LINE), bytes = clamp(16 / PIECE * NEAR_COUNT - 16 * NEAR, 0, 16);
+    base += piece_SIDE(item);
+    UNROLLED(v, SIDE * DEPTH / 4 / ITEMS)
+        copy_async16(memory, base + v * ITEMS * 4, x + v * (LINES) * FAR_STEP, FAR + v * (LINES) < FAR_COUNT ? bytes : 0);
 }
 
 /* The same by single numbers, which may stand anywhere; `x` is where the tile begins. */
-static void single_along_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
-                              int rows, int terms, uint item)
+static void single_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
+                        int rows, int terms, uint item)
 {
     #pragma unroll 4
     for (int v = 0; v < SIDE * TERMS / ITEMS; ++v) {
-        const int i = (v * ITEMS + item) / TERMS, l = (v * ITEMS + item) % TERMS;
-        copy_number(memory, base * (PIECE / 4) + (i * (DEPTH / 4) + (l / PIECE ^ SWIZZLED(i))) * PIECE + l % PIECE,
-                    x + i * across + l * step, i < rows && l < terms);
-    }
-}
-
-static void single_across_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
-                               int rows, int terms, uint item)
-{
-    #pragma unroll 4
-    for (int v = 0; v < SIDE * TERMS / ITEMS; ++v) {
-        const int l = (v * ITEMS + item) / SIDE, i = (v * ITEMS + item) % SIDE;
-        copy_number(memory, base * (PIECE / 4) + (l * (SIDE / PIECE) + (i / PIECE ^ EXCHANGED(l))) * PIECE + i % PIECE,
+        const int FAR = (v * ITEMS + item) / NEAR_LENGTH, NEAR = (v * ITEMS + item) % NEAR_LENGTH;
+        copy_number(memory, base * (PIECE / 4) + (FAR * (LINE) + (NEAR / PIECE ^ SWIZZLE(FAR))) * PIECE + NEAR % PIECE,
                     x + i * across + l * step, i < rows && l < terms);
     }
 }
@@ -284,20 +232,17 @@ static uint right_place_transposed(uint wj, uint place, uint lane)
 /* Load the fragments of half of the rows, or of the columns, for eight words of terms of the sums. */
 static void load_left_along(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i)
+    UNROLLED(i, WARP_ROWS / 16)
         if (IN_HALF(i, half_of))
             load_matrices(memory, base + at[l / 8] + i * 16 * DEPTH, x[i]);
 }
 
 static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
-    #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    UNROLLED(c, 2) {
         uint numbers[WARP_ROWS / 8];
         LOAD_NEAR_A(memory, base + (l + c * 4) * ROWS, at, numbers, half_of);
-        #pragma unroll
-        for (int i = 0; i < WARP_ROWS / 8; ++i)
+        UNROLLED(i, WARP_ROWS / 8)
             if (IN_HALF(i / 2, half_of))
                 x[i / 2][i % 2 + 2 * c] = numbers[i];
     }
@@ -305,8 +250,7 @@ static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, u
 
 static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i)
+    UNROLLED(i, WARP_ROWS / 16)
         if (IN_HALF(i, half_of))
             load_transposed(memory, base + at[i] + l * ROWS, x[i]);
 }
@@ -327,13 +271,11 @@ static void load_right_KIND(MEMORY memory, uint base, uint l, const uint *at, ui
 
 static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
 {
-    #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    UNROLLED(c, 2) {
         uint numbers[WARP_COLS / 8];
         LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers, 0);
         LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers, 1);
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
+        UNROLLED(j, WARP_COLS / 8)
             v[j][c] = numbers[j];
     }
 }
@@ -360,35 +302,23 @@ static void load_8(MEMORY memory, uint base, const uint *at, uint *x, int half_o
    are first increased by about a half of what is cut, so that they are rounded, those of TF32 to themselves. */
 static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i)
-        #pragma unroll
-        for (int c = 0; c < 4; ++c)
-            if (IN_HALF(i, half_of))
-                x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
+    UNROLLED(i, WARP_ROWS / 16) UNROLLED(c, 4)
+        if (IN_HALF(i, half_of))
+            x[i][c] = as_uint(as_float(x[i][c]) * ROUNDING);
     if (half_of == 0)
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
-            #pragma unroll
-            for (int c = 0; c < 2; ++c)
-                v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i)
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
-            if (IN_HALF(i, half_of))
-                multiply_add(memory, acc[i][j], x[i], v[j]);
+        UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 2)
+            v[j][c] = as_uint(as_float(v[j][c]) * ROUNDING);
+    UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8)
+        if (IN_HALF(i, half_of))
+            multiply_add(memory, acc[i][j], x[i], v[j]);
 }
 
 /* The same of numbers of float16. */
 static void multiply_float16(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i)
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
-            if (IN_HALF(i, half_of))
-                multiply_add_halves(memory, acc[i][j], x[i], v[j]);
+    UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8)
+        if (IN_HALF(i, half_of))
+            multiply_add_halves(memory, acc[i][j], x[i], v[j]);
 }
 
 /* As `multiply_tf32`, with each number divided into two of TF32, but for the products of two small parts. */
@@ -397,26 +327,18 @@ static void multiply_tf32x3(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint 
     if (half_of == 0)
         return;
     uint v_small[WARP_COLS / 8][2];
-    #pragma unroll
-    for (int j = 0; j < WARP_COLS / 8; ++j)
-        #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-            v_small[j][c] = rest_of(v[j][c]);
-        }
-    #pragma unroll
-    for (int i = 0; i < WARP_ROWS / 16; ++i) {
+    UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 2) {
+        v_small[j][c] = rest_of(v[j][c]);
+    }
+    UNROLLED(i, WARP_ROWS / 16) {
         uint x_small[4];
-        #pragma unroll
-        for (int c = 0; c < 4; ++c)
+        UNROLLED(c, 4)
             x_small[c] = rest_of(x[i][c]);
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
+        UNROLLED(j, WARP_COLS / 8)
             multiply_add(memory, acc[i][j], x_small, v[j]);
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
+        UNROLLED(j, WARP_COLS / 8)
             multiply_add(memory, acc[i][j], x[i], v_small[j]);
-        #pragma unroll
-        for (int j = 0; j < WARP_COLS / 8; ++j)
+        UNROLLED(j, WARP_COLS / 8)
             multiply_add(memory, acc[i][j], x[i], v[j]);
     }
 }
@@ -432,24 +354,14 @@ static uint rest_of(uint x)
 void begin_stage()
 {
         float sums_of_stage[WARP_ROWS / 16][WARP_COLS / 8][4];
-        #pragma unroll
-        for (int i = 0; i < WARP_ROWS / 16; ++i)
-            #pragma unroll
-            for (int j = 0; j < WARP_COLS / 8; ++j)
-                #pragma unroll
-                for (int c = 0; c < 4; ++c)
-                    sums_of_stage[i][j][c] = 0;
+        UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
+            sums_of_stage[i][j][c] = 0;
 }
 
 void end_stage()
 {
-        #pragma unroll
-        for (int i = 0; i < WARP_ROWS / 16; ++i)
-            #pragma unroll
-            for (int j = 0; j < WARP_COLS / 8; ++j)
-                #pragma unroll
-                for (int c = 0; c < 4; ++c)
-                    acc[i][j][c] += sums_of_stage[i][j][c];
+        UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
+            acc[i][j][c] += sums_of_stage[i][j][c];
 }
 
 /* Statements: a part of an infinity is no number. Sums that are none are computed again as they are elsewhere. */

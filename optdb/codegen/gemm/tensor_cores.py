@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from optdb.codegen.gemm import packed_speeds, warpgroups
-from optdb.codegen.gemm.families import Choice, KernelChoice, Request
+from optdb.codegen.gemm import warpgroups
+from optdb.codegen.gemm.families import Choice, KernelChoice, PreparedProduct, Request
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Precision, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
-from optdb.codegen.gemm.tensor_rates import fits, rates_of
+from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -50,18 +50,38 @@ _BLOCKS = {
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
 }
 
-#: Rates of float16 for one and for two work groups on a compute unit, as in `tensor_rates`, of an NVIDIA H200.
+#: The class of tiles of TF32 in the tuning table, whose numbers are those of `Rates`.
+TILES = "tf32 tiles"
+#: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
+#: length is the number of groups that fit.
+Rates = Mapping[TensorBlock, Sequence[float]]
+#: Rates of an NVIDIA H200; the first one is of an H100. Tiles of 32 terms take 96 or 64 KiB of local memory.
+DEFAULTS: Rates = {
+    TensorBlock(128, 128, 32, 3, 64, 64): (1.05, 1.7),
+    TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),
+    TensorBlock(128, 128, 16, 3, 64, 64): (1.0, 1.59),
+    TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
+    TensorBlock(64, 64, 32, 3, 64, 32): (0.55, 0.98, 1.1, 1.24),
+}
+#: Shapes that tuning measures.
+CANDIDATES = (
+    *DEFAULTS,
+    TensorBlock(128, 128, 16, 3, 64, 32),
+    TensorBlock(64, 128, 16, 4, 32, 64),
+    TensorBlock(64, 64, 32, 3, 32, 32),
+)
+#: Rates of float16 for one and for two work groups on a compute unit, of an NVIDIA H200.
 _FLOAT16_RATES = (1.8, 2.8)
 
 
-def choices(context: Context, request: Request) -> Sequence[Choice]:
+def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
     """Return the choices on tensor cores: with packed matrices, or with tiles copied directly from the matrices."""
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
         return []
     packed = _packed(context, request, arithmetic)
     if not _suits(context, request.problem):
-        return packed if packed_speeds.packs_all(context) else []
+        return packed if warpgroups.packs_all(context) else []
     return [*packed, *_tiled(context, request, arithmetic)]
 
 
@@ -71,18 +91,18 @@ def _suits(context: Context, problem: Problem) -> bool:
     return context.profile.has_tensor_cores and not is_small
 
 
-def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice]:
+def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[PreparedProduct]]:
     """Return the choice of packed matrices, if the device supports it."""
     problem = request.problem
-    if not packed_speeds.suits(context, problem, arithmetic):
+    if not warpgroups.suits(context, problem, arithmetic):
         return []
-    seconds = 0.0 if packed_speeds.packs_all(context) else packed_speeds.seconds(context, problem, arithmetic)
+    seconds = 0.0 if warpgroups.packs_all(context) else warpgroups.seconds(context, problem, arithmetic)
     block, name = warpgroups.block_of(context), f"a product of packed matrices by {arithmetic}"
     needed = functools.partial(warpgroups.kernels, context, arithmetic)
     return [KernelChoice(name, warpgroups.plan(problem, arithmetic, block), needed, request, seconds)]
 
 
-def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice]:
+def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[PreparedProduct]]:
     """Return a choice for each shape of tiles that fits the device."""
     problem, units = request.problem, context.profile.compute_units
     rates = {_BLOCKS["square", False]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
@@ -103,11 +123,26 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
             plan(problem, block, arithmetic, units),
             functools.partial(kernels, block),
             request,
-            2e-12 * problem.k * effort,
+            2e-12 * problem.k * efforts[block],
         )
-        for block, effort in efforts.items()
-        if fits(context, block)
+        for block in fitting(context, efforts)
     ]
+
+
+def rates_of(context: Context) -> Rates:
+    """Return the measured rates of the shapes that fit a device, or their default ones."""
+    found = measured(context, TILES)
+    rates = {block: found[block.name] for block in CANDIDATES if block.name in found}
+    return {block: rates[block] for block in fitting(context, rates)} or {
+        block: DEFAULTS[block] for block in fitting(context, DEFAULTS)
+    }
+
+
+def fitting(context: Context, blocks: Iterable[TensorBlock]) -> list[TensorBlock]:
+    """Return the blocks whose work-group size and local memory a device supports."""
+    profile = context.profile
+    most_items, most_bytes = profile.max_local_size, profile.most_local_bytes
+    return [block for block in blocks if block.items <= most_items and block.local_bytes <= most_bytes]
 
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:

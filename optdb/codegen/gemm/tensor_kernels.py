@@ -16,12 +16,14 @@ NVIDIA, "Parallel Thread Execution ISA" (mma.sync, ldmatrix, cp.async).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from optdb.codegen.gemm.launches import product_kernel
+from optdb.codegen.gemm.problem import CheckedTile
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
@@ -54,7 +56,7 @@ EXCHANGED_WORDS = 6
 
 
 @dataclass(frozen=True)
-class TensorBlock:
+class TensorBlock(CheckedTile):
     """The tile of a product that a work group computes on tensor cores."""
 
     #: Tile size of the result.
@@ -87,19 +89,16 @@ class TensorBlock:
         """The local memory of a group, in bytes."""
         return self.stages * self.stage_words * _ITEM
 
-    def unsupported_reason(self) -> str | None:
-        """Return why the block is not supported; None if it is."""
-        if any(x < 1 or x & (x - 1) for x in (self.rows, self.cols, self.depth, self.warp_rows, self.warp_cols)):
-            return "lengths are powers of two"
-        if self.rows % self.warp_rows or self.cols % self.warp_cols:
-            return "the parts of the items have to divide the tile"
-        if self.warp_rows < 16 or self.warp_cols < 16 or not 16 <= self.depth <= 32 or min(self.rows, self.cols) < 32:
-            return "warps take 16 rows and columns, stages 16 or 32 terms, and tiles at least 32 rows and columns"
-        if self.stages < 2:
-            return "one stage is copied while another one is multiplied"
-        if self.items < max(self.rows, self.cols) or min(self.rows, self.cols) * self.depth // 4 % self.items:
-            return "each item has to copy as many pieces as the others, and what it copies lie four rows apart"
-        return None
+    def rules(self) -> Iterator[tuple[bool, str]]:
+        lengths = (self.rows, self.cols, self.depth, self.warp_rows, self.warp_cols)
+        yield all(x > 0 and not x & (x - 1) for x in lengths), "lengths are powers of two"
+        yield self.rows % self.warp_rows == self.cols % self.warp_cols == 0, "the parts of warps divide the tile"
+        yield min(self.warp_rows, self.warp_cols) >= 16, "warps compute at least 16 rows and columns"
+        yield min(self.rows, self.cols) >= 32, "tiles have at least 32 rows and columns"
+        yield 16 <= self.depth <= 32, "stages have 16 or 32 terms"
+        yield self.stages > 1, "one stage is copied while another one is multiplied"
+        yield self.items >= max(self.rows, self.cols), "the pieces that an item copies are four rows apart"
+        yield min(self.rows, self.cols) * self.depth // 4 % self.items == 0, "items copy the same number of pieces"
 
 
 class _TileFactor(NamedTuple):
@@ -183,16 +182,39 @@ def with_tile_found(kernel: str) -> str:
     return kernel.replace("FIND_TILE\n", f"{statements}\n", 1)
 
 
+#: The layout of a tile in the functions that copy it, along the terms or across them; SIDE is the tile's length.
+_LAYOUTS = {
+    "along": {
+        **{"FAR": "i", "FAR_STEP": "across", "FAR_COUNT": "rows", "LINES": "ITEMS * 4 / DEPTH", "SWIZZLE": "SWIZZLED"},
+        **{"NEAR": "l", "NEAR_COUNT": "terms", "NEAR_LENGTH": "TERMS", "LINE": "DEPTH / 4"},
+    },
+    "across": {
+        **{
+            "FAR": "l",
+            "FAR_STEP": "step",
+            "FAR_COUNT": "terms",
+            "LINES": "ITEMS * PIECE / SIDE",
+            "SWIZZLE": "EXCHANGED",
+        },
+        **{"NEAR": "i", "NEAR_COUNT": "rows", "NEAR_LENGTH": "SIDE", "LINE": "SIDE / PIECE"},
+    },
+}
+
+
 def _copy_functions(matrix: _TileFactor) -> dict[str, str]:
     """Return the functions that copy tiles of a matrix, piece by piece or number by number."""
     code, names = functions("gemm/tensor_cores.cl"), _copy_names(matrix)
-    return {name: filled(code[template], **names, SIDE=matrix.tile_length) for template, name in names.items()}
+    layout = _LAYOUTS["along" if matrix.is_along else "across"]
+    return {
+        name: filled(filled(code[template], **names, **layout), SIDE=matrix.tile_length)
+        for template, name in names.items()
+    }
 
 
 def _copy_names(matrix: _TileFactor) -> dict[str, str]:
     """Return the names of the copy functions, by the names of their templates."""
     kind = "along" if matrix.is_along else "across"
-    return {f"{what}_{kind}_SIDE": f"{what}_{kind}_{matrix.tile_length}" for what in _COPIES}
+    return {f"{what}_SIDE": f"{what}_{kind}_{matrix.tile_length}" for what in _COPIES}
 
 
 #: The function that loads two fragments of the right matrix, and the address that it loads from.

@@ -1,40 +1,48 @@
-"""Tuning of block shapes: measures candidates on a device, and saves the best ones.
+"""Tuning: measures the choices for products on a device, and records them in its tuning table.
 
-Each class of products has a few typical ones. A candidate must first compute a product correctly. Then candidates are
-timed in turns, so that other load on the machine affects all of them equally.
+A candidate must first compute a product correctly. Each class of products has a few typical ones, for which block
+shapes are timed in turns, so that other load on the machine affects all of them equally. Tiles on tensor cores are
+timed with products that give each compute unit the same number of tiles.
+
+Functions compiled before keep their choices. All functions raise OSError if results cannot be saved.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.gemm import blocks
-from optdb.codegen.gemm.blocks import Block
-from optdb.codegen.gemm.launches import run
+from optdb.codegen.gemm import blocks, tensor_cores, tuning_table, warpgroups
+from optdb.codegen.gemm.blocks import LIBRARY, Block, table_class
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run
 from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
-from optdb.codegen.gemm.trials import best_seconds
+from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
+from optdb.codegen.gemm.warpgroups import Speed
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
-from optdb.runtime.arrays import Array, from_host, to_host
+from optdb.runtime.arrays import empty, from_host, to_host
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Number of turns of each candidate.
-TURNS = 3
-#: The speedup that a block needs to replace the default.
-GAIN = 1.05
-
-#: Rows, columns and terms of the product that checks a candidate: no block divides them.
+#: Number of turns of each candidate, and time limit for the repetitions of one, in seconds.
+TURNS, SECONDS = 3, 0.05
+#: Rows, columns and terms of the product that checks a block shape: no block divides them.
 _TRIAL = (131, 77, 67)
+#: The largest error of a product that is rounded to TF32, relative to the product of absolute values.
+_TENSOR_ERROR = 2.0**-9
+#: Terms of the timed products by tiles on tensor cores, and of the shorter one of packed matrices.
+_TERMS, _PACKED_TERMS = 1024, 2048
+#: The most groups on a unit, and the speedup that an additional group must achieve.
+_MOST_GROUPS, _GROUP_GAIN = 8, 1.02
 
 
 @dataclass(frozen=True)
@@ -71,48 +79,47 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
 
 
 def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
-    """Measure all candidates; save the best block shape of each class on disk, and use them from now on.
+    """Measure the block shapes of each class of products, record their times, and use the best ones from now on.
 
-    Functions compiled before keep their blocks. `library` says whether to also measure CLBlast, if it is installed;
-    its first product takes some seconds. Raise OSError if the results cannot be saved.
+    `library` says whether to also measure CLBlast, if it is installed; its first product takes some seconds.
     """
     defaults = blocks.defaults(context, dtype)
     trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})
-    results = [_best(trials, name, defaults[name], library) for name in CLASSES]
-    best_blocks = {result.name: result.block for result in results}
-    by_library = frozenset(result.name for result in results if result.library_speed > GAIN * result.speed)
-    blocks.save(context, dtype, blocks.TunedBlocks(best_blocks, by_library))
+    rows, results = {}, []
+    for name in CLASSES:
+        products = typical(name, context.profile.compute_units)
+        seconds, of_library = trials.time(products), math.inf
+        times = {block.name: [taken] for block, taken in seconds.items()}
+        if library and clblast.find() is not None:
+            of_library = trials.time_library(products)
+            times |= {LIBRARY: [of_library]} if of_library < math.inf else {}
+        rows[table_class(dtype, name)] = times
+        best = blocks.fastest(seconds, defaults[name])
+        work = 2e-9 * math.exp(sum(math.log(m * n * k) for m, n, k in products) / len(products))
+        speeds = {block: work / taken for block, taken in seconds.items()}
+        default_speed = speeds.get(defaults[name], 0.0)
+        results.append(Result(name, best, defaults[name], speeds[best], default_speed, work / of_library))
+    tuning_table.record(context, rows)
     blocks.choose(context, dtype, None)
     return results
 
 
-def _best(trials: _Trials, name: str, default: Block, library: bool) -> Result:
-    products = typical(name, trials.context.profile.compute_units)
-    seconds = trials.time(products)
-    best = min(seconds, key=seconds.__getitem__)
-    if default in seconds and seconds[best] * GAIN > seconds[default]:
-        best = default
-    work = 2e-9 * math.exp(sum(math.log(m * n * k) for m, n, k in products) / len(products))
-    speeds = {block: work / seconds[block] for block in seconds}
-    library_speed = work / trials.time_library(products) if library and clblast.find() is not None else 0.0
-    return Result(name, best, default, speeds[best], speeds.get(default, 0.0), library_speed)
-
-
 class _Trials:
-    """The candidates that compute a product correctly, and their timing."""
+    """The block shapes that compute a product correctly, and their timing."""
 
     def __init__(self, context: Context, dtype: str, candidates: Iterable[Block]) -> None:
         self.context = context
         self.dtype = dtype
         self.kernels: dict[Block, Mapping[str, CompiledKernel]] = {}
+        self._error = 8 * float(np.finfo(dtype).eps)
         for block in sorted(candidates, key=lambda block: block.name):
             name = f"the candidate {block.name}"
             kernels = try_compile(kernels_of({block}, dtype, context), context, name, f"{name} is left out")
             if kernels is None:
                 continue
-            arrays = self._arrays(*_TRIAL)
-            self._computing(block, kernels, *arrays)()
-            if self._is_right(*arrays):
+            trial = TrialProduct(context, dtype, *_TRIAL)
+            trial.compute(self._plan(block, trial.problem), kernels)
+            if trial.is_right(self._error):
                 self.kernels[block] = kernels
         if not self.kernels:
             raise RuntimeError(f"no candidate multiplies matrices of {dtype} correctly on {context.profile.name}")
@@ -121,8 +128,11 @@ class _Trials:
         """Return the geometric mean of each candidate's times for some products, in seconds."""
         seconds = {block: [math.inf] * len(products) for block in self.kernels}
         for i, lengths in enumerate(products):
-            arrays = self._arrays(*lengths)
-            computing = {block: self._computing(block, kernels, *arrays) for block, kernels in self.kernels.items()}
+            trial = TrialProduct(self.context, self.dtype, *lengths)
+            computing = {
+                block: functools.partial(trial.compute, self._plan(block, trial.problem), kernels)
+                for block, kernels in self.kernels.items()
+            }
             for _ in range(TURNS):
                 for block, compute in computing.items():
                     seconds[block][i] = min(seconds[block][i], best_seconds(self.context, compute))
@@ -132,29 +142,141 @@ class _Trials:
         """Return CLBlast's time for some products, like `time`; infinity if it refuses them, or a result is wrong."""
         logs = []
         for lengths in [_TRIAL, *products]:
-            arrays = self._arrays(*lengths)
-            compute = functools.partial(clblast.multiply, self.context.queue, *arrays)
-            if not compute() or (lengths == _TRIAL and not self._is_right(*arrays)):
+            trial = TrialProduct(self.context, self.dtype, *lengths)
+            a, b, z = (trial.arrays[letter] for letter in "abz")
+            compute = functools.partial(clblast.multiply, self.context.queue, a, b, z)
+            if not compute() or (lengths == _TRIAL and not trial.is_right(self._error)):
                 return math.inf
             logs.append(math.log(min(best_seconds(self.context, compute) for _ in range(TURNS))))
         return math.exp(sum(logs[1:]) / len(products))
 
-    def _is_right(self, a: Array, b: Array, z: Array) -> bool:
-        want = np.dot(to_host(a).astype("float64"), to_host(b).astype("float64"))
-        return bool(np.allclose(to_host(z), want, rtol=0, atol=8 * float(np.finfo(self.dtype).eps) * a.shape[1]))
+    def _plan(self, block: Block, problem: Problem) -> GemmPlan:
+        return plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
 
-    def _computing(
-        self, block: Block, kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
-    ) -> Callable[[], None]:
-        """Return a function that computes a product with blocks of one shape."""
-        (m, k), n = a.shape, b.shape[1]
-        problem = Problem(1, m, n, k, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
-        plan = plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
-        arrays, work = {"a": a, "b": b, "y": z, "z": z}, work_dtype(self.dtype)
-        return lambda: run(plan, kernels, self.context, arrays, 1.0, 0.0, work)
 
-    def _arrays(self, m: int, n: int, k: int) -> tuple[Array, Array, Array]:
-        rng = np.random.default_rng(m + n + k)
-        shapes = ((m, k), (k, n), (m, n))
-        a, b, z = (from_host(self.context, rng.uniform(-1, 1, shape).astype(self.dtype)) for shape in shapes)
-        return a, b, z
+def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rates:
+    """Measure the rates of each shape of tiles on tensor cores, and use them from now on.
+
+    Products give each compute unit one tile, two, and so on, until another one gains nothing. A shape whose kernel does
+    not build, or returns wrong results, has no rates. If no shape has, nothing changes, and the result is empty.
+    """
+    rates = {}
+    for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
+        needed = [tensor_kernel(block, "tf32", (True, False), context.options.instructions)]
+        kernels = try_compile(needed, context, block.name, "This shape of tiles is not used")
+        if kernels is None:
+            continue
+        trial, compute = _tensor_trial(context, block, kernels, 1, 3 * block.depth + 4)
+        compute()
+        if trial.is_right(_TENSOR_ERROR):
+            rates[block] = _rates(context, block, kernels, terms)
+    if rates:
+        tuning_table.record(context, {tensor_cores.TILES: {block.name: of for block, of in rates.items()}})
+    return rates
+
+
+def _rates(
+    context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], terms: int
+) -> tuple[float, ...]:
+    rates: list[float] = []
+    for groups in range(1, _MOST_GROUPS + 1):
+        _, compute = _tensor_trial(context, block, kernels, groups, terms)
+        rate = 2e-12 * block.rows * block.cols * groups * terms / best_seconds(context, compute)
+        if rates and rate < _GROUP_GAIN * rates[-1]:
+            break
+        rates.append(rate)
+    return tuple(rates)
+
+
+def _tensor_trial(
+    context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], groups: int, terms: int
+) -> tuple[TrialProduct, Callable[[], None]]:
+    """Return a product that gives each unit of a device some tiles, and the function that computes it."""
+    trial = TrialProduct(context, "float32", block.rows * context.profile.compute_units, block.cols * groups, terms)
+    name, tiles = kernel_name(block, "tf32", (True, False)), trial.problem.tiles(block.rows, block.cols)
+    plan = by_tiles(trial.problem, name, tiles, block.items, 1, block.depth)
+    return trial, functools.partial(trial.compute, plan, kernels)
+
+
+def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
+    """Measure how fast matrices are packed and packed ones multiplied, and use that from now on.
+
+    Two products, one with twice the terms of the other, give each compute unit one tile. The speed is computed from the
+    difference of their times, which excludes launch overhead and host latency. Return None, and change nothing, if the
+    device does not support such products, returns wrong results, or is too busy for valid measurements.
+    """
+    if not warpgroups.is_possible(context):
+        return None
+    needed = warpgroups.kernels(context, arithmetic)
+    kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Products take other tiles")
+    if kernels is None:
+        return None
+    # Each stage of the ring is used twice, and the first one a third time, partially.
+    block = warpgroups.block_of(context)
+    uneven = _PackedTrial(context, arithmetic, 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4)
+    uneven.compute(uneven.plan, kernels)
+    if not uneven.is_right(_TENSOR_ERROR):
+        return None
+    short, long = (_PackedTrial(context, arithmetic, n).timed(kernels) for n in (terms, 2 * terms))
+    operations, nbytes, packing, whole = (b - a for a, b in zip(short, long, strict=True))
+    if not 0 < packing < whole:
+        return None
+    speed = Speed(1e-12 * operations / (whole - packing), 1e-9 * nbytes / packing)
+    tuning_table.record(context, {warpgroups.packed_class(arithmetic): {block.name: speed}})
+    return speed
+
+
+class TrialProduct:
+    """A product of random C-contiguous matrices."""
+
+    def __init__(self, context: Context, dtype: str, m: int, n: int, terms: int) -> None:
+        rng = np.random.default_rng(terms)
+        self._context, self._dtype = context, dtype
+        self._values = [rng.uniform(-1, 1, shape).astype(dtype) for shape in ((m, terms), (terms, n))]
+        a, b = (from_host(context, value) for value in self._values)
+        z = empty(context, (m, n), dtype)
+        #: The matrices and the result, by letter.
+        self.arrays = {"a": a, "b": b, "y": z, "z": z}
+        self.problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
+
+    def compute(self, plan: GemmPlan, kernels: Mapping[str, CompiledKernel]) -> None:
+        """Enqueue a plan of the product."""
+        run(plan, kernels, self._context, self.arrays, 1.0, 0.0, work_dtype(self._dtype))
+
+    def is_right(self, error: float) -> bool:
+        """Tell whether the result is right up to an error, relative to the product of absolute values."""
+        a, b = (value.astype("float64") for value in self._values)
+        return bool((abs(to_host(self.arrays["z"]) - a @ b) <= error * (abs(a) @ abs(b))).all())
+
+
+class _PackedTrial(TrialProduct):
+    """A product that gives each unit of a device a tile of packed matrices."""
+
+    def __init__(self, context: Context, arithmetic: Arithmetic, terms: int) -> None:
+        block, units = warpgroups.block_of(context), context.profile.compute_units
+        high = math.gcd(units, 12)
+        super().__init__(context, dtype_of(arithmetic), block.rows * high, block.cols * (units // high), terms)
+        self.plan = warpgroups.plan(self.problem, arithmetic, block)
+        self._packed_bytes = warpgroups.packed_bytes(self.problem, arithmetic, block)
+
+    def timed(self, kernels: Mapping[str, CompiledKernel]) -> tuple[float, float, float, float]:
+        """Return a unit's operations, the bytes that packing moves, and the times of packing and of everything."""
+        packing = GemmPlan(self.plan.launches[:2], copies=self.plan.copies)
+        packing_s, all_s = (
+            best_seconds(self._context, functools.partial(self.compute, plan, kernels)) for plan in (packing, self.plan)
+        )
+        p, units = self.problem, self._context.profile.compute_units
+        return 2.0 * p.m * p.n * p.k / units, 2.0 * self._packed_bytes, packing_s, all_s
+
+
+def best_seconds(context: Context, enqueue: Callable[[], object]) -> float:
+    """Return the shortest time in which work finishes, after a warm-up, in which drivers compile and allocate."""
+    enqueue()
+    context.queue.finish()
+    best, begin = float("inf"), time.perf_counter()
+    while time.perf_counter() - begin < SECONDS:
+        start = time.perf_counter()
+        enqueue()
+        context.queue.finish()
+        best = min(best, time.perf_counter() - start)
+    return best

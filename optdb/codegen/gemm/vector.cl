@@ -41,15 +41,13 @@ OUTLINED_KERNEL void matvec_on_cpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY 
             for (int r0 = 0; r0 < rows; r0 += 4) {  /* a row that there is not is the last one again */
                 VECTOR acc[4];
                 GLOBAL_MEM const MEMORY *row[4];
-                #pragma unroll
-                for (int r = 0; r < 4; ++r) {
+                UNROLLED(r, 4) {
                     acc[r] = 0;
                     row[r] = (GLOBAL_MEM const MEMORY *)(a + min(r0 + r, rows - 1) * a0);
                 }
                 for (ga_ssize l = 0; l < begin; l += 16) {
                     const VECTOR right = VLOAD(0, (GLOBAL_MEM const MEMORY *)x + l);
-                    #pragma unroll
-                    for (int r = 0; r < 4; ++r)
+                    UNROLLED(r, 4)
                         acc[r] += VLOAD(0, row[r] + l) * right;
                 }
                 for (int r = 0; r < 4 && r0 + r < rows; ++r) {

@@ -26,8 +26,7 @@ KERNEL void PACK(long16 s, ARRAY T *x, ARRAY W *packed)
 
 void round_to_tf32()
 {
-    #pragma unroll
-    for (int c = 0; c < 4; ++c)
+    UNROLLED(c, 4)
         words[c] = as_uint(as_float(words[c]) * ROUNDING) & 0xffffe000;
 }
 
@@ -42,11 +41,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
     const ga_ssize z0 = t.s4, z1 = t.s5;
     const uint item = get_local_id(0), group = item / 128, warp = item % 128 / 32, lane = item % 32;
     float acc[ROW_BLOCKS][COLS / 2];
-    #pragma unroll
-    for (int q = 0; q < ROW_BLOCKS; ++q)
-        #pragma unroll
-        for (int i = 0; i < COLS / 2; ++i)
-            acc[q][i] = 0;
+    UNROLLED(q, ROW_BLOCKS) UNROLLED(i, COLS / 2)
+        acc[q][i] = 0;
 
     /* One item copies all, so many stages ahead. */
 #define COPY(side) { \

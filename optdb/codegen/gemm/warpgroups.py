@@ -16,13 +16,14 @@ NVIDIA, "Parallel Thread Execution ISA" (wgmma.mma_async, cp.async.bulk, mbarrie
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from optdb.codegen.gemm.launches import GemmPlan, Launch, by_tiles, pack, product_kernel
-from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, Launch, by_tiles, pack, product_kernel
+from optdb.codegen.gemm.problem import CheckedTile, Problem
 from optdb.codegen.gemm.tensor_kernels import (
     BAND,
     MEMORY_WORDS,
@@ -31,6 +32,7 @@ from optdb.codegen.gemm.tensor_kernels import (
     dtype_of,
     with_tile_found,
 )
+from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions, type_words
 from optdb.runtime.context_options import Instructions
@@ -73,7 +75,7 @@ _MULTIPLIED: dict[Arithmetic, _Multiplied] = {
 
 
 @dataclass(frozen=True)
-class PackedBlock:
+class PackedBlock(CheckedTile):
     """The tile of a product that a work group computes."""
 
     #: Tile size of the result.
@@ -105,25 +107,76 @@ class PackedBlock:
         """The local memory of a group, in bytes."""
         return self.stages * (self.stage_words * _WORD + _SIGNAL)
 
-    def unsupported_reason(self) -> str | None:
-        """Return why the block is not supported; None if it is."""
-        if self.rows % (_ROWS * self.warpgroups):
-            return "each 128 items multiply 64 rows at a time"
-        if self.cols % 8 or not 8 <= self.cols <= 256:
-            return "an instruction multiplies up to 256 columns, by eights"
-        if self.depth % _STEP or self.stages < 2:
-            return "a stage has eight words of terms, or a multiple of it, and one is copied while one is multiplied"
-        return None
+    def rules(self) -> Iterator[tuple[bool, str]]:
+        yield self.rows % (_ROWS * self.warpgroups) == 0, "each 128 items multiply 64 rows at a time"
+        yield self.cols % 8 == 0 and 8 <= self.cols <= 256, "an instruction multiplies up to 256 columns, by eights"
+        yield self.depth % _STEP == 0, "a stage has a multiple of eight words of terms"
+        yield self.stages > 1, "one stage is copied while another one is multiplied"
+
+
+class Speed(NamedTuple):
+    """The speed of products of packed matrices."""
+
+    #: Arithmetic throughput of one compute unit, in 1e12 operations per second.
+    multiplying: float
+    #: Memory throughput of packing (reads and writes) on all units, in 1e9 bytes per second.
+    packing: float
 
 
 #: The fastest of eleven shapes on an NVIDIA H100: 344 us for 4096 cubed in TF32, where cuBLAS takes 329 us.
 BLOCK = PackedBlock(128, 256, 32, 4, 2)
+#: Speeds of an NVIDIA H100. For 4096 cubed, TF32 takes 347 us, and 50 us to pack each matrix; float16 198 us and 42 us.
+DEFAULTS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
+#: Packed matrices may take up to 1 / `_SHARE` of the device's memory.
+_SHARE = 16
 
 
 def block_of(context: Context) -> PackedBlock:
     """Return the tile of a context's products: the one in its options, or the fastest."""
     shape = context.options.packed_tile
     return BLOCK if shape is None else PackedBlock(*shape)
+
+
+def packs_all(context: Context) -> bool:
+    """Tell whether a context's options ask for packed matrices wherever they are possible."""
+    return context.options.packed_tiles == "all"
+
+
+def is_possible(context: Context) -> bool:
+    """Tell whether a device can multiply packed matrices."""
+    profile, block = context.profile, block_of(context)
+    return (profile.has_warpgroup_products or packs_all(context)) and block.local_bytes <= profile.most_local_bytes
+
+
+def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
+    """Tell whether a device can compute a product with packed matrices, and most of its units would be busy."""
+    if arithmetic not in DEFAULTS:
+        return False
+    if packs_all(context):
+        return True
+    profile, block = context.profile, block_of(context)
+    most = min(profile.global_memory_bytes // _SHARE, profile.max_allocation_bytes)
+    is_busy = 2 * problem.tiles(block.rows, block.cols) > profile.compute_units
+    return is_possible(context) and packed_bytes(problem, arithmetic, block) <= most and is_busy
+
+
+def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
+    """Return the estimated time of packing, and of the compute unit with the most tiles."""
+    block, speed = block_of(context), speed_of(context, arithmetic)
+    rounds = -(-problem.tiles(block.rows, block.cols) // context.profile.compute_units)
+    multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
+    return multiplying + 2e-9 * packed_bytes(problem, arithmetic, block) / speed.packing + 3 * LAUNCH_S
+
+
+def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
+    """Return the measured or default speed of a device."""
+    found = measured(context, packed_class(arithmetic)).get(block_of(context).name, ())
+    return Speed(*found) if len(found) == len(Speed._fields) else DEFAULTS[arithmetic]
+
+
+def packed_class(arithmetic: Arithmetic) -> str:
+    """Return the name of packed products in the tuning table."""
+    return f"{arithmetic} packed"
 
 
 def kernels(context: Context, arithmetic: Arithmetic) -> list[Kernel]:

@@ -20,6 +20,8 @@
 #define GDIM_2 get_num_groups(2)
 /* Assembly that waits for no other item, and accesses only its operands. */
 #define PTX asm volatile
+/* A loop of `i` from 0 to `count` that the compiler unrolls. */
+#define UNROLLED(i, count) _Pragma("unroll") for (int i = 0; i < count; ++i)
 #define local_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 #define ga_bool uchar
 #define ga_byte char

@@ -10,7 +10,7 @@ from theano.tensor import blas as host
 from theano.tensor.nnet import nnet
 
 import optdb
-from optdb.codegen.gemm import products
+from optdb.codegen.gemm import families
 from optdb.codegen.gemm.families import prepared
 from optdb.opencl import get_context
 from optdb.opencl.ops import blas, softmax
@@ -123,8 +123,8 @@ def asked(monkeypatch):
         seen.append(request.precision)
         return prepared(families, context, request)
 
-    monkeypatch.setattr(products, "prepared", listening)
-    get_context("dev0").kept.pop(products.__name__, None)
+    monkeypatch.setattr(families, "prepared", listening)
+    get_context("dev0").kept.pop(families.__name__, None)
     return seen
 
 

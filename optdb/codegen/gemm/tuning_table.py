@@ -1,0 +1,62 @@
+"""The tuning table of a device: what was measured of each choice, by class of problems.
+
+A row has a class of problems, the name of a choice, and numbers, whose meaning the class determines: seconds, or rates.
+There is one table for each device and kind of kernels, see `optdb.runtime.tuning`; `optdb.codegen.gemm.tune` fills it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from optdb import __version__
+from optdb.runtime import tuning
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: For each class of problems and each choice, what was measured.
+Rows = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+def measured(context: Context, problems: str) -> Mapping[str, Sequence[float]]:
+    """Return what was measured of each choice for a class of problems; empty if nothing was."""
+    kept: dict[str, Rows] = context.kept.setdefault(__name__, {})
+    kind = context.profile.device_kind
+    if kind not in kept:
+        kept.setdefault(kind, _from_disk(context))
+    return kept[kind].get(problems, {})
+
+
+def record(context: Context, rows: Rows) -> None:
+    """Replace the rows of some classes, in memory and on disk; raise OSError if they cannot be saved.
+
+    A class without choices is removed.
+    """
+    table = {name: choices for name, choices in {**_from_disk(context), **rows}.items() if choices}
+    if table:
+        tuning.save(key_of(context), table)
+    else:
+        tuning.forget(key_of(context))
+    context.kept.setdefault(__name__, {})[context.profile.device_kind] = table
+
+
+def key_of(context: Context) -> dict[str, Any]:
+    """Return the key under which the table is saved."""
+    return tuning.key_of(context.device, "products", context.profile.device_kind, __version__)
+
+
+def _from_disk(context: Context) -> Rows:
+    """Return the rows on disk that are valid: their numbers are positive and finite."""
+    stored = tuning.load(key_of(context)) or {}
+    tables = {name: choices for name, choices in stored.items() if isinstance(choices, dict)}
+    return {
+        name: {choice: numbers for choice, numbers in choices.items() if _is_valid(numbers)}
+        for name, choices in tables.items()
+    }
+
+
+def _is_valid(numbers: Any) -> bool:
+    is_list = isinstance(numbers, list) and len(numbers) > 0
+    return is_list and all(isinstance(number, (int, float)) and 0 < number < math.inf for number in numbers)
