@@ -31,7 +31,7 @@ __all__ = ["StepSums"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Sum:
+class _StepSum:
     """A state that each step adds terms to, and the row that holds it."""
 
     array: Carried
@@ -67,7 +67,7 @@ class StepSums:
     rows: list[StepRow]
     carried: list[Carried]
     most_bytes: int
-    _sums: dict[Carried, _Sum] = field(default_factory=dict)
+    _sums: dict[Carried, _StepSum] = field(default_factory=dict)
     #: The array to which all steps write an operand of a sum, and its row in the first step.
     _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ class StepSums:
             whole.append(computed[array] if total is None else self._states(total, computed))
         return whole
 
-    def _sum(self, array: Carried, varying: Collection[Tensor]) -> _Sum | None:
+    def _sum(self, array: Carried, varying: Collection[Tensor]) -> _StepSum | None:
         """Return the sum that an array of two alternating rows holds; None if it holds another state."""
         own = [row for row in self.rows if row.source is array]
         if len(own) != 1 or len(array.written) != 1 or array.length != 2 or np.dtype(array.dtype).kind not in "iuf":
@@ -113,7 +113,7 @@ class StepSums:
             return None
         if any(x not in varying for term in terms if is_product(term) for x in operands_of(term)):
             return None
-        total = _Sum(array, row, [(term, _operands(term)) for term in terms])
+        total = _StepSum(array, row, [(term, _operands(term)) for term in terms])
         sizes = [self.steps * x.nbytes for _, operands in total.terms for x in operands]
         return total if max(sizes) <= self.most_bytes else None
 
@@ -130,7 +130,7 @@ class StepSums:
         self.carried.append(array)
         self._stored[operand] = array, 0
 
-    def _states(self, total: _Sum, computed: Mapping[Carried, Tensor]) -> Tensor:
+    def _states(self, total: _StepSum, computed: Mapping[Carried, Tensor]) -> Tensor:
         """Return the two rows of a sum: the last state, and the one before."""
         rows = {}
         for count in (self.steps - 1, self.steps):
