@@ -223,7 +223,7 @@ def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
     """Return the last `length` of `count` rows, which were written in order into an array that may wrap around."""
     rows = array.shape[0]
     if rows >= count:
-        return array
+        return array if length >= count else rows_of(array, count - length, length)
     first = (count - length) % rows
     head = rows_of(array, first, min(length, rows - first))
     return joined([head, rows_of(array, 0, length - head.shape[0])], 0)

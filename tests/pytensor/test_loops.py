@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -185,6 +189,31 @@ def test_other_numbers_of_steps_and_lengths():
     states = scan(lambda row, h: h * 0.5 + row, sequences=[x], outputs_info=[pt.zeros(3)], n_steps=n)
     rows = RNG.normal(size=(9, 3))
     compared([x, n], [states, states[-1]], [rows, 9], [rows, 4], [XS, 4], [XS, 1])
+
+
+def test_states_of_arrays_without_spare_rows():
+    code = """
+import numpy as np, pytensor, pytensor.tensor as pt
+import optdb.pytensor
+from optdb.pytensor import loops
+from pytensor.compile.mode import Mode
+
+loops.LEAST_WORK = 0
+x, n = pt.matrix("x"), pt.lscalar("n")
+values = np.random.default_rng(0).normal(size=(5, 3))
+for initial, taps in (pt.zeros(3), [-1]), (pt.ones((2, 3)), [-2]):
+    state = {"initial": initial, "taps": taps}
+    states = pytensor.scan(lambda row, h: h * 0.5 + row, [x], [state], n_steps=n, return_updates=False)
+    modes = "OPENCL", Mode("py", None)
+    device, host = (pytensor.function([x, n], [states[-1], states[-1:]], mode=mode) for mode in modes)
+    for steps in (1, 2, 3, 5):
+        for computed, expected in zip(device(values, steps), host(values, steps)):
+            assert computed.shape == expected.shape
+            np.testing.assert_allclose(computed, expected)
+"""
+    flags = os.environ.get("PYTENSOR_FLAGS", "")
+    env = os.environ | {"PYTENSOR_FLAGS": f"{flags},scan__allow_output_prealloc=False".strip(",")}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, env=env)
 
 
 def test_too_short_sequences_raise():
