@@ -33,7 +33,7 @@ def test_new_nodes_point_at_the_users_line():
     assert made
     for node in made:
         lines = [line for trace in node.outputs[0].tag.trace for _, _, _, line in trace]
-        assert any("the line that is looked for" in line for line in lines)
+        assert any("the expected line" in line for line in lines)
 
 
 def test_as_many_nodes_have_a_trace_as_under_stock():
