@@ -12,6 +12,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import operations, runtime, starts, stopwatch
+from profiles.starts import CACHES
 from tests.processes import python
 
 
@@ -113,7 +114,7 @@ def test_cold_starts(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     starts = json.loads(numbers.read_text())["starts"]
     assert [(start["side"], start["cache"]) for start in starts] == [
-        (side, cache) for side in runtime.SIDES for cache in starts.CACHES
+        (side, cache) for side in runtime.SIDES for cache in CACHES
     ]
     assert all(seconds > 0 for start in starts for seconds in (*start["wall"].values(), sum(start["cpu"].values())))
     assert plot.exists()
