@@ -27,7 +27,7 @@ CHECKED := optdb tests profiles conformance memcheck fuzzing models examples doc
 # Minutes on two cores that do nothing else, of a clean clone, installation aside. CONTRIBUTING.md has the same numbers,
 # which a test asserts.
 DEMO_MINUTES := 1
-TEST_MINUTES := 15
+TEST_MINUTES := 9
 TEST_ALL_MINUTES := 35
 
 .PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
