@@ -1,26 +1,29 @@
 """Writes a file with the information for a bug report, for ``python -m optdb doctor --report FILE``.
 
 The file is text, and has the same sections in each environment. It names neither the user nor the folders of
-the user's projects.
+the user's projects: folders of the system are kept, and others are called ``~``, ``$PWD``, ``$VENV``, and outside of
+these ``$FOLDER1``, ``$FOLDER2`` and so on.
 """
 
 from __future__ import annotations
 
+import functools
+import getpass
 import io
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import optdb
 from optdb.cli import checks, hardware, patches
-from optdb.cli.private_paths import LEGEND, without_private
 from optdb.cli.pytensor_checks import changed_flags, chosen_checks
 
-__all__ = ["write_report"]
+__all__ = ["without_private", "write_report"]
 
 #: The packages whose versions are listed if they are installed.
 PACKAGES = (
@@ -34,6 +37,24 @@ VARIABLES = (
     *("OCL", "OPENCL_", "PYOPENCL_", "POCL_", "CUDA_"),
     *("CXX", "LD_LIBRARY_PATH", "MKL_", "OMP_", "OPENBLAS_"),
 )
+
+#: What the names of folders mean.
+LEGEND = (
+    "~ is the home folder, $PWD the current one, $VENV that of Python's environment, $FOLDER1 ... others, and USER the "
+    "user's name"
+)
+#: Folders of the system, of drivers and of temporary files, which name neither a user nor a project.
+SYSTEM_FOLDERS = (
+    *("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr"),
+    *("/opt/amdgpu", "/opt/homebrew", "/opt/intel", "/opt/local", "/opt/nvidia", "/opt/rocm"),
+    *("/var/cache", "/var/folders", "/var/lib", "/var/tmp", "/Applications", "/Library", "/System", "/private/var"),
+)
+#: A path begins after a space or a punctuation mark, or after a compiler's option such as -L.
+_BEGIN = r"(?:(?<=-[ILB])|(?<![\w./~$-]))"
+#: A path without spaces. In a sentence, a dot may follow it.
+_PATH = re.compile(rf"{_BEGIN}/[\w+@~-][\w.+@~-]*(?:/[\w.+@~-]+)*(?<!\.)")
+#: A setting such as ``THEANO_FLAGS=base_compiledir=FOLDER,cxx=FILE``.
+_SETTING = re.compile(r"[\w.]+=(.*)")
 
 
 def write_report(path: Path) -> int:
@@ -97,3 +118,44 @@ def _variables() -> Iterator[str]:
     for name, value in sorted(os.environ.items()):
         if name.startswith(VARIABLES):
             yield f"{name}={value}"
+
+
+def without_private(text: str) -> str:
+    """Replace the folders of a user and of projects by names, and the user's name in other paths by ``USER``."""
+    names = dict(_known())
+    for path in sorted(set(_paths(text))):  # a folder before what is in it
+        if not any(_is_within(path, folder) for folder in (*SYSTEM_FOLDERS, *names)):
+            names[path] = f"$FOLDER{sum(name.startswith('$FOLDER') for name in names.values()) + 1}"
+    for folder in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"{_BEGIN}{re.escape(folder)}(?![\w-]|\.\w)", names[folder], text)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # the user of a container may have no name
+        return text
+    return re.sub(rf"(?<=/){re.escape(user)}(?=/|\W|$)", "USER", text)
+
+
+def _known() -> Iterator[tuple[str, str]]:
+    """Yield the paths of folders that have names of their own, and these names."""
+    for name, paths in {
+        "$PWD": (Path.cwd(), os.environ.get("PWD")),
+        "$VENV": (sys.prefix, os.path.realpath(sys.prefix)),
+        "~": (Path.home(), os.path.realpath(Path.home())),
+    }.items():
+        for path in filter(None, paths):
+            if str(path) != "/" and str(path) not in SYSTEM_FOLDERS:
+                yield str(path), name
+
+
+def _paths(text: str) -> Iterator[str]:
+    """Yield the absolute paths in a text; those with spaces only from settings, and from lines that consist of one."""
+    for line in text.splitlines():
+        setting = _SETTING.fullmatch(line)
+        pieces = re.split("[,:=]", setting[1]) if setting else [line.strip()] if line.startswith("    /") else []
+        whole = [piece for piece in pieces if re.match("/[^/]", piece)]
+        yield from whole
+        yield from _PATH.findall(functools.reduce(lambda rest, path: rest.replace(path, ""), whole, line))
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return PurePath(path).is_relative_to(folder)

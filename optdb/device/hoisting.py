@@ -22,7 +22,6 @@ from optdb.device.tensors import (
     ViewTensor,
     is_product,
     reshaped,
-    rows_of,
     transposed,
 )
 
@@ -58,9 +57,7 @@ def _with_products_before(steps: int, rows: Sequence[StepRow], carried: Sequence
     states = varying(results, [row for row in rows if isinstance(row.source, Carried)])
     read = {*results, *(x for tensor in states for x in operands_of(tensor))}
     hoisted: dict[Tensor, Tensor] = {}
-    sequences: dict[Tensor, Tensor] = {
-        row: _rows_of_steps(row, steps) for row in rows if isinstance(row.source, Tensor)
-    }
+    sequences: dict[Tensor, Tensor] = {row: row.stacked(steps) for row in rows if isinstance(row.source, Tensor)}
     of_sequences = varying(results, sequences) - states
     all_steps = _AllSteps(steps, sequences, of_sequences)
     for tensor in ordered(results, sequences):
@@ -69,11 +66,6 @@ def _with_products_before(steps: int, rows: Sequence[StepRow], carried: Sequence
             if any(is_product(x) for x in cone) and all_steps.take(cone):
                 hoisted[tensor] = all_steps.of(tensor)
     return Iteration(steps, rows, carried, hoisted)
-
-
-def _rows_of_steps(row: StepRow, steps: int) -> Tensor:
-    assert isinstance(row.source, Tensor)
-    return rows_of(row.source, row.start, steps)
 
 
 class _AllSteps:

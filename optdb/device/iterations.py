@@ -27,6 +27,7 @@ from optdb.device.tensors import (
     ScatterSum,
     Tensor,
     ViewTensor,
+    rows_of,
 )
 
 __all__ = ["Carried", "Iterated", "Iteration", "StepRow", "operands_of", "ordered", "varying"]
@@ -53,6 +54,11 @@ class StepRow(Tensor):
         super().__init__(shape, source.dtype)
         self.source = source
         self.start = start
+
+    def stacked(self, steps: int) -> Tensor:
+        """Return the rows of the first steps, along a first axis; no step may write the array."""
+        assert isinstance(self.source, Tensor)
+        return rows_of(self.source, self.start, steps)
 
 
 class Iteration:

@@ -146,8 +146,8 @@ class StepSums:
         if operand in self._stored:
             array, start = self._stored[operand]
             return rows_of(computed[array], start, count)
-        assert isinstance(operand, StepRow) and isinstance(operand.source, Tensor)
-        return rows_of(operand.source, operand.start, count)
+        assert isinstance(operand, StepRow)
+        return operand.stacked(count)
 
 
 def _operands(term: Tensor) -> list[Tensor]:

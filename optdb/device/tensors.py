@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.gemm.operations import Product
-from optdb.codegen.operation import Operation
+from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.folds import NOTHING
 from optdb.codegen.scalars.program import Program, Scalar
-from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
 #: Scalars that take a processor no longer than reading their operands.
@@ -181,6 +180,26 @@ class Stripe:
     step: int
     length: int
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest index."""
+        end = self.start + self.step * (self.length - 1)
+        return min(self.start, end), max(self.start, end)
+
+
+@dataclass(frozen=True)
+class ReplacedSlices:
+    """Slices along one axis of a tensor, replaced one after another. Later slices may overlap earlier ones."""
+
+    axis: int
+    #: The sum of the lengths of the slices.
+    count: int
+    #: The lowest and the highest index in a slice.
+    low: int
+    high: int
+    #: The tensor before the first replacement.
+    base: Tensor
+
 
 class Replaced(Tensor):
     """A tensor with a strided part replaced by another tensor, which broadcasts."""
@@ -190,6 +209,20 @@ class Replaced(Tensor):
         self.x = x
         self.part = part
         self.stripes = tuple(stripes)
+
+    @functools.cached_property
+    def slices(self) -> ReplacedSlices | None:
+        """The slices along one axis that this and earlier replacements name; None if it replaces no slice."""
+        axes = [axis for axis, stripe in enumerate(self.stripes) if stripe != Stripe(0, 1, self.shape[axis])]
+        if len(axes) != 1:
+            return None
+        (axis,) = axes
+        low, high = self.stripes[axis].bounds
+        own = ReplacedSlices(axis, self.stripes[axis].length, low, high, self.x)
+        before = self.x.slices if isinstance(self.x, Replaced) else None
+        if before is None or before.axis != axis:
+            return own
+        return ReplacedSlices(axis, own.count + before.count, min(low, before.low), max(high, before.high), before.base)
 
 
 class ScatterSum(Tensor):
@@ -266,11 +299,6 @@ class MatrixVector(Tensor):
         self.vector = vector
 
 
-def constant_of(tensor: Tensor) -> HostArray | None:
-    """Return the value of a constant tensor; None for other tensors."""
-    return tensor.value if isinstance(tensor, Constant) else None
-
-
 def mapped(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Return the results of a program on tensors of equal rank; raise ValueError if these do not broadcast."""
     ndim = max((x.ndim for x in inputs), default=0)
@@ -287,6 +315,11 @@ def applied(scalar: str, dtype: str, *inputs: Tensor) -> Tensor:
 def cast(x: Tensor, dtype: str) -> Tensor:
     """Return a tensor in another dtype."""
     return x if x.dtype == dtype else applied("Cast", dtype, x)
+
+
+def spec_of(x: Tensor) -> ArraySpec:
+    """Return the array spec of a tensor, without broadcastable axes."""
+    return ArraySpec(x.dtype, (False,) * x.ndim)
 
 
 def padded(x: Tensor, ndim: int) -> Tensor:
@@ -361,9 +394,11 @@ def _part_read(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, li
                 return part, starts
             starts[x.axis] += length
     elif isinstance(x, Replaced):
-        ends = [stripe.start + stripe.step * (stripe.length - 1) for stripe in x.stripes]
-        of_stripes = [(min(stripe.start, end), max(stripe.start, end)) for stripe, end in zip(x.stripes, ends)]
-        read = list(zip(bounds, of_stripes, strict=True))
+        slices = x.slices
+        # Unrolled loops replace thousands of slices: a view outside all of them must not visit each.
+        if slices is not None and (bounds[slices.axis][1] < slices.low or bounds[slices.axis][0] > slices.high):
+            return slices.base, starts
+        read = list(zip(bounds, (stripe.bounds for stripe in x.stripes), strict=True))
         if any(high < first or low > last for (low, high), (first, last) in read):
             return x.x, starts
         is_dense = all(stripe.step == 1 for stripe in x.stripes)
@@ -449,10 +484,13 @@ def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
     If all elements along an axis have been replaced, slice by slice, the result is a join of the slices.
     """
     result = Replaced(x, part, stripes)
-    axes = [axis for axis, stripe in enumerate(stripes) if stripe != Stripe(0, 1, x.shape[axis])]
-    if not axes:
+    if all(stripe == Stripe(0, 1, length) for stripe, length in zip(stripes, x.shape, strict=True)):
         return broadcast(part, x.shape)
-    return result if len(axes) > 1 else _joined_slices(result, axes[0])
+    slices = result.slices
+    # The count avoids a walk along the chain of replacements for each of them.
+    if slices is None or slices.count < x.shape[slices.axis]:
+        return result
+    return _joined_slices(result, slices.axis)
 
 
 def _joined_slices(last: Replaced, axis: int) -> Tensor:

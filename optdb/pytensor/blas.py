@@ -13,7 +13,6 @@ from optdb.codegen.gemm.operations import BatchedProduct
 from optdb.device.functions.host_parts import Value
 from optdb.device.schedule.lowering import UNROLLED
 from optdb.device.tensors import (
-    Application,
     Constant,
     MatrixProduct,
     MatrixVector,
@@ -26,6 +25,7 @@ from optdb.device.tensors import (
     transposed,
 )
 from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
+from optdb.pytensor.operations import computed
 
 _FLOATS = ("float16", "float32", "float64")
 
@@ -81,5 +81,4 @@ def batched_product(a: Tensor, b: Tensor) -> Tensor:
     if dtype not in _FLOATS or inner <= UNROLLED:
         terms = applied("Mul", dtype, transposed(a, [0, 1, None, 2]), transposed(b, [0, None, 2, 1]))
         return reshaped(folded("Add", terms, [3], dtype), shape)
-    application = Application(lambda context: BatchedProduct(context, dtype), [a, b], [((count, rows, columns), dtype)])
-    return reshaped(application.outputs[0], shape)
+    return reshaped(computed(BatchedProduct, [a, b], (count, rows, columns), dtype, dtype), shape)

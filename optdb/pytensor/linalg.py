@@ -23,12 +23,13 @@ from optdb.device.tensors import (
     applied,
     cast,
     folded,
+    spec_of,
     transposed,
     view,
 )
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.pytensor.graphs import batched
-from optdb.pytensor.operations import computed, spec_of
+from optdb.pytensor.operations import computed
 
 _FLOATS = ("float32", "float64")
 

@@ -12,20 +12,15 @@ from pytensor.tensor.fft import IRFFTOp, RFFTOp
 from pytensor.tensor.math import Argmax
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
-from optdb.codegen.operation import ArraySpec, Operation
+from optdb.codegen.operation import Operation
 from optdb.codegen.real_fourier import InverseRealFourier, RealFourier
 from optdb.codegen.searching import FindLargest, SearchSorted, compared_in
 from optdb.codegen.sorting import SortAlongAxis
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Application, Constant, Tensor, broadcast
+from optdb.device.tensors import Application, Constant, Tensor, broadcast, spec_of
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
-__all__ = ["computed", "spec_of"]
-
-
-def spec_of(x: Tensor) -> ArraySpec:
-    """Return the array spec of a tensor."""
-    return ArraySpec(x.dtype, (False,) * x.ndim)
+__all__ = ["computed"]
 
 
 def computed(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from optdb.cli.private_paths import without_private
+from optdb.cli.bug_report import without_private
 
 
 @pytest.fixture(autouse=True)

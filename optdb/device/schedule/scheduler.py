@@ -52,6 +52,7 @@ from optdb.device.tensors import (
     Tensor,
     ViewTensor,
     broadcast,
+    spec_of,
     transposed,
 )
 from optdb.numpy_types import HostArray
@@ -429,7 +430,7 @@ class Schedule:
     def _scan(self, tensor: Scanned) -> Stored:
         x = self.store(tensor.x)
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
-        spec, axis = ArraySpec(x.dtype, (False,) * x.ndim), tensor.axis
+        spec, axis = spec_of(x), tensor.axis
         mode = {"Add": "add", "Mul": "mul"}[tensor.fold]
         self._operate(lambda context: Cumulate(context, spec, mode, axis), [x], [out])
         return out

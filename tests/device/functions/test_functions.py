@@ -11,6 +11,7 @@ from optdb.codegen.scalars.program import Program, Scalar
 from optdb.device.functions.function import TracedFunction
 from optdb.device.plans import PlanOptions
 from optdb.device.tensors import (
+    ArgumentTensor,
     Constant,
     Coordinate,
     Iota,
@@ -186,6 +187,18 @@ def test_slices_that_replace_all_elements_are_joined(context):
 
     whole = np.concatenate([y, np.broadcast_to(z, (30, 8))], 1)
     compare(computed(context, describe, x, y, z)[0], [whole, whole.sum(1), whole[:, 12:], whole[::-1, 12:]])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_many_slices_are_added_to_zeros_one_after_another(order):
+    count = 3000
+    base = x = broadcast(Constant(np.zeros(())), (count, 2))
+    for row in range(count)[::order]:
+        stripes = [Stripe(row, 1, 1), Stripe(0, 1, 2)]
+        taken = strided(x, stripes)
+        assert taken.x is base.x
+        x = replaced(x, applied("Add", F, taken, ArgumentTensor((1, 2), F)), stripes)
+    assert isinstance(x, Joined) and len(x.parts) == count
 
 
 def test_views_of_replaced_tensors_read_what_they_need(context):
