@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from optdb.device.expressions import reshaped, transposed
 from optdb.device.iterations import Carried, Iteration, StepRow, operands_of, ordered, varying
 from optdb.device.sums_of_steps import StepSums
 from optdb.device.tensors import (
@@ -21,8 +22,6 @@ from optdb.device.tensors import (
     Tensor,
     ViewTensor,
     is_product,
-    reshaped,
-    transposed,
 )
 
 __all__ = ["iterated"]

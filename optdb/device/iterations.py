@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optdb.codegen.loops.kernel import LEAST_POINTS
+from optdb.device.expressions import rows_of
 from optdb.device.tensors import (
     Computed,
     Constant,
@@ -27,7 +28,6 @@ from optdb.device.tensors import (
     ScatterSum,
     Tensor,
     ViewTensor,
-    rows_of,
 )
 
 __all__ = ["Carried", "Iterated", "Iteration", "StepRow", "operands_of", "ordered", "varying"]

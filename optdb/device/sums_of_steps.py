@@ -11,21 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from optdb.device.expressions import applied, broadcast, folded, joined, reshaped, rows_of, transposed
 from optdb.device.iterations import Carried, StepRow, operands_of, ordered, varying
-from optdb.device.tensors import (
-    Folded,
-    Mapped,
-    MatrixProduct,
-    Tensor,
-    applied,
-    broadcast,
-    folded,
-    is_product,
-    joined,
-    reshaped,
-    rows_of,
-    transposed,
-)
+from optdb.device.tensors import Folded, Mapped, MatrixProduct, Tensor, is_product
 
 __all__ = ["StepSums"]
 

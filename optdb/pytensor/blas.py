@@ -10,20 +10,10 @@ from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.math import Dot
 
 from optdb.codegen.gemm.operations import BatchedProduct
+from optdb.device.expressions import applied, broadcast, cast, folded, reshaped, transposed
 from optdb.device.functions.host_parts import Value
 from optdb.device.schedule.lowering import UNROLLED
-from optdb.device.tensors import (
-    Constant,
-    MatrixProduct,
-    MatrixVector,
-    Tensor,
-    applied,
-    broadcast,
-    cast,
-    folded,
-    reshaped,
-    transposed,
-)
+from optdb.device.tensors import Constant, MatrixProduct, MatrixVector, Tensor
 from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 from optdb.pytensor.operations import computed
 

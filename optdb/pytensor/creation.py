@@ -8,17 +8,9 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, ExtractDiag, Eye
 
+from optdb.device.expressions import applied, broadcast, cast, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import (
-    Constant,
-    Coordinate,
-    Iota,
-    applied,
-    broadcast,
-    cast,
-    transposed,
-    view,
-)
+from optdb.device.tensors import Constant, Coordinate, Iota
 from optdb.pytensor.dispatch import NodeTrace, described, tensors_of
 
 

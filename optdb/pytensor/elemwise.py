@@ -17,8 +17,9 @@ from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
 from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot, program_of_graph
 from optdb.codegen.scalars.types import NoCode
+from optdb.device.expressions import cast, folded, mapped, transposed
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Tensor, cast, folded, mapped, transposed
+from optdb.device.tensors import Tensor
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 #: Names that differ from the names of the classes.

@@ -12,8 +12,9 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 
+from optdb.device.expressions import cast
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Constant, cast
+from optdb.device.tensors import Constant
 from optdb.pytensor.blas import batched_product
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 

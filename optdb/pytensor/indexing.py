@@ -17,23 +17,9 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type_other import NoneTypeT
 
+from optdb.device.expressions import applied, broadcast, cast, replaced, reshaped, scattered, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import (
-    Constant,
-    Coordinate,
-    Lookup,
-    ScatterSet,
-    Stripe,
-    Tensor,
-    applied,
-    broadcast,
-    cast,
-    replaced,
-    reshaped,
-    scattered,
-    transposed,
-    view,
-)
+from optdb.device.tensors import Constant, Coordinate, Lookup, ScatterSet, Stripe, Tensor
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 #: A scatter becomes a lookup for each element if the indices select at least one in this many elements.

@@ -9,8 +9,9 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.extra_ops import CumOp
 
+from optdb.device.expressions import cast, joined, reshaped, strided
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Scanned, Stripe, Tensor, cast, joined, reshaped, strided
+from optdb.device.tensors import Scanned, Stripe, Tensor
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 

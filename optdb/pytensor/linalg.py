@@ -15,18 +15,9 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from optdb.codegen.linalg import operations
 from optdb.codegen.operation import Operation
+from optdb.device.expressions import applied, cast, folded, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import (
-    Constant,
-    Coordinate,
-    Tensor,
-    applied,
-    cast,
-    folded,
-    spec_of,
-    transposed,
-    view,
-)
+from optdb.device.tensors import Constant, Coordinate, Tensor, spec_of
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 from optdb.pytensor.graphs import batched
 from optdb.pytensor.operations import computed

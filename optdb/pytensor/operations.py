@@ -16,8 +16,9 @@ from optdb.codegen.operation import Operation
 from optdb.codegen.real_fourier import InverseRealFourier, RealFourier
 from optdb.codegen.searching import FindLargest, SearchSorted, compared_in
 from optdb.codegen.sorting import SortAlongAxis
+from optdb.device.expressions import broadcast
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Application, Constant, Tensor, broadcast, spec_of
+from optdb.device.tensors import Application, Constant, Tensor, spec_of
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
 __all__ = ["computed"]

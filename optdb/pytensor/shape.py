@@ -13,8 +13,9 @@ from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.extra_ops import CpuContiguous
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
+from optdb.device.expressions import cast, joined, reshaped
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Constant, cast, joined, reshaped
+from optdb.device.tensors import Constant
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, is_array, tensors_of
 
 

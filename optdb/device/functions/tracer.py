@@ -9,6 +9,7 @@ import numpy as np
 
 from optdb.codegen.kernels.programs import one_program
 from optdb.codegen.loops.body import Buffer
+from optdb.device.expressions import folded, reshaped
 from optdb.device.functions.host_parts import (
     Conditions,
     Download,
@@ -26,7 +27,7 @@ from optdb.device.functions.traced_call import TracedCall
 from optdb.device.plans import PlanOptions
 from optdb.device.schedule.scheduler import Schedule
 from optdb.device.schedule.stored import Stored
-from optdb.device.tensors import ArgumentTensor, Constant, Tensor, folded, reshaped
+from optdb.device.tensors import ArgumentTensor, Constant, Tensor
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 

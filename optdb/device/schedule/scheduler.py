@@ -30,6 +30,7 @@ from optdb.codegen.loops.targets import (
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Number, Scalar
+from optdb.device.expressions import broadcast, transposed
 from optdb.device.iterations import Iterated, Iteration
 from optdb.device.schedule.loop_bodies import IterationUnit, scheduled
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, has_parts, unrolls
@@ -51,9 +52,7 @@ from optdb.device.tensors import (
     ScatterSum,
     Tensor,
     ViewTensor,
-    broadcast,
     spec_of,
-    transposed,
 )
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from optdb.device.export import Exportable, Held, Traceable, write
+from optdb.device.expressions import applied
 from optdb.device.functions.uncomputed import uncomputed
-from optdb.device.tensors import applied
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.exported import load
 from tests.opencl_device import new_context

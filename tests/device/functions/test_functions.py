@@ -8,6 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.scalars.program import Program, Scalar
+from optdb.device.expressions import (
+    applied,
+    broadcast,
+    folded,
+    joined,
+    mapped,
+    padded,
+    replaced,
+    reshaped,
+    scattered,
+    strided,
+    transposed,
+    view,
+)
 from optdb.device.functions.function import TracedFunction
 from optdb.device.plans import PlanOptions
 from optdb.device.tensors import (
@@ -23,18 +37,6 @@ from optdb.device.tensors import (
     ScatterSet,
     ScatterSum,
     Stripe,
-    applied,
-    broadcast,
-    folded,
-    joined,
-    mapped,
-    padded,
-    replaced,
-    reshaped,
-    scattered,
-    strided,
-    transposed,
-    view,
 )
 from optdb.runtime import grid_failures
 from optdb.runtime.context import Context

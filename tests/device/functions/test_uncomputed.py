@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from optdb.device.expressions import applied
 from optdb.device.functions.host_parts import HostValue
 from optdb.device.functions.tracer import Retrace
 from optdb.device.functions.uncomputed import uncomputed
-from optdb.device.tensors import Constant, applied
+from optdb.device.tensors import Constant
 from optdb.runtime.arrays import empty
 from optdb.runtime.tracing import Trace, Tracer, Untraceable
 from tests.opencl_device import new_context
