@@ -7,8 +7,14 @@ failure, the remaining checks are skipped, because their cures would not help ye
 
 from __future__ import annotations
 
+import platform
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -34,14 +40,18 @@ class CheckFailed(Exception):
         Whether Theano does not work at all. Otherwise it works, slowly.
     optional : bool
         Whether everything else works without it.
+    mark : str, optional
+        One of `STYLES`, if it does not follow from the other two.
     """
 
-    def __init__(self, finding: str, cure: str, *, fatal: bool = True, optional: bool = False) -> None:
+    def __init__(
+        self, finding: str, cure: str, *, fatal: bool = True, optional: bool = False, mark: str | None = None
+    ) -> None:
         super().__init__(finding)
         self.finding = finding
         self.cure = cure
         self.fatal = fatal and not optional
-        self.mark = OFF if optional else FAIL if fatal else SLOW
+        self.mark = mark or (OFF if optional else FAIL if fatal else SLOW)
 
 
 @dataclass(frozen=True)
@@ -151,6 +161,34 @@ def _requirement(requirement: support.Requirement) -> Callable[[], str]:
         return version
 
     return check
+
+
+def _pip() -> str:
+    """Compare this Python with that of the command ``pip`` beside it, by which users install what is missing."""
+    command = Path(sys.executable).with_name("pip")
+    if not command.exists():
+        return "not in this environment"
+    try:
+        done = subprocess.run([command, "--version"], capture_output=True, text=True)
+    except OSError as error:
+        raise _wrong_pip(f"cannot be started: {error.strerror}\n{verbatim(command)}") from error
+    version = re.match(r"pip (\S+) from (.+) \(python \S+\)$", done.stdout.strip())
+    if version is None:
+        raise _wrong_pip(f"prints no version\n{verbatim(command)}")
+    spec = find_spec("pip")
+    own = [] if spec is None else spec.submodule_search_locations or []
+    if Path(version[2]).resolve() not in [Path(folder).resolve() for folder in own]:
+        here = f"not for this one, {platform.python_version()}"
+        raise _wrong_pip(f"installs for another Python, {here}:\n{verbatim(version[2])}")
+    return f"{version[1]}, installs for this Python"
+
+
+def _wrong_pip(finding: str) -> CheckFailed:
+    cure = f"write `python -m pip` instead of `pip`, or make an environment in a new folder:\n{verbatim(_NEW_FOLDER)}"
+    return CheckFailed(finding, cure, fatal=False, mark=FAIL)
+
+
+_NEW_FOLDER = "python -m venv FOLDER"
 
 
 def _theano() -> str:
@@ -330,6 +368,7 @@ def _first_line(error: Exception) -> str:
 
 #: The checks for Theano.
 CHECKS: dict[str, Callable[[], str]] = {
+    "pip": _pip,
     **{requirement.name: _requirement(requirement) for requirement in support.REQUIREMENTS},
     "translation": _translation,
     "activation": _activation,

@@ -48,7 +48,7 @@ def _nutpie() -> str:
 def _package(name: str, lowest: str, below: str, purpose: str) -> str:
     """Return the version of an optional package, after importing it."""
     version = support.found(name)
-    install = f"pip install 'optdb[{name}]'"
+    install = f"python -m pip install 'optdb[{name}]'"
     cure = f"{purpose}:\n{verbatim(install)}"
     if version is None:
         raise CheckFailed("not installed", cure, optional=True)
@@ -69,7 +69,9 @@ def _default_mode() -> str:
     if version is None:
         compiler = config.cxx or "no compiler"
         raise CheckFailed(
-            f"not installed: PyTensor's own mode computes by {compiler}", verbatim("pip install numba"), fatal=False
+            f"not installed: PyTensor's own mode computes by {compiler}",
+            verbatim("python -m pip install numba"),
+            fatal=False,
         )
     return f"{version}, what PyTensor's own mode compiles with"
 
@@ -108,17 +110,18 @@ def _beside_theano() -> str:
 
 #: The checks if Theano is installed, which follow its own.
 BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
-#: The checks if Theano is not installed.
+#: The checks if Theano is not installed. Those that need no device precede OpenCL: without one, the rest is skipped.
 ALONE: dict[str, Callable[[], str]] = {
+    "pip": checks._pip,
     "Python": _python,
     "Theano": _theano,
     "PyTensor": _pytensor,
-    "OpenCL": _opencl,
-    "kernel cache": checks._kernel_cache,
-    "mode OPENCL": _mode,
     "PyMC": _pymc,
     "numba": _default_mode,
     "nutpie": _nutpie,
+    "OpenCL": _opencl,
+    "kernel cache": checks._kernel_cache,
+    "mode OPENCL": _mode,
 }
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 
 __all__ = ["BELOW", "LOWEST", "SUPPORTED", "PyTensorNotInstalled", "UnsupportedPyTensor", "check"]
 
 #: The first supported version, and the first later one that may not work: PyTensor's internals change between versions.
 LOWEST, BELOW = (3, 3), (3, 4)
 SUPPORTED = f">={LOWEST[0]}.{LOWEST[1]},<{BELOW[0]}.{BELOW[1]}"
-_CURE = f"pip install 'pytensor{SUPPORTED}'"
+#: The first version of Python that these versions of PyTensor support.
+_LOWEST_PYTHON = (3, 12)
+
+
+def _cure() -> str:
+    """Return what the user can do, in one line; the command `pip` may belong to another Python than this one."""
+    if sys.version_info < _LOWEST_PYTHON:
+        return f"make a virtual environment with Python {'.'.join(map(str, _LOWEST_PYTHON))} or later"
+    return f"{shlex.quote(sys.executable)} -m pip install 'pytensor{SUPPORTED}'"
 
 
 class UnsupportedPyTensor(ImportError):
@@ -21,12 +31,9 @@ class UnsupportedPyTensor(ImportError):
         What is installed, as a sentence.
     """
 
-    #: What the user can do, in one line.
-    cure = _CURE
-
     def __init__(self, finding: str) -> None:
+        self.finding, self.cure = finding, _cure()
         super().__init__(f"{finding}; optdb supports PyTensor {SUPPORTED}.\nThe cure: {self.cure}", name="pytensor")
-        self.finding = finding
 
 
 class PyTensorNotInstalled(UnsupportedPyTensor, ModuleNotFoundError):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
+import pip
 import pytest
 
 from optdb.cli import checks
@@ -104,6 +107,47 @@ def test_here():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1.0.5" in done.stdout
     assert "apt-get install g++" in done.stdout
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """A folder of commands, in which this process's Python appears to be; `pip` in it is a script."""
+
+    def write(*lines):
+        (tmp_path / "pip").write_text("\n".join(lines))
+        (tmp_path / "pip").chmod(0o755)
+
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    return write
+
+
+def pip_says(folder):
+    return "#!/bin/sh", f"echo 'pip 24.2 from {folder} (python 3.13)'"
+
+
+def test_pip_of_this_python(environment):
+    assert checks._pip() == "not in this environment"
+    environment(*pip_says(Path(pip.__file__).parent))
+    assert checks._pip() == "24.2, installs for this Python"
+
+
+@pytest.mark.parametrize(
+    ("lines", "finding"),
+    [
+        (pip_says("/other/lib/python3.13/site-packages/pip"), r"another Python, not .*\n    /other/lib/python3.13/"),
+        (["#!/none/python3.13"], r"cannot be started: No such file or directory\n    .*/pip$"),
+        (["#!/bin/sh", "exit 1"], r"prints no version\n    .*/pip$"),
+    ],
+)
+def test_pip_of_another_python(environment, table, lines, finding):
+    environment(*lines)
+    with pytest.raises(checks.CheckFailed) as caught:
+        checks._pip()
+    assert re.search(finding, caught.value.finding)
+    status, out = table(pip=checks._pip, others=_nothing)
+    assert status == 1
+    assert re.search(r"^pip +fails", out, re.MULTILINE)
+    assert re.search(r"^others +works", out, re.MULTILINE)
 
 
 def test_libraries(table, monkeypatch):

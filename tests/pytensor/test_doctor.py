@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -82,15 +83,15 @@ def test_another_version_of_pytensor_fails(monkeypatch):
     monkeypatch.setattr(pytensor_checks.importlib, "import_module", lambda name: versions.check())
     failure = failure_of(pytensor_checks._pytensor)
     assert (failure.finding, failure.fatal) == ("PyTensor 3.4.0 is installed", True)
-    assert failure.cure.strip() == "pip install 'pytensor>=3.3,<3.4'"
+    assert failure.cure.strip() == f"{sys.executable} -m pip install 'pytensor>=3.3,<3.4'"
     assert not failure_of(pytensor_checks._beside_theano).fatal
 
 
 @pytest.mark.parametrize(
     ("check", "name", "cure"),
     [
-        (pytensor_checks._pymc, "pymc", "pip install 'optdb[pymc]'"),
-        (pytensor_checks._nutpie, "nutpie", "pip install 'optdb[nutpie]'"),
+        (pytensor_checks._pymc, "pymc", "python -m pip install 'optdb[pymc]'"),
+        (pytensor_checks._nutpie, "nutpie", "python -m pip install 'optdb[nutpie]'"),
     ],
 )
 def test_what_samples_is_optional(monkeypatch, check, name, cure):
@@ -122,3 +123,14 @@ def test_opencl_is_needed_for_pytensor_alone(monkeypatch):
     assert failure_of(pytensor_checks._opencl).fatal and not failure_of(checks._opencl).fatal
     monkeypatch.setattr(pytensor_checks, "_mode", fails)
     assert failure_of(pytensor_checks._beside_theano).mark == checks.OFF
+
+
+def test_without_a_device_the_samplers_are_checked(monkeypatch, capsys):
+    def no_device():
+        raise checks.CheckFailed("no driver", "get one")
+
+    monkeypatch.setitem(pytensor_checks.ALONE, "OpenCL", no_device)
+    assert checks.report(pytensor_checks.ALONE) == 1
+    marks = dict(re.findall(r"^(\w[\w ]*?)  +(\S+)", capsys.readouterr().out, re.MULTILINE))
+    assert [marks[name] for name in ("PyMC", "numba", "nutpie")] == [checks.OK] * 3
+    assert [marks[name] for name in ("OpenCL", "mode OPENCL")] == [checks.FAIL, checks.SKIP]
