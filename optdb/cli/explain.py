@@ -56,11 +56,12 @@ def explain_script(
     # Fail early if the report cannot be written, because the script may run for long.
     for written in filter(None, (html and html.parent, pictures)):
         _check(written)
-    try:
-        with watching(seen.append), _page(html, target):
-            launch(target, args, is_module=is_module)
-    finally:
-        _report([lifters.explain(function) for function in seen], pictures, folder)
+    with _page(html, target):  # which prints the page's name after the report, where users see it
+        try:
+            with watching(seen.append):
+                launch(target, args, is_module=is_module)
+        finally:
+            _report([lifters.explain(function) for function in seen], pictures, folder)
 
 
 def _check(folder: Path) -> None:
@@ -88,7 +89,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
             yield
     finally:
         write_html(functions, target, f"{title}: what Theano compiled")
-        print(f"the page is {path}", file=sys.stderr)
+        print(f"open {path} in a browser", file=sys.stderr)
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:

@@ -37,7 +37,7 @@ def test_paths_are_printed_as_given_and_meant_where_the_command_was_started(monk
     monkeypatch.setattr(sys.modules["optdb.cli.explain"], "_report", lambda *paths: print(*paths[1:]))
     explain_script("script.py", [], html=Path("build", "r.html"), pictures=Path("build"))
     printed = capsys.readouterr()
-    assert "the page is build/r.html\n" in printed.err
+    assert "open build/r.html in a browser\n" in printed.err
     assert printed.out.split() == ["build", str(tmp_path / "build")]
     assert (tmp_path / "build" / "r.html").is_file()
 
