@@ -36,9 +36,9 @@ class ContextOptions:
     quad_tiles: Literal["few", "all", "none"] = "few"
     #: The tile of these products, as the fields of `gemm.quad_tiles.QuadTile`; None for the fastest on an NVIDIA H200.
     quad_tile: tuple[int, ...] | None = None
-    #: The aligned float32 products that copy tiles asynchronously, on a GPU with tensor cores: those with large tiles,
-    #: or all.
-    copied_tiles: Literal["large", "all"] = "large"
+    #: The aligned float32 products that copy tiles asynchronously, on a GPU with tensor cores: those that are faster
+    #: with them, or all.
+    copied_tiles: Literal["faster", "all"] = "faster"
     #: The products below the highest precision that pack matrices first: those that are faster with packing, on a GPU
     #: with warpgroup instructions, or all, on any device.
     packed_tiles: Literal["faster", "all"] = "faster"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.gemm import copied, families
-from optdb.codegen.gemm.copied import BLOCK, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
+from optdb.codegen.gemm.copied import BLOCK, SMALLER, CopiedBlock, copied_kernel, kernel_name, parts_of, plan
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
@@ -35,6 +35,10 @@ _SLOW = pytest.mark.slow
 def compiled(block, along):
     kernels = [copied_kernel(block, along, "emulated"), wide_total_kernel("float32")]
     return compile_kernels(kernels, checker())
+
+
+def kernel_name_of(block):
+    return kernel_name(block, (True, False))
 
 
 def numbers(*shape):
@@ -78,10 +82,12 @@ def test_whole_tiles(along, terms):
 
 @_SLOW
 @pytest.mark.parametrize("along", ALONG)
-def test_the_tile_that_devices_take(along):
-    # With one stage less: Oclgrind has 32 KiB of local memory.
+@pytest.mark.parametrize("block", [BLOCK, *SMALLER], ids=kernel_name_of)
+def test_the_tiles_that_devices_take(block, along):
     a, b, y = numbers(1, 68, 40), numbers(1, 40, 64), numbers(1, 68, 64)
-    got, _ = multiply(a, b, y, layouts=layouts_of(along), block=replace(BLOCK, stages=3))
+    # Oclgrind has 32 KiB of local memory.
+    fitting = block if block.local_bytes <= 32 << 10 else replace(block, stages=3)
+    got, _ = multiply(a, b, y, layouts=layouts_of(along), block=fitting)
     np.testing.assert_array_equal(got, a @ b)
 
 
@@ -224,3 +230,28 @@ def test_a_device_that_cannot_compile_them_loads_tiles(copying, monkeypatch, cap
     a, b = numbers(36, 28), numbers(28, 40)
     np.testing.assert_array_equal(product(context, a, b), a @ b)
     assert not computed and "Other kernels compute a product by copied tiles" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tile"),
+    [
+        ((1, 512, 512, 512), "32x32x32_4x4_3"),
+        ((1, 128, 2048, 512), "32x32x32_4x4_3"),
+        ((1, 1024, 1024, 1024), "64x64x16_8x8_4"),
+        ((256, 128, 128, 64), "64x64x16_4x8_4"),
+        ((1, 4096, 4096, 4096), "64x64x16_8x8_4"),
+        ((1, 128, 512, 512), None),
+        ((1, 16, 4096, 512), None),
+    ],
+)
+def test_the_tile_of_a_product(lengths, tile, monkeypatch):
+    context = checker()
+    quirks = replace(context.profile.quirks, takes_ptx=True)
+    profile = replace(
+        context.profile, quirks=quirks, compute_capability=(9, 0), compute_units=132, local_memory_bytes=48 << 10
+    )
+    monkeypatch.setattr(context, "profile", profile)
+    batch, m, n, k = lengths
+    problem = Problem(batch, m, n, k, (m * k, k, 1), (k * n, n, 1), (m * n, n, 1), (m * n, n, 1), False)
+    found = copied.choices(context, families.Request(problem, "float32", is_aligned=True))
+    assert [choice.plan.launches[0].kernel for choice in found] == ([f"copied_{tile}_tn"] if tile else [])

@@ -6,7 +6,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import models
-from profiles.gpu import jax_nets, kernels, longest_calls, precision, steps
+from profiles.gpu import jax_nets, kernels, longest_calls, precision, products, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("single_precision")]
 
@@ -17,15 +17,13 @@ def single_precision():
         yield
 
 
-@pytest.mark.parametrize("command", [steps, kernels])
+@pytest.mark.parametrize("command", [steps, kernels, products])
 def test_everything_is_measured_without_peers(command, monkeypatch):
     monkeypatch.setattr(steps, "SIZES", {"mlp": {}})
-    result = CliRunner().invoke(
-        command.main,
-        ["--small", "--device", "opencl", "--repeat", "1", "--no-jax" if command is steps else "--no-cupy"],
-    )
+    peer, row = {steps: ("jax", "mlp"), kernels: ("cupy", "product, 8"), products: ("cublas", "16 x 8 x 32")}[command]
+    result = CliRunner().invoke(command.main, ["--small", "--device", "opencl", "--repeat", "1", f"--no-{peer}"])
     assert result.exit_code == 0, result.output
-    assert "mlp" in result.output or "product, 8" in result.output
+    assert row in result.output
 
 
 def test_the_longest_calls_are_told():

@@ -18,14 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
 from optdb.codegen.gemm.families import Choice, KernelChoice, PreparedProduct, Request
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, wide_total_kernel
-from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.gemm.problem import Problem, classify
 from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, with_tile_found
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, functions
@@ -68,6 +68,27 @@ class CopiedBlock:
 
 #: Like all constants below, measured on an NVIDIA H200.
 BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
+
+
+class _Cost(NamedTuple):
+    """The cost of the tiles of one shape on a compute unit."""
+
+    #: Seconds of a tile besides its terms, and of a term while a unit has one tile.
+    overhead: float
+    latency: float
+    #: Operations of a busy unit per second.
+    rate: float
+
+
+#: Tiles of products that do not keep the units busy with the tile above, or that have few terms.
+SMALLER = {
+    CopiedBlock(64, 64, 16, 4, 4, 8): _Cost(0.86e-6, 37e-9, 0.335e12),
+    CopiedBlock(32, 32, 32, 3, 4, 4): _Cost(0.32e-6, 23e-9, 0.285e12),
+}
+#: The most terms of products that use smaller tiles in any case. Beside its terms, the large tile takes 2 us.
+_FEW_TERMS = 128
+#: The classes of products that use copied tiles.
+_CLASSES = ("small", "square")
 #: Tiles that a compute unit computes in the time of one, tiles that keep it busy, and the slowdown with fewer. With
 #: three tiles for each unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100, 765 in five parts, and 653 in cuBLAS.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
@@ -143,26 +164,27 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
 
 
 def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
-    """Return the choice of copied tiles for float32 products with large tiles that benefit.
+    """Return the choice of copied tiles for float32 products that benefit.
 
     The device must have tensor cores: devices that have them support asynchronous copies.
     """
-    profile, options, problem = context.profile, context.options, request.problem
+    profile, problem = context.profile, request.problem
     if request.dtype != "float32" or not profile.has_tensor_cores or profile.runs_items_serially:
         return []
     if not (request.is_aligned and _is_aligned(problem.a) and _is_aligned(problem.b)):
         return []
-    if options.copied_tiles != "all" and not _has_large_tiles(context, problem):
+    block = _block_of(context, problem)
+    if block is None:
         return []
-    if all(problem.along) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
+    if block == BLOCK and all(problem.along) and gpu.fill(problem, _LOADED, profile.compute_units) > _ENOUGH:
         return []
-    if BLOCK.items > profile.max_local_size or BLOCK.local_bytes > profile.local_memory_bytes:
+    if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return []
     if problem.along == (False, True):
         problem = problem.transposed()
         request = replace(request, problem=problem, is_transposed=not request.is_transposed)
-    needed = [copied_kernel(BLOCK, problem.along, options.instructions), wide_total_kernel("float32")]
-    planned = plan(problem, BLOCK, profile.compute_units)
+    needed = [copied_kernel(block, problem.along, context.options.instructions), wide_total_kernel("float32")]
+    planned = plan(problem, block, profile.compute_units)
     return [KernelChoice("a product by copied tiles", planned, lambda: needed, request)]
 
 
@@ -175,16 +197,29 @@ def _is_aligned(steps: tuple[int, int, int]) -> bool:
     return min(row, column) == 1 and max(row, column) % 4 == 0 and batch % 4 == 0
 
 
-def _has_large_tiles(context: Context, problem: Problem) -> bool:
-    """Tell whether `gpu` would compute a product with large tiles."""
-    block = gpu.block_of(chosen(context, "float32"), problem, context.profile.compute_units)
-    return has_large_tiles(block.name)
+def _block_of(context: Context, problem: Problem) -> CopiedBlock | None:
+    """Return the tile of a product; None for products that other kernels compute faster."""
+    if context.options.copied_tiles == "all":
+        return BLOCK
+    p, units = problem, context.profile.compute_units
+    is_large = has_large_tiles(gpu.block_of(chosen(context, "float32"), problem, units).name)
+    if is_large and p.k > _FEW_TERMS:
+        return BLOCK
+    if classify(p.batch, p.m, p.n, units) not in _CLASSES:
+        return None
+
+    def seconds(block: CopiedBlock) -> float:
+        cost, tiles = SMALLER[block], -(-problem.tiles(block.rows, block.cols) // units)
+        busy = tiles * 2 * block.rows * block.cols / cost.rate
+        return tiles * cost.overhead + p.k * max(cost.latency, busy)
+
+    return min(SMALLER, key=seconds)
 
 
 def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
     tiles = problem.tiles(block.rows, block.cols)
-    parts = parts_of(problem, tiles, units)
+    parts = 1 if block in SMALLER else parts_of(problem, tiles, units)
     return by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)
 
 
