@@ -11,20 +11,21 @@ from models.records import ENGINE, STOCK, Report
 
 HEAD = """# Models of other libraries
 
-Unmodified models of Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3, with the differences of their values from stock Theano's,
-their nodes, and the times of a step. `python -m models --page docs/models.md` writes this page.
+This page compares optdb with stock Theano on unmodified models of Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3: their
+values, their nodes, and the times of a step. `python -m models --page docs/models.md` writes this page.
 
 Each model is compiled by stock Theano, by the engine (`engine`), in mode `OPENCL` (`opencl`) and as a `SimulatorOCL`
-(`simulator`), and called several times on changing data, with Keras's learning phase off in between.
+(`simulator`). Each compiled function is called several times on changing data, with Keras's learning phase off in the
+middle.
 
-`make models` installs the libraries into an environment of its own, build/models-venv, and compares all models.
-`build/models-venv/bin/python -m models keras_vae gp` compares some of them, and `--time` also times them beside
-Theano's C code. `--json FILE --resume` continues a stopped run. What the libraries expect of older versions of Python
-and NumPy is on the page [Libraries](libraries.md).
+`make models` installs the libraries into a separate environment, build/models-venv, and compares all models.
+`build/models-venv/bin/python -m models keras_vae gp` compares some models, and `--time` also times models beside
+Theano's C code. `--json FILE --resume` continues a stopped run. [Libraries](libraries.md) describes what the libraries
+expect of older versions of Python and NumPy.
 
-A number is the largest difference from stock's values, relative to the largest number of the array, over all outputs
-and, after the last call, all shared variables. *Chaotic* is a difference no larger than that of stock's own values
-after its first values were moved by some units in the last place.
+The columns `engine`, `opencl` and `simulator` show the largest difference from stock's values, relative to the largest
+number of the array. The differences cover all outputs and, after the last call, all shared variables. A difference is
+*chaotic* if a change of the initial values by some units in the last place changes stock's own values as much or more.
 """
 
 
@@ -36,12 +37,12 @@ def write(reports: Sequence[Report], ways: Sequence[str], path: Path) -> None:
 
 def _run(reports: Sequence[Report]) -> str:
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("Theano", "numpy", "scipy"))
-    return f"This run had {len(reports)} of {len(registry.known())} models, {versions}."
+    return f"This run compared {len(reports)} of {len(registry.known())} models, with {versions}."
 
 
 def _values(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
     yield "## Values and graphs\n"
-    yield f"| model | what it is | dtype | nodes, stock / engine | {' | '.join(ways)} | on the device / host |"
+    yield f"| model | what it is | dtype | nodes, stock / engine | {' | '.join(ways)} | nodes on the device / host |"
     yield "|---|---|---|---|" + "---|" * (len(ways) + 1)
     for report in reports:
         stock, engine = report.results.get(STOCK), report.results.get(ENGINE)
@@ -68,11 +69,12 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
         return
     yield "## Time of a step\n"
     devices = ", ".join(dict.fromkeys(times.device for _, times in timed if times.device))
-    yield "Milliseconds of a step by Theano's C code, and the speed of each way relative to it, measured in turns in"
-    yield "one process. The models are as small as a comparison of values allows, so a launch costs more than its work."
-    yield "[How fast a device is](device-time.md) has steps of larger models, and of GPUs.\n"
+    yield 'The column "C" shows milliseconds of a step with Theano\'s C code. The next columns show the speed of'
+    yield "each way relative to C, measured in turns in one process. The models are as small as a comparison of"
+    yield "values allows, so a launch costs more than its work. [How fast a device is](device-time.md) has steps of"
+    yield "larger models, and of GPUs.\n"
     yield f"The device: {devices or 'not recorded'}.\n"
-    yield f"| model | C | {' | '.join(ways)} | launches | why the device is slower |"
+    yield f"| model | C, ms | {' | '.join(ways)} | launches | why the device is slower |"
     yield "|---|---|" + "---|" * (len(ways) + 2)
     for report, times in timed:
         ratios = " | ".join(f"{times.ratio(way):.2f}x" for way in ways)

@@ -12,7 +12,7 @@ from models.zoo.keras_base import CompiledNet, keras_model, pictures
 
 @keras_model("keras_vae")
 def vae(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, width: int = 16, latent: int = 2) -> CompiledNet:
-    """A variational autoencoder with a loss of its own, and noise that a Lambda layer draws."""
+    """A variational autoencoder with a custom loss, and noise drawn by a Lambda layer."""
     layers, backend = keras.layers, keras.backend
     x = layers.Input((width,))
     hidden = layers.Dense(width, activation="relu")(x)
@@ -35,7 +35,7 @@ def vae(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, width: in
 def autoencoder(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 12, width: int = 4
 ) -> CompiledNet:
-    """A convolutional autoencoder: strides down, upsampling, cropping and transposed convolutions up."""
+    """A convolutional autoencoder: strided convolutions down; upsampling, cropping and transposed convolutions up."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -56,7 +56,7 @@ def autoencoder(
 
 @keras_model("keras_gan")
 def gan(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 8, latent: int = 6) -> CompiledNet:
-    """The step of a generator through a discriminator that is not trained by it."""
+    """The training step of a GAN's generator; the discriminator is fixed."""
     layers = keras.layers
     generator = keras.models.Sequential(
         [
@@ -87,7 +87,7 @@ def gan(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int
 
 @keras_model("keras_style")
 def style(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 10, width: int = 4) -> CompiledNet:
-    """Gram matrices of a convolution's channels, made to match those of another picture, and total variation."""
+    """Style transfer: a loss of Gram matrices of channels, and total variation."""
     layers, backend = keras.layers, keras.backend
     x, reference = layers.Input((size, size, 3)), layers.Input((size, size, 3))
     features = keras.models.Sequential(

@@ -28,7 +28,7 @@ def _classifier(
 def mnist_cnn(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 12, width: int = 4
 ) -> CompiledNet:
-    """Two convolutions, max-pooling, dropout, two dense layers, Adadelta: Keras's own first example."""
+    """Keras's MNIST example: two convolutions, max-pooling, dropout, two dense layers, Adadelta."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -47,7 +47,7 @@ def mnist_cnn(
 
 @keras_model("keras_activations")
 def activations(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 16) -> CompiledNet:
-    """Dense layers with every kind of activation and of noise between them, Nadam, constraints and regularizers."""
+    """Dense layers with all kinds of activations and noise, constraints and regularizers, and Nadam."""
     layers = keras.layers
     hidden = x = layers.Input((width,))
     kinds = [
@@ -79,7 +79,7 @@ def activations(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, w
 def residual(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 8, width: int = 4
 ) -> CompiledNet:
-    """Residual blocks with batch normalization before a global pooling, by momentum."""
+    """Residual blocks with batch normalization, global pooling, and momentum."""
     layers = keras.layers
     x = layers.Input((size, size, 3))
     hidden = layers.Conv2D(width, 3, padding="same")(x)
@@ -98,7 +98,7 @@ def residual(
 def separable(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 3, size: int = 10, width: int = 4
 ) -> CompiledNet:
-    """Separable and depthwise convolutions with batch normalization, and spatial dropout, after Xception."""
+    """Separable and depthwise convolutions, batch normalization and spatial dropout, as in Xception."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -151,7 +151,7 @@ def mobilenet_v2(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, 
 
 @keras_model("keras_unet")
 def unet(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 16, width: int = 4) -> CompiledNet:
-    """A U-net: convolutions down, transposed ones up, with what lies between joined, and a loss for each pixel."""
+    """A U-net: convolutions down, transposed convolutions up, skip connections, and a loss for each pixel."""
     layers = keras.layers
     x = layers.Input((size, size, 1))
     hidden, skipped = x, []
@@ -190,7 +190,7 @@ def conv3d(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: 
 
 @keras_model("keras_siamese")
 def siamese(keras: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 12) -> CompiledNet:
-    """Two inputs through shared layers, their distance, and the contrastive loss."""
+    """A siamese net: two inputs through shared layers, and the contrastive loss of their distance."""
     layers, backend = keras.layers, keras.backend
     shared = keras.models.Sequential(
         [

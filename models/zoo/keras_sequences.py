@@ -14,7 +14,7 @@ from models.zoo.keras_base import CompiledNet, keras_model, one_hot
 def masked_lstm(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 6, width: int = 8
 ) -> CompiledNet:
-    """Embedded words behind a mask, two LSTM layers, and a class for each word."""
+    """Masked word embeddings, two LSTM layers, and a class for each word."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -38,7 +38,7 @@ def _words(rng: np.random.RandomState, batch: int, steps: int, vocabulary: int) 
 
 @keras_model("keras_lstm")
 def lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 8) -> CompiledNet:
-    """Two LSTM layers under a softmax, with clipped gradients."""
+    """Two LSTM layers, a softmax, and clipped gradients."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -55,7 +55,7 @@ def lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: i
 def cnn_lstm(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 12, vocabulary: int = 20
 ) -> CompiledNet:
-    """Embedded words with dropout, a convolution, max-pooling, and an LSTM: Keras's own example."""
+    """Keras's example: word embeddings with dropout, a convolution, max-pooling, and an LSTM."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -75,7 +75,7 @@ def cnn_lstm(
 def bidirectional(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6
 ) -> CompiledNet:
-    """GRU layers both ways over masked sequences, with dropout between and inside of them."""
+    """Bidirectional GRU layers over masked sequences, with dropout between and inside the layers."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -96,7 +96,7 @@ def bidirectional(
 def convlstm(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 2, steps: int = 3, size: int = 6
 ) -> CompiledNet:
-    """ConvLSTM2D layers with batch normalization, and a three-dimensional convolution: the next frame of a film."""
+    """Prediction of a film's next frame: ConvLSTM2D layers, batch normalization, a three-dimensional convolution."""
     layers = keras.layers
     net = keras.models.Sequential(
         [
@@ -136,7 +136,7 @@ def memory_network(
 def attention(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6
 ) -> CompiledNet:
-    """An LSTM both ways whose states are weighed by attention."""
+    """A bidirectional LSTM with attention over its states."""
     layers, backend = keras.layers, keras.backend
     x = layers.Input((steps, width))
     states = layers.Bidirectional(layers.LSTM(width, return_sequences=True))(x)
@@ -174,7 +174,7 @@ def transformer(
 def seq2seq(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 6
 ) -> CompiledNet:
-    """An encoder whose states a decoder begins with."""
+    """An encoder, and a decoder that starts from the encoder's states."""
     layers = keras.layers
     source, target = layers.Input((steps, width)), layers.Input((steps + 1, width))
     _, hidden, cell = layers.LSTM(width, return_state=True)(source)
@@ -206,7 +206,7 @@ def stateful_rnn(
 def wavenet(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 2, steps: int = 16, width: int = 6
 ) -> CompiledNet:
-    """Dilated causal convolutions with gates, residual paths and skipped ones."""
+    """Dilated causal convolutions with gates, residual paths and skip connections."""
     layers = keras.layers
     x = layers.Input((steps, 1))
     hidden, skipped = layers.Conv1D(width, 1)(x), []
@@ -227,7 +227,7 @@ def wavenet(
 def text_cnn(
     keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 12, width: int = 6
 ) -> CompiledNet:
-    """Embedded words, convolutions of several lengths over them, and locally connected ones."""
+    """Word embeddings, convolutions of several lengths, and locally connected layers."""
     layers = keras.layers
     words = layers.Input((steps,))
     embedded = layers.SpatialDropout1D(0.2)(layers.Embedding(30, width)(words))

@@ -36,7 +36,7 @@ def _classifier_step(
 
 @lasagne_model("lasagne_mlp")
 def mlp(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 16) -> Step:
-    """Dense layers with dropout, by Nesterov's momentum."""
+    """Dense layers with dropout, and Nesterov's momentum."""
     x = tt.matrix("x")
     net = lasagne.layers.dropout(lasagne.layers.InputLayer((None, width), x), 0.2)
     for _ in range(2):
@@ -51,7 +51,7 @@ def mlp(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: 
 
 @lasagne_model("lasagne_maxout")
 def maxout(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, width: int = 12) -> Step:
-    """Maxout layers, winners that take all, Gaussian noise and norm constraints, by Adadelta."""
+    """Maxout and winner-take-all layers, Gaussian noise, norm constraints, and Adadelta."""
     layers = lasagne.layers
     x = tt.matrix("x")
     net = layers.GaussianNoiseLayer(layers.InputLayer((None, width), x), 0.1)
@@ -73,7 +73,7 @@ def maxout(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 6, widt
 
 @lasagne_model("lasagne_cnn")
 def cnn(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 12, width: int = 4) -> Step:
-    """Convolutions with max-pooling, response normalization and dropout, by momentum: Lasagne's own first example."""
+    """Lasagne's first example: convolutions, max-pooling, response normalization, dropout, and momentum."""
     layers = lasagne.layers
     x = tt.tensor4("x")
     net = layers.InputLayer((None, 1, size, size), x)
@@ -91,7 +91,7 @@ def cnn(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: i
 
 @lasagne_model("lasagne_inception")
 def inception(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 2, size: int = 10, width: int = 3) -> Step:
-    """Blocks of convolutions side by side, joined, with a residual path and a global pooling, by Adam."""
+    """Blocks of concatenated convolutions with a residual path, global pooling, and Adam."""
     layers = lasagne.layers
     x = tt.tensor4("x")
     net = layers.Conv2DLayer(layers.InputLayer((None, 3, size, size), x), 3 * width, 3, pad=1)
@@ -111,7 +111,7 @@ def inception(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 2, s
 
 @lasagne_model("lasagne_signal")
 def signal(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 20, width: int = 4) -> Step:
-    """One-dimensional convolutions and pooling over a signal, by Adagrad."""
+    """One-dimensional convolutions and pooling over a signal, and Adagrad."""
     layers = lasagne.layers
     x = tt.tensor3("x")
     net = layers.Conv1DLayer(layers.InputLayer((None, 2, steps), x), width, 5, stride=2)
@@ -133,7 +133,7 @@ def lstm(
     width: int = 6,
     unroll: bool = False,
 ) -> Step:
-    """LSTM layers both ways with peepholes, masks and clipped gradients, by Adagrad."""
+    """Bidirectional LSTM layers with peepholes, masks and clipped gradients, and Adagrad."""
     layers = lasagne.layers
     words, mask = tt.imatrix("words"), tt.matrix("mask")
     masked = layers.InputLayer((None, steps), mask)
@@ -153,13 +153,13 @@ def lstm(
 
 @lasagne_model("lasagne_unrolled")
 def unrolled(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 4, width: int = 6) -> Step:
-    """The same LSTM layers without a Scan."""
+    """The LSTM layers of lasagne_lstm, unrolled instead of in a Scan."""
     return lstm(lasagne, rng, batch, steps, width, unroll=True)
 
 
 @lasagne_model("lasagne_gru")
 def gru(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6) -> Step:
-    """GRU layers with learned first states, a value for each step, and total norms constrained, by RMSprop."""
+    """GRU layers with learned initial states, one output per step, a bounded total norm of gradients, and RMSprop."""
     layers = lasagne.layers
     x, target = tt.tensor3("x"), tt.matrix("target")
     net = layers.InputLayer((None, steps, width), x)
@@ -177,7 +177,7 @@ def gru(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: 
 
 @lasagne_model("lasagne_recurrent")
 def recurrent(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6) -> Step:
-    """A recurrence through layers of one's own, then a plain one that keeps its last state, by SGD."""
+    """A custom recurrent layer, then a plain one whose last state is used, and SGD."""
     layers = lasagne.layers
     x, y = tt.tensor3("x"), tt.matrix("y")
     first = layers.InputLayer((None, steps, width), x)
@@ -194,7 +194,7 @@ def recurrent(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 3, s
 
 @lasagne_model("lasagne_vae")
 def vae(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, width: int = 16, latent: int = 3) -> Step:
-    """A variational autoencoder: the noise comes from Theano's own streams, the loss is written by hand, by Adam."""
+    """A variational autoencoder with noise from Theano's streams, a loss written by hand, and Adam."""
     layers = lasagne.layers
     x = tt.matrix("x")
     encoded = layers.DenseLayer(layers.InputLayer((None, width), x), width, nonlinearity=lasagne.nonlinearities.tanh)
@@ -214,7 +214,7 @@ def vae(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, width: 
 
 @lasagne_model("lasagne_autoencoder")
 def autoencoder(lasagne: ModuleType, rng: np.random.RandomState, batch: int = 4, size: int = 6, width: int = 5) -> Step:
-    """A denoising autoencoder with tied weights and a batch of fixed size, by Nesterov's momentum upon SGD."""
+    """A denoising autoencoder with tied weights, a fixed batch size, and SGD with Nesterov's momentum."""
     layers = lasagne.layers
     x = tt.tensor4("x")
     first = layers.InputLayer((batch, 1, size, size), x)

@@ -13,7 +13,7 @@ from models.zoo.pymc3_base import log_density
 
 @log_density("pymc3_dirichlet")
 def dirichlet(pm: ModuleType, rng: np.random.RandomState, width: int = 4) -> Any:
-    """A Dirichlet of ones alone."""
+    """A Dirichlet distribution with parameters of one."""
     with pm.Model() as model:
         pm.Dirichlet("w", np.ones(width))
     return model
@@ -32,7 +32,7 @@ def normal_mixture(pm: ModuleType, rng: np.random.RandomState, rows: int = 40, p
 
 @log_density("pymc3_mixture_of_kinds")
 def mixture_of_kinds(pm: ModuleType, rng: np.random.RandomState, rows: int = 30) -> Any:
-    """A mixture whose components are distributions of different kinds."""
+    """A mixture of distributions of different kinds."""
     with pm.Model() as model:
         w = pm.Dirichlet("w", np.array([1.0, 2.0, 3.0]))
         rate, shape = pm.Exponential("rate", 1), pm.HalfNormal("shape", 2)
@@ -43,7 +43,7 @@ def mixture_of_kinds(pm: ModuleType, rng: np.random.RandomState, rows: int = 30)
 
 @log_density("pymc3_dirichlet_process")
 def dirichlet_process(pm: ModuleType, rng: np.random.RandomState, rows: int = 30, parts: int = 6) -> Any:
-    """A Dirichlet process, its sticks broken and cut off."""
+    """A truncated stick-breaking Dirichlet process."""
     with pm.Model() as model:
         alpha = pm.Gamma("alpha", 1, 1)
         beta = pm.Beta("beta", 1, alpha, shape=parts)
@@ -57,7 +57,7 @@ def dirichlet_process(pm: ModuleType, rng: np.random.RandomState, rows: int = 30
 
 @log_density("pymc3_topics")
 def topics(pm: ModuleType, rng: np.random.RandomState, documents: int = 5, vocabulary: int = 8, parts: int = 3) -> Any:
-    """Topics of documents, with the topic of each word summed out."""
+    """A topic model of documents; the topic of each word is marginalized."""
     words = rng.randint(vocabulary, size=(documents, 12))
     with pm.Model() as model:
         theta = pm.Dirichlet("theta", np.full((documents, parts), 0.7), shape=(documents, parts))

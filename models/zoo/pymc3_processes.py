@@ -13,7 +13,7 @@ from models.zoo.pymc3_base import log_density
 
 @log_density("pymc3_gp_marginal")
 def gp_marginal(pm: ModuleType, rng: np.random.RandomState, rows: int = 15) -> Any:
-    """A Gaussian process with noise: sums and products of kernels."""
+    """A marginal Gaussian process with noise, and sums and products of kernels."""
     x = np.linspace(0, 3, rows)[:, None]
     with pm.Model() as model:
         length, period = pm.Gamma("length", 2, 1), pm.Gamma("period", 4, 3)
@@ -26,7 +26,7 @@ def gp_marginal(pm: ModuleType, rng: np.random.RandomState, rows: int = 15) -> A
 
 @log_density("pymc3_gp_latent")
 def gp_latent(pm: ModuleType, rng: np.random.RandomState, rows: int = 12) -> Any:
-    """A latent Gaussian process of two inputs behind a logistic link."""
+    """A latent Gaussian process of two inputs with a logistic link."""
     x = rng.uniform(size=(rows, 2))
     with pm.Model() as model:
         length = pm.InverseGamma("length", 3, 2, shape=2)
@@ -50,7 +50,7 @@ def gp_sparse(pm: ModuleType, rng: np.random.RandomState, rows: int = 20, points
 
 @log_density("pymc3_volatility")
 def volatility(pm: ModuleType, rng: np.random.RandomState, rows: int = 40) -> Any:
-    """Stochastic volatility: a Gaussian random walk behind heavy tails."""
+    """Stochastic volatility: a Gaussian random walk, and observations with heavy tails."""
     with pm.Model() as model:
         step = pm.Exponential("step", 10)
         walk = pm.GaussianRandomWalk("walk", sigma=step, shape=rows)
@@ -61,7 +61,7 @@ def volatility(pm: ModuleType, rng: np.random.RandomState, rows: int = 40) -> An
 
 @log_density("pymc3_series")
 def series(pm: ModuleType, rng: np.random.RandomState, rows: int = 30) -> Any:
-    """An autoregressive process, a GARCH(1, 1), whose variance a Scan computes, and skewed and angular noise."""
+    """An autoregressive process, a GARCH(1, 1) whose Scan computes the variance, and skewed and angular noise."""
     with pm.Model() as model:
         rho = pm.Uniform("rho", -1, 1, shape=2)
         pm.AR("ar", rho, sigma=pm.HalfNormal("sigma", 1), observed=rng.standard_normal(rows))
@@ -76,7 +76,7 @@ def series(pm: ModuleType, rng: np.random.RandomState, rows: int = 30) -> Any:
 
 @log_density("pymc3_switchpoint")
 def switchpoint(pm: ModuleType, rng: np.random.RandomState, years: int = 40) -> Any:
-    """Mining disasters: a rate that changes at a year that is drawn, too, and is held fixed by the gradient."""
+    """Mining disasters: a rate that changes in a random year, which is constant for the gradient."""
     with pm.Model() as model:
         year = pm.DiscreteUniform("year", 0, years)
         early, late = pm.Exponential("early", 1), pm.Exponential("late", 1)

@@ -13,7 +13,7 @@ from models.zoo.pymc3_base import log_density
 
 @log_density("pymc3_eight_schools")
 def eight_schools(pm: ModuleType, rng: np.random.RandomState) -> Any:
-    """Eight schools, not centred."""
+    """Eight schools, in non-centred form."""
     effects = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
     errors = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
     with pm.Model() as model:
@@ -40,7 +40,7 @@ def radon(pm: ModuleType, rng: np.random.RandomState, counties: int = 10, houses
 
 @log_density("pymc3_horseshoe")
 def horseshoe(pm: ModuleType, rng: np.random.RandomState, rows: int = 40, columns: int = 12) -> Any:
-    """A logistic regression with the regularized horseshoe as its prior."""
+    """A logistic regression with a regularized horseshoe prior."""
     x = rng.standard_normal((rows, columns))
     with pm.Model() as model:
         tau = pm.HalfStudentT("tau", 2, 0.1)
@@ -70,7 +70,7 @@ def counts(pm: ModuleType, rng: np.random.RandomState, rows: int = 50) -> Any:
 
 @log_density("pymc3_ordered")
 def ordered(pm: ModuleType, rng: np.random.RandomState, rows: int = 40, levels: int = 5) -> Any:
-    """Ordered logistic regression, with cut points behind an ordered transform."""
+    """An ordered logistic regression whose cut points have an ordered transform."""
     x = rng.standard_normal(rows)
     with pm.Model() as model:
         cuts = pm.Normal(
@@ -88,7 +88,7 @@ def ordered(pm: ModuleType, rng: np.random.RandomState, rows: int = 40, levels: 
 
 @log_density("pymc3_survival")
 def survival(pm: ModuleType, rng: np.random.RandomState, rows: int = 40) -> Any:
-    """Weibull survival times, some of them censored, by a Potential."""
+    """Weibull survival times; a Potential models the censored ones."""
     times, censored = rng.weibull(1.5, rows) + 0.1, rng.uniform(size=rows) > 0.7
     group = rng.randint(3, size=rows)
     with pm.Model() as model:
@@ -114,7 +114,7 @@ def correlated(pm: ModuleType, rng: np.random.RandomState, rows: int = 30, width
 
 @log_density("pymc3_factorization")
 def factorization(pm: ModuleType, rng: np.random.RandomState, rows: int = 8, columns: int = 6, rank: int = 2) -> Any:
-    """A matrix of ratings as a product of two thin ones, where many ratings are missing."""
+    """A factorization of a matrix of ratings, many of which are missing."""
     ratings = rng.uniform(-1, 1, (rows, columns))
     seen = np.nonzero(rng.uniform(size=ratings.shape) > 0.3)
     with pm.Model() as model:
