@@ -79,13 +79,14 @@ def test_the_functions_own_values_are_not_touched(tmp_path):
 def test_more_than_one_example(tmp_path):
     _, predict, _ = network()
     path = tmp_path / "f.optdb"
-    reports = export(path, [[floats(n, 12)] for n in (32, 1, 40, 300)], predict=predict)
+    # Blocks of a product have 6 or 8 rows, depending on the processor: 96 and 120 rows are whole blocks of both.
+    reports = export(path, [[floats(n, 12)] for n in (96, 1, 120, 20)], predict=predict)
     assert [report.covered for report in reports if report.device_kind == "cpu"] == [False, False, True, False]
     for report in reports:  # weights fix one axis, and only an example of length 1 fixes the other
         assert any(pinned.endswith(".shape[1] == 12") for pinned in report.pinned)
         assert any(pinned.endswith(".shape[0] == 1") for pinned in report.pinned) == (report.shapes == ((1, 12),))
     there = load(path)
-    for n in (1, 20, 32, 50, 300):
+    for n in (1, 20, 32, 96, 300):
         same(there(floats(n, 12, seed=n)), predict(floats(n, 12, seed=n)))
 
 
