@@ -19,7 +19,7 @@ from memcheck.case import Case, Number, array, floats, wide
 from memcheck.convolution_cases import CONVOLUTION_CASES
 from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
 from memcheck.linalg_cases import LINALG_CASES
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.host.api.variables import constant_slice
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
@@ -109,11 +109,11 @@ def _several(axis: list[int]) -> Any:
     def several(x: Any, y: Any, *others: Any) -> Any:
         dtype = x.type.dtype
         product, square = (Scalar("Mul", dtype), (0, 1)), (Scalar("Sqr", dtype), (1,))
-        pre = Program((dtype, y.type.dtype), (product, square), (2, 3, 0))
+        pre = ScalarProgram((dtype, y.type.dtype), (product, square), (2, 3, 0))
         result = OpenCLCAReduce(scalar.add, axis=axis, pre_scalar_op=pre).make_node(x, y).outputs[0].type.dtype
         dtypes = (result,) * 3 + tuple([z.type.dtype for z in others])
         terms = tuple([(Scalar("Add", result), (i, 3)) for i in range(3)])
-        post = Program(dtypes, terms, (4, 5, 6)) if others else None
+        post = ScalarProgram(dtypes, terms, (4, 5, 6)) if others else None
         return OpenCLCAReduce(scalar.add, axis=axis, pre_scalar_op=pre, post_scalar_op=post)(
             x, y, *others, return_list=True
         )
@@ -126,7 +126,9 @@ def _placed(x: Any, y: Any, width: int = 7) -> Any:
     dtype, context_name = x.type.dtype, x.type.context_name
     steps = tuple([(Scalar(name, dtype), (0, 1)) for name in ("Add", "Mul", "Sub")])
     kind = OpenCLArrayType(dtype, (False, False), context_name)
-    op = OpenCLPlacedElemwise(Program((dtype, dtype), steps, (2, 3, 4)), kind, 1, ((0, width), (width, 2 * width)))
+    op = OpenCLPlacedElemwise(
+        ScalarProgram((dtype, dtype), steps, (2, 3, 4)), kind, 1, ((0, width), (width, 2 * width))
+    )
     return op(*map(as_tensor_variable, (5, 2 * width + width % 4)), x, y, return_list=True)
 
 

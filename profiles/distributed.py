@@ -28,7 +28,7 @@ from rich.table import Table
 
 import optdb
 from optdb.distributed import DataParallel
-from optdb.distributed.threads import short_switches
+from optdb.distributed.worker_threads import short_switches
 from optdb.opencl.simulator.packing import finish
 from profiles import models, screen
 from profiles.models import parts
@@ -277,7 +277,7 @@ def _killer(client: Client, train: DataParallel, rng: random.Random) -> threadin
 @click.option("--workers", default=2, show_default=True)
 def cost(width: int, batch: int, steps: int, workers: int) -> None:
     """Print the parts of the cost of an mlp's step, and the bytes through the scheduler."""
-    from optdb.distributed.clusters import local_devices
+    from optdb.distributed.cluster_members import local_devices
     from optdb.distributed.workers import device_list
 
     model = build("mlp", width=width, batch=batch)

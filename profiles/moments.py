@@ -25,7 +25,7 @@ from rich.table import Table
 from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormTraining
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.reduction import Reduction
-from optdb.codegen.scalars.program import Program, ProgramBuilder, Scalar
+from optdb.codegen.scalars.program import ProgramBuilder, Scalar, ScalarProgram
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
@@ -115,7 +115,9 @@ def _by_sums(acc_dtype: str) -> Callable[[Context, Array, Array], list[np.ndarra
         channels = (1, x.shape[1], 1, 1)
         count = from_host(context, np.array([x.size / x.shape[1]], "float32"))
 
-        def fold(pre: Program | None, post: Program | None, specs: Sequence[ArraySpec], *arrays: Array) -> Array:
+        def fold(
+            pre: ScalarProgram | None, post: ScalarProgram | None, specs: Sequence[ArraySpec], *arrays: Array
+        ) -> Array:
             others = [] if post is None else [ArraySpec("float32", (True,))]
             operation: Operation = Reduction(
                 context, "Add", specs, AXES, "float32", acc_dtype, pre=pre, post=post, others=others
@@ -123,7 +125,7 @@ def _by_sums(acc_dtype: str) -> Callable[[Context, Array, Array], list[np.ndarra
             (result,) = operation.compute(*arrays, *[count] * len(others))
             return result
 
-        quotient = Program.of(Scalar("TrueDiv", "float32"), ["float32"] * 2)
+        quotient = ScalarProgram.of(Scalar("TrueDiv", "float32"), ["float32"] * 2)
         mean = to_host(fold(None, quotient, [whole], x))
         center = from_host(context, mean.reshape(channels))
         variance = fold(_square_of_difference(), quotient, [whole, of_channel], x, center)
@@ -135,13 +137,13 @@ def _by_sums(acc_dtype: str) -> Callable[[Context, Array, Array], list[np.ndarra
     return numbers
 
 
-def _square_of_difference() -> Program:
+def _square_of_difference() -> ScalarProgram:
     builder = ProgramBuilder(["float32"] * 2)
     difference = builder.apply(Scalar("Sub", "float32"), [0, 1])
     return builder.build([builder.apply(Scalar("Sqr", "float32"), [difference])])
 
 
-def _product_with_difference() -> Program:
+def _product_with_difference() -> ScalarProgram:
     builder = ProgramBuilder(["float32"] * 3)
     difference = builder.apply(Scalar("Sub", "float32"), [0, 1])
     return builder.build([builder.apply(Scalar("Mul", "float32"), [difference, 2])])

@@ -165,7 +165,7 @@ class SoftmaxCrossEntropy(Operation):
         if b.shape[0] != columns:
             raise ValueError(f"{self} has a bias of {b.shape[0]} numbers for {columns} columns")
         classes = _classes(self, y, x.shape)
-        gradient = [arg for dy in given for arg in (dy, _step_of_rows(self, dy, rows))]
+        gradient = [arg for dy in given for arg in (dy, _row_stride(self, dy, rows))]
         results = [
             output_array(storage, self.context, shape, dtype)
             for storage, shape, dtype in zip(
@@ -196,7 +196,7 @@ class SoftmaxCrossEntropyGradient(Operation):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         dy, sm, y = inputs
         rows, columns = sm.shape
-        dy_step = _step_of_rows(self, dy, rows)
+        dy_step = _row_stride(self, dy, rows)
         classes = _classes(self, y, sm.shape)
         dx = output_array(outputs[0], self.context, sm.shape, sm.dtype)
         if sm.size:
@@ -255,7 +255,7 @@ class CrossEntropyGradient(Operation):
         launch_each(kernels["lookup_gradient"], self.context, rows, *args)
 
 
-def _step_of_rows(operation: Operation, dy: Array, rows: int) -> int:
+def _row_stride(operation: Operation, dy: Array, rows: int) -> int:
     """Return the stride between the gradients of two rows: 0 if all rows share one."""
     if dy.ndim and dy.shape[0] not in (1, rows):
         raise ValueError(f"{operation} has {dy.shape[0]} gradients for {rows} rows")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand, lies_in_quads
+from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand, has_quad_rows
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import broadcast_strides, chunks, collapse, is_contiguous, size_of
@@ -110,7 +110,7 @@ class ElementKernels:
 
     def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
         """Tell whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
-        if self._code.device_kind != "gpu" or _is_short(context, arrays[-1].size):
+        if self._code.device_kind != "gpu" or _fits_one_pass(context, arrays[-1].size):
             return False
         return not any(
             array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
@@ -123,7 +123,7 @@ class ElementKernels:
         outputs = walked[len(self._code.many) :]
         if len(lengths) < 2 or any(array_steps[-1] != 1 for array_steps in outputs):
             return False
-        if isinstance(lengths[-1], SymInt) or lengths[-1] % QUAD or not all(map(lies_in_quads, walked)):
+        if isinstance(lengths[-1], SymInt) or lengths[-1] % QUAD or not all(map(has_quad_rows, walked)):
             return False
         return self._in_quads(context, arrays)
 
@@ -136,7 +136,7 @@ class ElementKernels:
         return "narrow" if max([n, *(_reach(lengths, array_steps) for array_steps in walked)]) <= _NARROW else "wide"
 
 
-def _is_short(context: Context, n: int) -> bool:
+def _fits_one_pass(context: Context, n: int) -> bool:
     """Tell whether a GPU starts one work item for each of `n` elements at once; False in files, which fit any GPU."""
     items = context.profile.items_at_once
     return items > 0 and n <= items * context.profile.compute_units

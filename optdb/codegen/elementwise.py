@@ -255,7 +255,7 @@ else
         {x.name}_at[i + l] = {x.name}_quad.s[l];"""
 
 
-def lies_in_quads(steps: Sequence[int]) -> bool:
+def has_quad_rows(steps: Sequence[int]) -> bool:
     """Tell whether rows of an array of these strides consist of quads, or broadcast one element.
 
     Symbolic strides return False: a guard on divisibility would restrict the trace to a quarter of the sizes.

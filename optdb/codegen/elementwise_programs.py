@@ -13,7 +13,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array
 from optdb.codegen.scalars.code import computed_dtypes, scalar_code
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.codegen.scalars.types import is_complex
 from optdb.runtime.arrays import Array
 
@@ -29,7 +29,7 @@ class Elementwise(Operation):
     """
 
     #: Computes an element of each output from elements of the inputs.
-    program: Program
+    program: ScalarProgram
     #: Specs of the arrays, all of the same rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
     #: For each output computed in place, by index: the index of the input that it overwrites.
@@ -97,7 +97,7 @@ def common_shape(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -
 
 
 def program_elements(
-    program: Program,
+    program: ScalarProgram,
     single: Sequence[bool],
     ndim: int,
     name: str = "elements",
@@ -121,7 +121,7 @@ def program_elements(
 
 @functools.lru_cache(maxsize=CODES)
 def _code_of(
-    program: Program,
+    program: ScalarProgram,
     single: tuple[bool, ...],
     ndim: int,
     name: str,

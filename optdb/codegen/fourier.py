@@ -51,16 +51,16 @@ def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
     return Kernel.all_of(filled(text, T=ctype(dtype)))
 
 
-def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, way: int) -> Array:
-    """Return the unnormalized Fourier transforms of the rows of an array; `way` is FORWARD or BACKWARD.
+def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, direction: int) -> Array:
+    """Return the unnormalized Fourier transforms of the rows of an array; `direction` is FORWARD or BACKWARD.
 
     The array is complex, C-contiguous and not empty, and is overwritten. Rows run along its last axis.
     """
     n = x.shape[-1]
     factors = _factors(n)
     if factors and max(factors) > LARGEST_FACTOR:
-        return _convolved(kernels, context, x, way)
-    return _passes(kernels, context, x, factors, way)
+        return _convolved(kernels, context, x, direction)
+    return _passes(kernels, context, x, factors, direction)
 
 
 def mirrored(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, n: int) -> Array:
@@ -70,7 +70,9 @@ def mirrored(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, 
     return result
 
 
-def _passes(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, factors: list[int], way: int) -> Array:
+def _passes(
+    kernels: Mapping[str, CompiledKernel], context: Context, x: Array, factors: list[int], direction: int
+) -> Array:
     n = x.shape[-1]
     if n == 1:
         return x
@@ -79,21 +81,21 @@ def _passes(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, f
     done = 1
     for r in factors:
         if r == 4:
-            launch_chunks(kernels["fft_four"], context, x.size // 4, n, done, way, x, other, roots)
+            launch_chunks(kernels["fft_four"], context, x.size // 4, n, done, direction, x, other, roots)
         else:
-            launch_chunks(kernels["fft_factor"], context, x.size, n, done, r, way, x, other, roots)
+            launch_chunks(kernels["fft_factor"], context, x.size, n, done, r, direction, x, other, roots)
         x, other = other, x
         done *= r
     return x
 
 
-def _convolved(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, way: int) -> Array:
+def _convolved(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, direction: int) -> Array:
     """Transform rows of any length with Bluestein's algorithm, a convolution with a chirp."""
     n = x.shape[-1]
     m = 1 << (2 * n - 2).bit_length()
     rows = x.size // n
-    chirp = _table(context, ("chirp", n, way), x.dtype, lambda: _chirp(n, way))
-    filtered = _table(context, ("filter", n, way), x.dtype, lambda: _filter(n, m, way))
+    chirp = _table(context, ("chirp", n, direction), x.dtype, lambda: _chirp(n, direction))
+    filtered = _table(context, ("filter", n, direction), x.dtype, lambda: _filter(n, m, direction))
     padded = empty(context, (rows, m), x.dtype)
     launch_chunks(kernels["fft_times"], context, padded.size, n, m, n, x, padded, chirp)
     spectrum = _passes(kernels, context, padded, _factors(m), FORWARD)
@@ -130,17 +132,17 @@ def _roots(k: HostArray, n: int) -> HostArray:
     return roots
 
 
-def _chirp(n: int, way: int) -> HostArray:
-    """Return ``exp(way pi i k^2 / n)``."""
+def _chirp(n: int, direction: int) -> HostArray:
+    """Return ``exp(direction pi i k^2 / n)``."""
     # Python integers: the squares may exceed 64 bits.
     k = np.arange(n, dtype=object)
     roots = _roots((k * k % (2 * n)).astype(np.int64), 2 * n)
-    return roots if way < 0 else roots.conj()
+    return roots if direction < 0 else roots.conj()
 
 
-def _filter(n: int, m: int, way: int) -> HostArray:
+def _filter(n: int, m: int, direction: int) -> HostArray:
     """Return the transform of the conjugate chirp, divided by the length `m`."""
-    chirp = _chirp(n, way).conj().astype(np.complex128)
+    chirp = _chirp(n, direction).conj().astype(np.complex128)
     around = np.zeros(m, np.complex128)
     around[:n] = chirp
     around[m - n + 1 :] = chirp[:0:-1]

@@ -16,7 +16,7 @@ from optdb.codegen.elementwise_programs import program_elements
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import c_strides, is_contiguous, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.views import broadcast_view, subtensor
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
@@ -153,7 +153,7 @@ class Pad(Operation):
         out = outputs[0][0] = empty(self.context, shape, x.dtype)
         part = subtensor(out, index)
         x = broadcast_view(x, part.shape, self)
-        for zeros in _around(out, index):
+        for zeros in _outside_views(out, index):
             fill_zeros(zeros)
         self._copying.launch(kernels, self.context, part.shape, [x, part])
 
@@ -163,7 +163,7 @@ def _is_whole(entry: Any, length: Any) -> bool:
     return isinstance(entry, slice) and part_of(length, entry) == (0, length, 1)
 
 
-def _around(array: Array, index: Sequence[Any]) -> list[Array]:
+def _outside_views(array: Array, index: Sequence[Any]) -> list[Array]:
     """Return C-contiguous views that cover all elements outside of the indexed part, and possibly some inside."""
     first = index[0] if index else slice(None)
     if not isinstance(first, slice) or not all(map(_is_whole, index[1:], array.shape[1:])):
@@ -196,7 +196,7 @@ class ChangeSlice(Operation):
         if self.setting:
             self._changing = ElementKernels.copying(dtype, ndim, "set", context=self.context)
         else:
-            added = Program.of(Scalar("Add", dtype), [dtype, dtype])
+            added = ScalarProgram.of(Scalar("Add", dtype), [dtype, dtype])
             self._changing = program_elements(added, [False, False], ndim, "inc", in_quads(self.context))
 
     def kernels(self) -> list[Kernel]:

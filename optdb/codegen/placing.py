@@ -10,7 +10,7 @@ from optdb.codegen.elements import ElementKernels
 from optdb.codegen.elementwise_programs import common_shape, program_elements
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.codegen.views import broadcast_view, subtensor
 from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.sizes import as_int
@@ -25,7 +25,7 @@ class PlacedElementwise(Operation):
     """
 
     #: Computes the results; the first ones are written to slices, and have the dtype of the array.
-    program: Program
+    program: ScalarProgram
     #: Specs of the program's inputs, all of the same rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
     #: Axis of the slices, and the bounds of each: ascending and disjoint.

@@ -97,7 +97,7 @@ class PoolWindows(WindowOperation):
         # A maximum needs an element, and so does a mean of integers.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
-            windows.check_none_empty(self)
+            windows.check_windows_nonempty(self)
 
 
 class PickAtLargest(PoolWindows):

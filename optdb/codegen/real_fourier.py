@@ -79,9 +79,9 @@ class RealFourier(Operation):
         self._reading.launch(kernels, self.context, overlap, cut)
         return z
 
-    def _along(self, z: Array, axis: int, kernels: Kernels, way: int) -> Array:
+    def _along(self, z: Array, axis: int, kernels: Kernels, direction: int) -> Array:
         """Transform along an axis; return a view with the axes in their original order."""
-        rows = transform_rows(kernels, self.context, self._in_order(axis_last(z, axis), kernels), way)
+        rows = transform_rows(kernels, self.context, self._in_order(axis_last(z, axis), kernels), direction)
         order = [*range(axis), rows.ndim - 1, *range(axis, rows.ndim - 1)]
         return view(rows, [rows.shape[d] for d in order], [rows.strides[d] for d in order])
 

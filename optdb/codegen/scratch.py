@@ -19,7 +19,7 @@ import numpy as np
 
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
-from optdb.runtime.commands import listening
+from optdb.runtime.dispatch import listening
 from optdb.runtime.sizes import largest
 
 if TYPE_CHECKING:

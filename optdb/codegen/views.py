@@ -91,7 +91,7 @@ def backwards(x: Array) -> DeviceArray:
     return subtensor(x, [slice(None, None, -1)])
 
 
-def in_one_order(x: Array, y: Array) -> tuple[Array, Array]:
+def in_matching_order(x: Array, y: Array) -> tuple[Array, Array]:
     """Return two arrays, or both with their first axes reversed, for a sum over the two leading axes.
 
     Both orders have the same sum. The order is chosen in which more of the arrays can merge the two axes without a

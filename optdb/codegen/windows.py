@@ -63,7 +63,7 @@ class Windows:
         """Return the kernel arguments, in the order of `_NUMBERS`."""
         return [*self.lengths, *self.counts, *self.sizes, *self.steps, *self.pads]
 
-    def check_none_empty(self, op: Any) -> None:
+    def check_windows_nonempty(self, op: Any) -> None:
         """Raise ValueError if a window has no element inside its plane."""
         if 0 in self.counts:
             return

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.reductions.folds import NOTHING
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.device.tensors import (
     SHORT,
     Constant,
@@ -28,7 +28,7 @@ from optdb.device.tensors import (
 )
 
 
-def mapped(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+def mapped(program: ScalarProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Return the results of a program on tensors of equal rank; raise ValueError if these do not broadcast."""
     ndim = max((x.ndim for x in inputs), default=0)
     inputs = [padded(x, ndim) for x in inputs]
@@ -38,7 +38,7 @@ def mapped(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 def applied(scalar: str, dtype: str, *inputs: Tensor) -> Tensor:
     """Return one scalar applied to tensors."""
-    return mapped(Program.of(Scalar(scalar, dtype), [x.dtype for x in inputs]), inputs)[0]
+    return mapped(ScalarProgram.of(Scalar(scalar, dtype), [x.dtype for x in inputs]), inputs)[0]
 
 
 def cast(x: Tensor, dtype: str) -> Tensor:
@@ -82,7 +82,7 @@ def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> 
             coordinates = [_composed(inner, coordinates) for inner in x.coordinates]
             x = x.x
             continue
-        found = _part_read(x, [_bounds(coordinate, shape) for coordinate in coordinates])
+        found = _operand_within(x, [_bounds(coordinate, shape) for coordinate in coordinates])
         if found is None:
             return x if _is_whole(x, shape, coordinates) else ViewTensor(x, shape, coordinates)
         x, starts = found
@@ -107,7 +107,7 @@ def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
     return coordinate.const + sum(min(end, 0) for end in ends), coordinate.const + sum(max(end, 0) for end in ends)
 
 
-def _part_read(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
+def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
     """Return the operand of a tensor that holds all elements within bounds, and its start; None if no operand does."""
     starts = [0] * len(bounds)
     if isinstance(x, Joined):
@@ -256,7 +256,7 @@ def folded(
         return cast(cast(x, acc_dtype or dtype), dtype)
     result = Folded(fold, x, axes, dtype, acc_dtype)
     if result.count:
-        return _of_equal_elements(result) or _of_choice(result) or result
+        return _of_equal_elements(result) or _fold_choice(result) or result
     if initial is None and fold not in NOTHING:
         raise ValueError(f"{fold.lower()} of an array of shape {x.shape} over axes {tuple(axes)} has nothing to fold")
     value = np.asarray(NOTHING[fold] if initial is None else initial)
@@ -313,7 +313,7 @@ def _of_equal_elements(tensor: Folded) -> Tensor | None:
     return broadcast(Constant(np.asarray(value).astype(tensor.dtype)), tensor.shape)
 
 
-def _of_choice(tensor: Folded) -> Tensor | None:
+def _fold_choice(tensor: Folded) -> Tensor | None:
     """Return the fold of a choice as a choice of two folds, if one condition applies to all elements; else None.
 
     Such a condition often depends on a fold over the same elements, which then needs no separate pass.

@@ -42,16 +42,16 @@ def iterated(
     repeats_in_kernels : bool
         Whether the device repeats small steps within one kernel, where additions cost nothing.
     """
-    loop = _with_products_before(steps, rows, carried)
+    loop = _hoist_products(steps, rows, carried)
     if repeats_in_kernels and loop.is_for_one_item:
         return loop, list(loop.outputs)
     sums = StepSums(steps, list(rows), list(carried), _MOST_BYTES)
     if len(sums.rows) < len(rows):
-        loop = _with_products_before(steps, sums.rows, sums.carried)
+        loop = _hoist_products(steps, sums.rows, sums.carried)
     return loop, sums.outputs(loop.outputs)
 
 
-def _with_products_before(steps: int, rows: Sequence[StepRow], carried: Sequence[Carried]) -> Iteration:
+def _hoist_products(steps: int, rows: Sequence[StepRow], carried: Sequence[Carried]) -> Iteration:
     results = [value for array in carried for _, value in array.written]
     states = varying(results, [row for row in rows if isinstance(row.source, Carried)])
     read = {*results, *(x for tensor in states for x in operands_of(tensor))}

@@ -124,12 +124,12 @@ class StepSums:
         for count in (self.steps - 1, self.steps):
             state = total.initial
             for term, operands in total.terms if count else ():
-                stored = [self._of_steps(x, count, computed) for x in operands]
+                stored = [self._stacked(x, count, computed) for x in operands]
                 state = applied("Add", state.dtype, state, broadcast(_added_up(term, stored), state.shape))
             rows[(total.row.start + count) % 2] = transposed(state, [None, *range(state.ndim)])
         return joined([rows[0], rows[1]], 0)
 
-    def _of_steps(self, operand: Tensor, count: int, computed: Mapping[Carried, Tensor]) -> Tensor:
+    def _stacked(self, operand: Tensor, count: int, computed: Mapping[Carried, Tensor]) -> Tensor:
         """Return an operand's values in the first steps, stacked along a first axis."""
         if operand in self._stored:
             array, start = self._stored[operand]

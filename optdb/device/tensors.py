@@ -16,7 +16,7 @@ import numpy as np
 
 from optdb.codegen.gemm.operations import Product
 from optdb.codegen.operation import ArraySpec, Operation
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.runtime.context import Context
 
 #: Scalars that take a processor no longer than reading their operands.
@@ -74,7 +74,7 @@ class Constant(Tensor):
 class Mapped(Tensor):
     """A result of a scalar program applied to elements of tensors, which broadcast along axes of length 1."""
 
-    def __init__(self, program: Program, inputs: Sequence[Tensor], shape: Sequence[int], result: int = 0) -> None:
+    def __init__(self, program: ScalarProgram, inputs: Sequence[Tensor], shape: Sequence[int], result: int = 0) -> None:
         super().__init__(shape, program.out_dtypes[result])
         self.program = program
         self.inputs = tuple(inputs)

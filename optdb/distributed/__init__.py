@@ -1,8 +1,8 @@
 """Data-parallel training: `DataParallel` trains a compiled function on several devices or machines.
 
 Flow: ``sharding`` derives which parts of a step each worker can compute from its part of the batch, and where sums over
-workers are needed; ``step_plans`` holds the resulting functions. A ``replica`` has a copy of the state on one device.
-An ``exchange`` adds up arrays of all workers. Workers are threads of this process (``threads``), or dask's:
+workers are needed; ``training_functions`` holds the resulting functions. A ``replica`` has a copy of the state on one
+device. An ``exchange`` adds up arrays of all workers. Workers are threads of this process (``threads``), or dask's:
 ``clusters`` controls them, and ``workers`` runs on them. Dask provides processes, transport and fault detection.
 
 Importing this package imports Theano and PyOpenCL. Dask is imported only where it is used; install it with

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.distributed.replicas import Part
+from optdb.distributed.replica import Part
 from optdb.host.api.graph import Variable
 from optdb.host.api.variables import TensorType
 from optdb.host.theano.functions.originals import CallArgument

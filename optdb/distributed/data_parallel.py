@@ -13,10 +13,16 @@ import numpy as np
 from optdb.device.progress import shows_progress, started_bar
 from optdb.distributed import checkpoints
 from optdb.distributed.batches import axes_of, bound, parts_of
-from optdb.distributed.replicas import Part, Prepared
-from optdb.distributed.sharding.cutting import exact_plan
-from optdb.distributed.step_plans import REDUCTIONS, LoosePlan, StepPlan, loose_plan, put_together
+from optdb.distributed.replica import Part, Prepared
+from optdb.distributed.sharding.cutting import synchronous_training
 from optdb.distributed.threads import BUCKETS, ThreadGroup
+from optdb.distributed.training_functions import (
+    REDUCTIONS,
+    LocalTraining,
+    SynchronousTraining,
+    local_training,
+    put_together,
+)
 from optdb.host.api.graph import Variable
 from optdb.host.api.variables import SharedVariable
 from optdb.host.theano.functions.compiled import Function
@@ -110,12 +116,14 @@ class DataParallel:
         self._axes = axes_of(self._original.arguments, axes)
         reductions = _reductions(outputs, len(self._original.outputs))
         _check_options(statistics, average_every, gradients, checkpoint_every, timeout)
-        self._plan: StepPlan | LoosePlan
+        self._training: SynchronousTraining | LocalTraining
         if average_every is None:
             buckets = BUCKETS if client is None and devices is not None else 0
-            self._plan = exact_plan(self._original, self._axes, reductions, gradients, statistics == "parts", buckets)
+            self._training = synchronous_training(
+                self._original, self._axes, reductions, gradients, statistics == "parts", buckets
+            )
         else:
-            self._plan = loose_plan(self._original, reductions, average_every)
+            self._training = local_training(self._original, reductions, average_every)
         self.progress_bar = progress_bar
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         if self._checkpoint is not None:
@@ -125,9 +133,9 @@ class DataParallel:
         #: For the latest step with results, each worker's seconds by part of the step.
         self.seconds: list[dict[str, float]] = []
         if client is None and devices is not None:
-            self._group = ThreadGroup(self._plan, list(devices), timeout)
+            self._group = ThreadGroup(self._training, list(devices), timeout)
         else:
-            self._group = _cluster_group()(self._plan, client, devices, timeout, self._original.name or "step")
+            self._group = _cluster_group()(self._training, client, devices, timeout, self._original.name or "step")
         self._resume()
 
     def _resume(self) -> None:
@@ -135,7 +143,7 @@ class DataParallel:
         path = None if self._checkpoint is None else checkpoints.latest(self._checkpoint)
         if path is not None:
             try:
-                self._group.load(*checkpoints.load(path, self._plan.shared))
+                self._group.load(*checkpoints.load(path, self._training.shared))
             except BaseException:
                 self.close()
                 raise
@@ -209,7 +217,7 @@ class DataParallel:
         active = [(part, each) for part, each in zip(parts, prepared, strict=True) if part.rows]
         wholes = prepared[0].wholes
         results = put_together(
-            self._plan.outputs, wholes, [each.own for _, each in active], [part.rows for part, _ in active]
+            self._training.outputs, wholes, [each.own for _, each in active], [part.rows for part, _ in active]
         )
         return self._as_returned(results)
 
@@ -288,7 +296,7 @@ class DataParallel:
     @property
     def shared(self) -> list[SharedVariable]:
         """Theano's shared variables that workers have copies of."""
-        return list(self._plan.shared)
+        return list(self._training.shared)
 
     def get(self, which: Any) -> Any:
         """Return a copy of a shared variable's value.
@@ -331,7 +339,7 @@ class DataParallel:
         self._check_open()
         index = self._index(which)
         state = self._group.state()
-        state[index] = self._plan.shared[index].type.filter(value, allow_downcast=None)
+        state[index] = self._training.shared[index].type.filter(value, allow_downcast=None)
         self._group.load(state, self.steps)
 
     def sync_to_theano(self) -> None:
@@ -340,7 +348,7 @@ class DataParallel:
         state = self._group.state()
 
         def store() -> None:
-            for shared, value in zip(self._plan.shared, state, strict=True):
+            for shared, value in zip(self._training.shared, state, strict=True):
                 shared.set_value(value, borrow=True)
 
         without_sigint(store)
@@ -348,7 +356,7 @@ class DataParallel:
     def sync_from_theano(self) -> None:
         """Copy the values of Theano's shared variables to all workers."""
         self._check_open()
-        self._group.load([shared.get_value() for shared in self._plan.shared], self.steps)
+        self._group.load([shared.get_value() for shared in self._training.shared], self.steps)
 
     def save(self) -> Path:
         """Write the state to the folder `checkpoint`.
@@ -366,10 +374,10 @@ class DataParallel:
         self._check_open()
         if self._checkpoint is None:
             raise ValueError("there is no folder to write to.\nThe cure: DataParallel(step, checkpoint='folder')")
-        return checkpoints.save(self._checkpoint, self._group.state(), self.steps, self._plan.shared)
+        return checkpoints.save(self._checkpoint, self._group.state(), self.steps, self._training.shared)
 
     def _index(self, which: Any) -> int:
-        shared = self._plan.shared
+        shared = self._training.shared
         matches = [i for i, var in enumerate(shared) if var is which] or [
             i for i, var in enumerate(shared) if isinstance(which, str) and var.name == which
         ]

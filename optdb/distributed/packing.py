@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from optdb.distributed.exchange import FINAL, Exchange
-from optdb.distributed.step_plans import StepPlan
+from optdb.distributed.training_functions import SynchronousTraining
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.packing import PackedTerm, PackedVariables, Piece, PiecewiseDownload, is_placed
+from optdb.opencl.simulator.packing import PackedVariables, is_placed
+from optdb.opencl.simulator.piecewise_copies import PackedTerm, Piece, PiecewiseDownload
 from optdb.runtime.scripts import Calls
 
 __all__ = ["Summands"]
@@ -24,21 +25,21 @@ class Summands:
     Parameters
     ----------
     simulator : SimulatorOCL
-        The simulator with the functions of the plan.
-    plan : StepPlan
-        The plan, which names the shared variables.
+        The simulator with the functions of `training`.
+    training : SynchronousTraining
+        The functions of a step, which name the shared variables.
     """
 
-    def __init__(self, simulator: SimulatorOCL, plan: StepPlan) -> None:
+    def __init__(self, simulator: SimulatorOCL, training: SynchronousTraining) -> None:
         self._simulator = simulator
-        pairs = list(zip(plan.summands, plan.sums, strict=True))
+        pairs = list(zip(training.summands, training.sums, strict=True))
         placed = [all(is_placed(simulator, var) for var in pair) for pair in pairs]
         here = [pair for pair, is_here in zip(pairs, placed, strict=True) if is_here]
         self._summands = PackedVariables(simulator, [summand for summand, _ in here])
         self._sums = PackedVariables(simulator, [total for _, total in here])
         self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
         #: Groups of numbers of the summands that are complete at the same time.
-        self._buckets = plan.buckets
+        self._buckets = training.buckets
         self._download: PiecewiseDownload | None = None
         #: By rank: summands from other workers' devices.
         self._terms: dict[int, PackedTerm] = {}

@@ -2,85 +2,35 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
-import sys
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import Any
 
 from optdb.distributed.agreements import Agreement
 from optdb.distributed.errors import Aborted, WorkerFailed
-from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
-from optdb.distributed.replicas import Ending, Part, Prepared, Replica, replica_of
-from optdb.distributed.step_plans import LoosePlan, StepPlan
+from optdb.distributed.exchange import Exchange, Mailbox
+from optdb.distributed.replica import Ending, Part, Prepared, Replica
+from optdb.distributed.replicas import replica_of
+from optdb.distributed.training_functions import LocalTraining, SynchronousTraining
+from optdb.distributed.worker_threads import ThreadLink, WorkerThread, switch_interval
 from optdb.opencl.registry import context_of
-from optdb.runtime.all_reduce import Member, MemberTable
+from optdb.runtime.all_reduce import MemberTable
 from optdb.runtime.commands import CommandList
 from optdb.runtime.sigint import without_sigint
 
-__all__ = ["BUCKETS", "PendingStep", "ThreadGroup", "ThreadLink", "short_switches"]
+__all__ = ["BUCKETS", "PendingStep", "ThreadGroup"]
 
 #: The maximum number of pieces in which summands are sent; all except the last are sent while the device computes.
 BUCKETS = 8
 #: The maximum number of steps that have begun and not ended: while a device executes one step, the commands of the next
 #: are enqueued.
 MOST_PENDING = 2
-
 #: An empty list of commands.
 _NOTHING = CommandList()
-#: Seconds after which a thread that enqueues commands passes on Python's lock. With Python's own 5 ms, a thread whose
-#: device is done may wait that long before it begins the next part of a step.
-SWITCH_INTERVAL_S = 1e-5
-#: prctl's option for the timer slack of a thread on Linux, and the smallest slack in nanoseconds. A thread waits for
-#: Python's lock with timed waits, which end up to 50 us late by default.
-_PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
-
-
-class _SwitchInterval:
-    """Python's switch interval, which is short while at least one thread requests it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before = 0.0
-
-    def begin(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, SWITCH_INTERVAL_S))
-            self._users += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                sys.setswitchinterval(self._before)
-
-
-_switch_interval = _SwitchInterval()
-
-
-@contextmanager
-def short_switches() -> Iterator[None]:
-    """Let the threads of this process pass on Python's lock at short intervals within the block."""
-    _switch_interval.begin()
-    try:
-        yield
-    finally:
-        _switch_interval.end()
-
-
-def wait_precisely() -> None:
-    """Make timed waits of this thread end on time on systems that let them end late by default."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
 
 
 def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | BaseException:
@@ -91,72 +41,8 @@ def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | Base
         return error
 
 
-class WorkerThread:
-    """A thread that runs tasks one after the other; it ends with this object, or with the process.
-
-    Parameters
-    ----------
-    name : str
-        The thread's name.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        thread = threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True)
-        thread.start()
-        #: Ends the thread, and waits for it.
-        self.end = weakref.finalize(self, _end_thread, self._tasks, thread)
-
-    def run(self, task: Callable[[], None]) -> None:
-        """Queue a task for the thread; return at once."""
-        self._tasks.put(task)
-
-
-def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
-    wait_precisely()
-    while (task := tasks.get()) is not None:
-        task()
-        del task  # it may have the last reference to the thread's owner
-
-
-def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading.Thread) -> None:
-    tasks.put(None)
-    if thread is not threading.current_thread():
-        thread.join()
-
-
 class _Skipped(Aborted):
     """A step was not begun, because the previous step has failed."""
-
-
-class ThreadLink(Link):
-    """Passes references to arrays between threads."""
-
-    #: The sender keeps references to the arrays.
-    received_is_writable = False
-    shares_memory = True
-
-    def __init__(
-        self,
-        rank: int,
-        mailboxes: Sequence[Mailbox],
-        names: Sequence[str],
-        lends: bool = False,
-        member: Member | None = None,
-        readers: list[Sequence[Any]] | None = None,
-    ) -> None:
-        self._rank, self._mailboxes, self._names = rank, mailboxes, names
-        self.lends, self.member = lends, member
-        self.readers = [()] * len(names) if readers is None else readers
-
-    def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
-        self._mailboxes[rank].deliver(self._names[self._rank], tag, arrays)
-
-    def receive(self, rank: int, tag: Tag) -> list[Any]:
-        return self._mailboxes[self._rank].take(self._names[rank], tag)
-
-    def refuse(self, missing: int | None) -> NoReturn:
-        self._mailboxes[self._rank].refuse(None if missing is None else self._names[missing])
 
 
 class ThreadGroup:
@@ -167,7 +53,7 @@ class ThreadGroup:
 
     Parameters
     ----------
-    plan : StepPlan or LoosePlan
+    training : SynchronousTraining or LocalTraining
         The computation of a step.
     devices : sequence of str
         A device for each thread.
@@ -175,7 +61,7 @@ class ThreadGroup:
         Seconds after which a wait for another thread is an error.
     """
 
-    def __init__(self, plan: StepPlan | LoosePlan, devices: Sequence[str], timeout: float) -> None:
+    def __init__(self, training: SynchronousTraining | LocalTraining, devices: Sequence[str], timeout: float) -> None:
         contexts = [context_of(device) for device in devices]
         twice = next((device for i, device in enumerate(devices) if contexts[i] in contexts[:i]), None)
         if twice is not None or not devices:
@@ -184,7 +70,7 @@ class ThreadGroup:
                 f"devices={list(devices)} has {problem}, and each thread needs one of its own.\n"
                 "The cure: parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
             )
-        self._replicas: list[Replica] = [replica_of(plan, device) for device in devices]
+        self._replicas: list[Replica] = [replica_of(training, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
         # Either all devices lend or none: one that shares the host's memory adds up its vectors there.
@@ -265,7 +151,7 @@ class ThreadGroup:
             parts = [replica.stage(part) for replica, part in zip(self._replicas, parts, strict=True)]
         step = PendingStep(self, parts, next(self._attempts), self.begun, self._timeout, previous)
         self._pending.append(step)
-        _switch_interval.begin()
+        switch_interval.begin()
         for rank, thread in enumerate(self._threads):
             thread.run(functools.partial(self._run, step, rank))
         if previous is not None:
@@ -414,7 +300,7 @@ class ThreadGroup:
     def _pop_first(self) -> None:
         """Remove the first pending step, which its threads have ended, and count it if it is committed."""
         step = self._pending.popleft()
-        _switch_interval.end()
+        switch_interval.end()
         self._steps += step.agreement.is_reached
         self._note_error(step)
         step.previous = step.following = None

@@ -25,7 +25,8 @@ from distributed.protocol.serialize import to_serialize
 from optdb import __version__
 from optdb.distributed.errors import Aborted, WorkerTimeout
 from optdb.distributed.exchange import Exchange, Link, Mailbox, Tag
-from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
+from optdb.distributed.replica import Part, Prepared, Replica
+from optdb.distributed.replicas import replica_of
 from optdb.host.api.config import config
 from optdb.host.theano.functions.originals import theano_version
 from optdb.opencl.registry import context_of, get_context
@@ -329,7 +330,7 @@ class Handlers:
             raise RuntimeError(f"{self._server.address} takes no part in {session}: it may have been started anew")
         return found
 
-    async def begin(self, session: str, plan: np.ndarray, device: str, timeout: float) -> dict[str, Any]:
+    async def begin(self, session: str, training: np.ndarray, device: str, timeout: float) -> dict[str, Any]:
         """Put a copy of the state on a device."""
         loop, address = asyncio.get_running_loop(), self._server.address
 
@@ -338,7 +339,9 @@ class Handlers:
             sharing = [each.address for each in _sessions.values() if each.name == session and each.context == context]
             if sharing:
                 raise ValueError(f"{sharing[0]} is in the same process, and uses {device} already")
-            return Session(session, address, loop, replica_of(pickle.loads(plan.tobytes()), device), context, timeout)
+            return Session(
+                session, address, loop, replica_of(pickle.loads(training.tobytes()), device), context, timeout
+            )
 
         try:
             made = _sessions[_key(session, address)] = await asyncio.to_thread(make)

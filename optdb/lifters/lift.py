@@ -1,6 +1,6 @@
 """GraphToGPU: lifts a whole graph to a device in one pass.
 
-A plan decides where each node will run. The builder then visits the nodes in
+A placement decides where each node will run. The builder then visits the nodes in
 topological order and builds the new graph beside the old one: lifters replace
 the nodes that move, and the builder clones other nodes whose inputs changed.
 Finally one replacement of all outputs is validated once.
@@ -34,7 +34,7 @@ from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import Device, keep_database, transfer_context
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.partitioning import rebalance_partitions
-from optdb.lifters.placement import PlacementPlan, tracked
+from optdb.lifters.placement import Placement, tracked
 from optdb.lifters.report import LiftReport, NodeReport, keep_report
 from optdb.lifters.transfers import dedup_transfers, transfer_once
 from optdb.topo.db import TopoOptDB
@@ -105,10 +105,10 @@ class GraphToGPU(GraphRewriter):
         """
         start = time.perf_counter()
         nodes = fgraph.toposort()
-        plan = PlacementPlan(fgraph, self.device, self._by_op(), nodes).make()
-        rebalance_partitions(plan)
+        placement = Placement(fgraph, self.device, self._by_op(), nodes).make()
+        rebalance_partitions(placement)
         with dedup_transfers() as made:
-            builder = LiftBuilder(plan)
+            builder = LiftBuilder(placement)
             pairs = builder.build()
             for (source, _), transfer in made.items():
                 copy_trace(source, transfer)
@@ -190,7 +190,7 @@ class GraphToGPUDB(TopoOptDB):
 
 
 class LiftBuilder:
-    """Builds the lifted graph of a plan.
+    """Builds the lifted graph of a placement.
 
     Attributes
     ----------
@@ -198,9 +198,9 @@ class LiftBuilder:
         The placement of each node.
     """
 
-    def __init__(self, plan: PlacementPlan) -> None:
-        self.plan = plan
-        self.device = plan.device
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self.device = placement.device
         self.reports: list[NodeReport] = []
         #: Old variables to the new variables on the same side, if they differ.
         self._new: dict[Variable, Variable] = {}
@@ -209,10 +209,10 @@ class LiftBuilder:
 
     def build(self) -> list[tuple[Variable, Variable]]:
         """Return pairs of old outputs and their replacements."""
-        for node in self.plan.nodes:
+        for node in self.placement.nodes:
             self._build(node)
         pairs = {}
-        for out in self.plan.fgraph.outputs:
+        for out in self.placement.fgraph.outputs:
             new = self._same_side(out)
             if new is not out:
                 pairs[out] = new
@@ -227,8 +227,8 @@ class LiftBuilder:
             self._there[node.outputs[0]] = self._same_side(node.inputs[0])
         elif isinstance(node.op, (self.device.from_host, self.device.between)):
             self._build_transfer(node)
-        elif node not in self.plan.contexts:
-            self._build_on_host(node, self.plan.reason(node))
+        elif node not in self.placement.contexts:
+            self._build_on_host(node, self.placement.reason(node))
         else:
             self._lift(node)
 
@@ -240,11 +240,11 @@ class LiftBuilder:
         self._new[node.outputs[0]] = self.device.as_variable(source, context_name)
 
     def _lift(self, node: Apply) -> None:
-        context_name = self.plan.contexts[node]
+        context_name = self.placement.contexts[node]
         inputs = [self._for_lifter(var, context_name) for var in node.inputs]
         reason = None
-        willing = self.plan.willing.get(node)
-        for lifter in self.plan.candidates_from(node, willing):
+        willing = self.placement.willing.get(node)
+        for lifter in self.placement.candidates_from(node, willing):
             lifted = self._offer(lifter, node, context_name, inputs, asked=lifter is willing)
             if not isinstance(lifted, Declined):
                 self._take(node, lifted)
@@ -282,7 +282,7 @@ class LiftBuilder:
         """Return a node's input for lifters: on the device if it was lifted or will be moved."""
         if var in self._there:
             return self._there[var]
-        if self.plan.moved.get(var, self) == context_name:
+        if self.placement.moved.get(var, self) == context_name:
             return self.device.as_variable(var, context_name)
         return self._new.get(var, var)
 

@@ -8,7 +8,7 @@ Three passes over the nodes in topological order::
     partitions small sets of nodes whose transfers cost more than their placement
                gains change sides (see ``optdb.lifters.partitioning``)
 
-The plan calls only the predicates of lifters (`Lifter.declines`). A lifter may
+The placement calls only the predicates of lifters (`Lifter.declines`). A lifter may
 still reject a node while the graph is built; the node then stays on the host.
 """
 
@@ -32,7 +32,7 @@ USER_INPLACE = "it overwrites an argument, as the user wrote it, and the caller 
 _HOST = object()
 
 
-class PlacementPlan:
+class Placement:
     """The placement of the nodes and variables of one graph.
 
     Parameters
@@ -79,8 +79,8 @@ class PlacementPlan:
         #: For a host variable, the reason why an input that it depends on could not move to the device.
         self._unmoved: dict[Variable, str] = {}
 
-    def make(self) -> PlacementPlan:
-        """Place all nodes; return the plan itself."""
+    def make(self) -> Placement:
+        """Place all nodes; return the placement itself."""
         for var in self.fgraph.inputs:
             self._place_input(var)
         for node in self.nodes:

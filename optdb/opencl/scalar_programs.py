@@ -13,13 +13,13 @@ from typing import Any
 
 from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
-from optdb.codegen.scalars.program import Program, Scalar, program_of_graph
+from optdb.codegen.scalars.program import Scalar, ScalarProgram, program_of_graph
 from optdb.codegen.scalars.types import NoCode, c_type
 from optdb.host.api import scalars
 from optdb.host.api.graph import io_toposort
 
 
-def program_of(op: Any, dtypes: Sequence[str]) -> Program:
+def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:
     """Return the program of a scalar op for inputs of `dtypes`, cached: graphs use few different ones, many times.
 
     Raises
@@ -30,18 +30,18 @@ def program_of(op: Any, dtypes: Sequence[str]) -> Program:
         If the op does not accept such inputs.
     """
     dtypes = tuple(dtypes)
-    if not isinstance(op, Program):
+    if not isinstance(op, ScalarProgram):
         return _translated(op, _properties(op), dtypes)
     if dtypes != op.dtypes:
         raise TypeError(f"{op} was made for {op.dtypes}, and is given {dtypes}")
     return op
 
 
-class FusedScalars(Program):
+class FusedScalars(ScalarProgram):
     """A program as the scalar op of an elementwise op."""
 
     @classmethod
-    def like(cls, program: Program) -> FusedScalars:
+    def like(cls, program: ScalarProgram) -> FusedScalars:
         """Return the same program."""
         return cls(program.dtypes, program.steps, program.results)
 
@@ -94,12 +94,12 @@ def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | Non
 
 
 @functools.lru_cache(maxsize=10_000)
-def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -> Program:
+def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -> ScalarProgram:
     if isinstance(op, scalars.Composite):
         return program_of_graph(dtypes, op.inputs, op.outputs, io_toposort(op.inputs, op.outputs), program_of)
     name = scalar_name(op)
     (out,) = scalars.scalar_node(op, dtypes).outputs
-    return Program.of(Scalar(name, out.type.dtype, properties), dtypes)
+    return ScalarProgram.of(Scalar(name, out.type.dtype, properties), dtypes)
 
 
 def _properties(op: Any) -> tuple[tuple[str, Any], ...]:

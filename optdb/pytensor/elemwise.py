@@ -15,7 +15,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from optdb.codegen.reductions.folds import FOLDS
 from optdb.codegen.scalars.code import computed_dtypes
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot, program_of_graph
+from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram, Slot, program_of_graph
 from optdb.codegen.scalars.types import NoCode
 from optdb.device.expressions import cast, folded, mapped, transposed
 from optdb.device.functions.host_parts import Value
@@ -35,7 +35,7 @@ _NAMES = {
 _MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
 
 
-def program_of(op: Any, dtypes: Sequence[str]) -> Program:
+def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:
     """Return the program of a scalar op for inputs of the given dtypes.
 
     Raises
@@ -47,7 +47,7 @@ def program_of(op: Any, dtypes: Sequence[str]) -> Program:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _program_of(op: Any, dtypes: tuple[str, ...]) -> Program:
+def _program_of(op: Any, dtypes: tuple[str, ...]) -> ScalarProgram:
     if isinstance(op, ScalarInnerGraphOp):
         if not hasattr(op, "inputs") or type(op).__name__ != "Composite":
             raise NoCode(f"no OpenCL C for {type(op).__name__}")
@@ -60,7 +60,7 @@ def _program_of(op: Any, dtypes: tuple[str, ...]) -> Program:
     return program
 
 
-def _of_op(op: Any, dtypes: tuple[str, ...]) -> Program:
+def _of_op(op: Any, dtypes: tuple[str, ...]) -> ScalarProgram:
     name = type(op).__name__
     if not type(op).__module__.startswith(_MODULES):
         raise NoCode(f"no OpenCL C for {type(op).__module__}.{name}")
@@ -69,10 +69,10 @@ def _of_op(op: Any, dtypes: tuple[str, ...]) -> Program:
     if name in _COMPOSED:
         return _COMPOSED[name](dtypes, dtype)
     properties = tuple(sorted((key, getattr(op, key)) for key in ("openlow", "openhi") if hasattr(op, key)))
-    return Program.of(Scalar(_NAMES.get(name, name), dtype, properties), dtypes)
+    return ScalarProgram.of(Scalar(_NAMES.get(name, name), dtype, properties), dtypes)
 
 
-def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> Program:
+def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> ScalarProgram:
     """Return log(1 - exp(x)), by whichever of two formulas is accurate for x."""
     builder = ProgramBuilder(dtypes)
     x: Slot = 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from optdb.numpy_types import AnyDtype, HostArray
-from optdb.runtime import commands
+from optdb.runtime import commands, dispatch
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.device_profiles import profile_of
@@ -63,7 +63,7 @@ class DeviceArray(Array):
     __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
-        if commands.tracing() is None:
+        if dispatch.tracing() is None:
             super().__init__(cq, shape, dtype, *args, **kwargs)
         else:
             self._outline(cq, shape, dtype, **kwargs)
@@ -95,7 +95,7 @@ class DeviceArray(Array):
     @property
     def flags(self) -> Any:
         """The memory layout flags; in a trace only `c_contiguous`, which records a guard."""
-        if commands.tracing() is None:
+        if dispatch.tracing() is None:
             return super().flags
         in_order = lies_in_order(self.shape, self.strides, self.dtype.itemsize)
         return SimpleNamespace(c_contiguous=in_order or not self.size)
@@ -111,7 +111,7 @@ class DeviceArray(Array):
         return to_host(self if queue is None else self.with_queue(queue), ary)
 
     def __getitem__(self, index: Any) -> DeviceArray:
-        if commands.tracing() is not None:
+        if dispatch.tracing() is not None:
             # PyOpenCL checks the class of each index.
             index = tuple(map(_plain_index, index if isinstance(index, tuple) else (index,)))
         return super().__getitem__(index)
@@ -125,7 +125,7 @@ class DeviceArray(Array):
                 # PyOpenCL would also compare the strides of axes of length 1.
                 copy_bytes(part, value)
                 return
-        commands.enqueue(commands.HostCall("PyOpenCL writes into a part of an array"))
+        dispatch.enqueue(commands.HostCall("PyOpenCL writes into a part of an array"))
         super().__setitem__(index, value)
 
     @property
@@ -191,7 +191,7 @@ def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 
 def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    if commands.tracing() is None:
+    if dispatch.tracing() is None:
         # Some drivers accept any allocation, and fail when the memory is used.
         available = profile_of(queue.device).global_memory_bytes
         if _nbytes(shape, dtype) > available:
@@ -201,7 +201,7 @@ def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Device
     except (cl.MemoryError, cl.LogicError) as error:
         raise _no_room(queue, shape, dtype, error) from error
     if array.base_data is not None:
-        commands.enqueue(commands.AllocateBuffer(array.base_data, array.nbytes))
+        dispatch.enqueue(commands.AllocateBuffer(array.base_data, array.nbytes))
     return array
 
 
@@ -249,7 +249,7 @@ def from_host(
         out = empty(context, value.shape, value.dtype)
     if value.size and (constant or not _uploaded_through_pinned(context, value, out, events)):
         source = value if isinstance(value, DeferredArray) else np.asarray(value, order="C")
-        commands.upload(context.queue, out.base_data, out.offset, source, constant, events)
+        dispatch.upload(context.queue, out.base_data, out.offset, source, constant, events)
     return out
 
 
@@ -258,7 +258,7 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
     If there is a listener, no copy is started: it receives uploads as commands and may keep their values.
     """
-    if commands.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
+    if dispatch.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
         return False
     pinned = pinned_memory(context)
     if pinned is None or (events is None and not pinned.is_quicker):
@@ -292,7 +292,7 @@ def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None 
         return out
     if array.flags.c_contiguous:
         command = commands.EnqueueDownload(array.queue, out, array.base_data, array.offset, begun is None)
-        commands.enqueue(command)
+        dispatch.enqueue(command)
         if begun is not None:
             begun.append(command)
     else:
@@ -323,7 +323,7 @@ def seen_by_host(array: Array) -> Iterator[HostArray]:
     if not array.size:
         yield to_host(array)
         return
-    commands.enqueue(commands.HostCall(commands.EnqueueDownload.reason))
+    dispatch.enqueue(commands.HostCall(commands.EnqueueDownload.reason))
     check_launches(array.queue)
     start, stop = span(array)
     memory = map_buffer(array.queue, array.base_data, cl.map_flags.READ, start, stop - start)
@@ -338,14 +338,14 @@ def copy_bytes(target: Array, source: Array) -> None:
     """Copy between C-contiguous arrays of the same size."""
     if target.nbytes:
         operands = target.base_data, target.offset, source.base_data, source.offset
-        commands.enqueue(commands.EnqueueCopy(target.queue, *operands, target.nbytes))
+        dispatch.enqueue(commands.EnqueueCopy(target.queue, *operands, target.nbytes))
 
 
 def fill_zeros(array: Array) -> Array:
     """Fill a C-contiguous array with zeros, and return it."""
     if array.size:
         zero = np.zeros((), array.dtype)
-        commands.enqueue(commands.EnqueueFill(array.queue, array.base_data, array.offset, array.nbytes, zero))
+        dispatch.enqueue(commands.EnqueueFill(array.queue, array.base_data, array.offset, array.nbytes, zero))
     return array
 
 
@@ -357,7 +357,7 @@ def copy(array: Array) -> DeviceArray:
     if array.flags.c_contiguous:
         copy_bytes(result, array)
     else:
-        commands.upload(array.queue, result.base_data, result.offset, to_host(array))
+        dispatch.upload(array.queue, result.base_data, result.offset, to_host(array))
     return result
 
 

@@ -1,4 +1,4 @@
-"""The commands of a call as data, lists of commands, and the listeners of a thread's commands.
+"""The commands of a call as data, and lists of commands.
 
 A command is a dataclass. The operands of a bound command are OpenCL buffers; those of an unbound command are
 :class:`Memory`, placeholders for buffers that are not chosen yet. Recording replaces buffers by `Memory`
@@ -9,9 +9,7 @@ A file holds commands as records. Commands of a *saved* list have no queue, thei
 kernels belong to programs of the file (``operands``), their numbers may refer to sizes (``expressions``), and the value
 of an upload is a source (``deferred``).
 
-Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. If the thread has a
-*listener*, each command is passed to its method `on` instead: a recorder records the command and enqueues it, a timer
-enqueues it on a queue of its own (``timing``), and a tracer only records it (``tracing``).
+``dispatch`` enqueues the commands of a thread, or passes them to its listener.
 """
 
 from __future__ import annotations
@@ -19,12 +17,9 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -32,7 +27,7 @@ from optdb import trace_log
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import options_of
 from optdb.runtime.context_options import BatchThresholds
-from optdb.runtime.deferred import DeferredArray, source
+from optdb.runtime.deferred import source
 from optdb.runtime.driver_batches import Batch, loop_library
 from optdb.runtime.driver_calls import PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
@@ -41,11 +36,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.operands import KernelRef, Slot, check_arguments, kernel_argument, memory_slot
 from optdb.runtime.records import Record, Where, index_in, list_of, maybe, one_of, saved
 
-#: Up to this size in bytes, copying an array on the host is quicker than waiting for the device.
-_SMALL_NBYTES = 1 << 16
 _PATTERN = re.compile(r"([0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{32})\Z", re.ASCII)
-#: The number of upload events that each thread keeps: PyOpenCL waits for the device when it drops an event.
-_KEPT_EVENTS = 64
 
 
 @dataclass(eq=False)
@@ -479,87 +470,3 @@ def command_list(value: Any, where: Where) -> CommandList:
     where.repeated = {}  # numbers refer to the sizes of this list's trace
     commands: CommandList = _commands(value, where)
     return commands
-
-
-class Listener(Protocol):
-    """Receives a thread's commands in place of the device."""
-
-    #: Whether commands are recorded without being enqueued. Arrays then have no memory, and numbers may be symbolic.
-    tracing: bool
-    #: Whether the caller of `on` sets the arguments of a launch's kernel object first.
-    takes_bound: bool
-
-    def on(self, command: Any) -> None:
-        """Receive a command whose operands are buffers; enqueue it unless the listener traces."""
-
-
-class _ThreadState(threading.local):
-    """A thread's listener, and the events of its latest uploads."""
-
-    listener: Listener | None = None
-
-    def __init__(self) -> None:
-        self.events: deque[Any] = deque(maxlen=_KEPT_EVENTS)
-
-
-_state = _ThreadState()
-
-
-@contextmanager
-def listened(listener: Listener | None) -> Iterator[None]:
-    """Send this thread's commands to `listener`, or to none, until the block exits."""
-    outer = listening()
-    _state.listener = listener
-    try:
-        yield
-    finally:
-        _state.listener = outer
-
-
-def listening() -> Listener | None:
-    """Return the listener of this thread's commands; None if there is none."""
-    return _state.listener
-
-
-def tracing() -> Any:
-    """Return the listener that traces this thread's commands; None if they are enqueued."""
-    listener = _state.listener
-    return listener if listener is not None and listener.tracing else None
-
-
-def enqueue(command: Any) -> None:
-    """Enqueue a command, or pass it to the listener. If the listener `takes_bound`, a launch's arguments are set."""
-    listener = _state.listener
-    if listener is None:
-        command.enqueue()
-    else:
-        listener.on(command)
-
-
-def upload(
-    queue: cl.CommandQueue,
-    target: cl.Buffer,
-    offset: int,
-    value: HostArray | DeferredArray,
-    constant: bool = False,
-    events: list[Any] | None = None,
-) -> None:
-    """Copy a C-contiguous array from the host, which may change it as soon as this returns.
-
-    A small array is first copied on the host, which then need not wait for the device. Given a list `events`, an array
-    of any size is copied first, and the copy's event is appended to the list. While a function is traced, the array may
-    be a `DeferredArray`. A `constant` target is never written again.
-    """
-    command = EnqueueUpload(queue, target, offset, value, constant)
-    if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
-        command.value, command.is_blocking = np.array(value, order="C"), False
-    enqueue(command)
-    if events is not None:
-        events.append(command.event)
-    elif not command.is_blocking:
-        keep_event(command.event)
-
-
-def keep_event(holder: Any) -> None:
-    """Keep the event of a non-blocking copy, or the command that holds the event, which keeps the array alive."""
-    _state.events.append(holder)

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import DeviceTransfer, EnqueueDownload, enqueue, listening
+from optdb.runtime.commands import DeviceTransfer, EnqueueDownload
 from optdb.runtime.context import Context
+from optdb.runtime.dispatch import enqueue, listening
 from optdb.runtime.driver_calls import PreparedRead, driver_calls
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector

@@ -12,16 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.commands import (
-    AllocateBuffer,
-    CommandList,
-    EnqueueDownload,
-    EnqueueKernel,
-    EnqueueUpload,
-    HostCall,
-    keep_event,
-    listening,
-)
+from optdb.runtime.commands import AllocateBuffer, CommandList, EnqueueDownload, EnqueueKernel, EnqueueUpload, HostCall
+from optdb.runtime.dispatch import keep_event, listening
 
 __all__ = ["HeldCommands", "enqueue_bound"]
 

@@ -27,9 +27,8 @@ from optdb.runtime.commands import (
     Memory,
     Transfer,
     allocation_number,
-    listened,
-    listening,
 )
+from optdb.runtime.dispatch import listened, listening
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import as_int

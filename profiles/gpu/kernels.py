@@ -24,7 +24,7 @@ from rich.table import Table
 
 import optdb
 from optdb.opencl.simulator.packing import finish
-from optdb.runtime.commands import listened
+from optdb.runtime.dispatch import listened
 from optdb.runtime.timing import Timer
 from profiles import screen
 

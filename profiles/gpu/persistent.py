@@ -26,7 +26,7 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.device.launches import persistent
+from optdb.device.launches import persistent, persistent_program, residencies
 from optdb.device.launches.programs import PERSISTENT
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.build import BuildError, make
@@ -83,15 +83,15 @@ class Variant:
         self._barrier, self._groups, self._registers = barrier, groups, registers
         self._inline, self._teams = inline, teams
         if rounds:
-            persistent._MAX_ROUNDS = rounds
+            persistent.MAX_ROUNDS = rounds
         # A hanging launch is given up after a second or two.
-        persistent._POLLS = 1 << 21
-        self._choose = persistent.residency
-        persistent.residency = self.residency
+        persistent_program._POLLS = 1 << 21
+        self._choose = residencies.residency
+        residencies.residency = self.residency
 
-    def residency(self, context: Any, wish: str) -> Any:
+    def residency(self, context: Any, setting: str) -> Any:
         """Return how a context runs persistent launches."""
-        resident = self._choose(context, wish)
+        resident = self._choose(context, setting)
         if resident is None or not resident.barrier.meets:
             return resident
         barrier = GRID_BARRIERS[self._barrier] if self._barrier else resident.barrier

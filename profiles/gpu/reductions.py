@@ -19,10 +19,10 @@ from rich.table import Table
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.reductions.reduction import Reduction
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.runtime.arrays import Array, from_host, to_host
-from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
+from optdb.runtime.dispatch import listened
 from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer, seconds_of, timed_beside
 
@@ -84,7 +84,7 @@ def measure(case: ReductionCase, context: Context) -> tuple[float, int, float]:
     The error is the maximum of all results, relative to the sum of magnitudes.
     """
     values = [numbers(shape, seed) for seed, shape in enumerate([case.shape, *filter(None, [case.factor])])]
-    product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2) if len(values) > 1 else None
+    product = ScalarProgram.of(Scalar("Mul", "float32"), ["float32"] * 2) if len(values) > 1 else None
     specs = [ArraySpec("float32", tuple(length == 1 for length in value.shape)) for value in values]
     operation = Reduction(context, "Add", specs, case.axes, case.dtype, case.acc_dtype, pre=product)
     arrays = [from_host(context, value) for value in values]

@@ -13,9 +13,9 @@ from optdb.codegen.elementwise_programs import Elementwise, program_elements
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import chunks, collapse
 from optdb.codegen.operation import ArraySpec
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
+from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram
 from optdb.codegen.views import subtensor
-from optdb.runtime.commands import listened
+from optdb.runtime.dispatch import listened
 from optdb.runtime.timing import Timer
 from tests.codegen.layouts import STEPS, broadcast_pair, compute, context, device_array, laid_out
 from tests.effort import examples
@@ -34,7 +34,7 @@ def check(name, pairs, patterns=None):
     with np.errstate(all="ignore"):
         want = FUNCTIONS[name](*values)
     specs = [spec(*pair) for pair in zip(values, patterns or [None] * len(values))]
-    program = Program.of(Scalar(name, want.dtype.name), [x.dtype for x in specs])
+    program = ScalarProgram.of(Scalar(name, want.dtype.name), [x.dtype for x in specs])
     (got,) = compute(Elementwise(context(), program, specs), *arrays)
     assert got.dtype == want.dtype and got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == "float16" else 1e-5)
@@ -59,7 +59,7 @@ def test_all_dtypes(data, dtype):
 def test_every_dtype_casts_to_every_other(each_device_kind, dtype):
     value = np.array([[0, 1, 5], [100, 3, 1]]).astype(dtype)
     for target in ("int16", "bool", "float16", "float32"):
-        cast = Elementwise(context(), Program.of(Scalar("Cast", target), [dtype]), [spec(value)])
+        cast = Elementwise(context(), ScalarProgram.of(Scalar("Cast", target), [dtype]), [spec(value)])
         np.testing.assert_array_equal(compute(cast, device_array(value, [1, -2]))[0], value.astype(target))
 
 
@@ -107,7 +107,7 @@ def test_large_arrays_are_shared_by_many_items(each_device_kind):
 def test_in_place(each_device_kind, steps):
     a, b = np.arange(6, dtype="float32").reshape(2, 3), np.array([[1, 10, 100]], dtype="float32")
     x, y = device_array(a, steps), device_array(b)
-    program = Program.of(Scalar("Add", "float32"), ["float32"] * 2)
+    program = ScalarProgram.of(Scalar("Add", "float32"), ["float32"] * 2)
     operation = Elementwise(context(), program, [spec(a), spec(b)], {0: 0})
     assert operation.compute(x, y) == [x]
     np.testing.assert_array_equal(x.get(), a + b)
@@ -152,7 +152,9 @@ def test_kernels_of_a_gpu(monkeypatch, shape, items, kernel):
     profile = replace(context().profile.as_kind("gpu"), items_at_once=items, compute_units=1)
     monkeypatch.setattr(context(), "profile", profile)
     x, channels = np.ones(shape, "float32"), np.ones((1, shape[1], 1), "float32")
-    operation = Elementwise(context(), Program.of(Scalar("Add", "float32"), ["float32"] * 2), [spec(x), spec(channels)])
+    operation = Elementwise(
+        context(), ScalarProgram.of(Scalar("Add", "float32"), ["float32"] * 2), [spec(x), spec(channels)]
+    )
     timer, arrays = Timer(), (device_array(x), device_array(channels))
     with listened(timer):
         compute(operation, *arrays)
@@ -162,7 +164,7 @@ def test_kernels_of_a_gpu(monkeypatch, shape, items, kernel):
 
 def test_rows_that_do_not_begin_at_a_multiple_of_four(each_device_kind):
     base, channels = np.arange(96, dtype="float32").reshape(4, 3, 8), np.arange(3, dtype="float32").reshape(1, 3, 1)
-    product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2)
+    product = ScalarProgram.of(Scalar("Mul", "float32"), ["float32"] * 2)
     operation = Elementwise(context(), product, [spec(base), spec(channels)])
     whole, on_channels = device_array(base), device_array(channels)
     for first in (0, 1, 4, 3, 0):
@@ -173,14 +175,14 @@ def test_rows_that_do_not_begin_at_a_multiple_of_four(each_device_kind):
 
 def test_one_array_several_times():
     a = np.arange(6, dtype="float32")
-    program = Program.of(Scalar("Mul", "float32"), ["float32"] * 3)
+    program = ScalarProgram.of(Scalar("Mul", "float32"), ["float32"] * 3)
     array = device_array(a, [-1])
     np.testing.assert_array_equal(compute(Elementwise(context(), program, [spec(a)] * 3), *[array] * 3)[0], a**3)
 
 
 def test_lengths_that_do_not_fit_are_refused():
     a, b = np.ones((2, 3), "float32"), np.ones((1, 3), "float32")
-    program = Program.of(Scalar("Add", "float32"), ["float32"] * 2)
+    program = ScalarProgram.of(Scalar("Add", "float32"), ["float32"] * 2)
     with pytest.raises(ValueError, match=r"Dimension mismatch at axis 0 of Elementwise.*\(2, 3\), \(1, 3\)"):
         compute(Elementwise(context(), program, [ArraySpec.of(a), ArraySpec.of(b)]), device_array(a), device_array(b))
     with pytest.raises(ValueError, match="array 1 with length 1 along axis 0, and it has length 2"):
@@ -210,7 +212,7 @@ def test_chunks_cover_all_elements():
 
 def test_operations_that_are_alike_share_their_code_and_not_their_launches():
     def elements(name="Add", dtype="float32", single=(False, False), device_kind="cpu"):
-        program = Program.of(Scalar(name, dtype), [dtype] * 2)
+        program = ScalarProgram.of(Scalar(name, dtype), [dtype] * 2)
         return program_elements(program, single, 2, device_kind=device_kind)
 
     one, two = elements(), elements()

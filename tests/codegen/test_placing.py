@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.placing import PlacedElementwise
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from tests.codegen.layouts import compute, context, device_array, gpu_context, laid_out
 from tests.effort import examples
 
 #: The first two results, a sum and a product, are written to slices; the third, a difference, is separate.
 DTYPE = "float64"
 STEPS = tuple((Scalar(name, DTYPE), (0, 1)) for name in ("Add", "Mul", "Sub"))
-PROGRAM = Program((DTYPE, DTYPE), STEPS, (2, 3, 4))
+PROGRAM = ScalarProgram((DTYPE, DTYPE), STEPS, (2, 3, 4))
 
 
 def placed(lengths, a, b, axis, places, context=context):

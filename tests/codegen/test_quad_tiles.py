@@ -17,8 +17,8 @@ from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.codegen.kernels.programs import TranslationUnit, origin
 from optdb.runtime.arrays import DeviceArray, from_host, overwrite, to_host
-from optdb.runtime.commands import listened
 from optdb.runtime.context_options import ContextOptions
+from optdb.runtime.dispatch import listened
 from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer
 from tests.codegen.computed import note_products
@@ -174,9 +174,9 @@ def test_long_distances_have_other_kernels():
     def problem(row, m=64, batch=1):
         return Problem(batch, m, 64, 64, (0, row, 1), (0, 64, 1), (0, 64, 1), (0, 64, 1), False)
 
-    assert not quad_tiles.is_far(problem(1 << 20))
-    assert quad_tiles.is_far(problem(1 << 26))
-    assert quad_tiles.is_far(problem(64, batch=1 << 10))
+    assert not quad_tiles.needs_64bit_index(problem(1 << 20))
+    assert quad_tiles.needs_64bit_index(problem(1 << 26))
+    assert quad_tiles.needs_64bit_index(problem(64, batch=1 << 10))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from optdb.codegen.operation import ArraySpec
 from optdb.codegen.reductions import plan
 from optdb.codegen.reductions.plan import SMALLEST_PART, Axes, parts_of
 from optdb.codegen.reductions.reduction import Reduction
-from optdb.codegen.scalars.program import Program, ProgramBuilder, Scalar
+from optdb.codegen.scalars.program import ProgramBuilder, Scalar, ScalarProgram
 from optdb.codegen.views import subtensor
 from optdb.runtime.context import Context
 from tests.codegen.layouts import STEPS, compute, context, device_array, laid_out, shapes
@@ -147,7 +147,7 @@ def test_channels(monkeypatch, each_device_kind, shape, axes, dtype):
 
 def test_arrays_that_do_not_begin_at_a_multiple_of_four(each_device_kind):
     value = RNG.uniform(size=(8000, 3, 8)).astype("float32")
-    product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2)
+    product = ScalarProgram.of(Scalar("Mul", "float32"), ["float32"] * 2)
     per_channel = RNG.uniform(size=(1, 3, 1)).astype("float32")
     specs = [ArraySpec.of(value[:, :, :4]), ArraySpec("float32", (True, False, True))]
     operation = Reduction(context(), "Add", specs, [0, 2], "float32", "float64", pre=product)
@@ -214,7 +214,7 @@ def test_products_that_leave_out_zeros(each_device_kind, dtype, axes):
 
 
 def squares(dtype="float32"):
-    return Program.of(Scalar("Sqr", dtype), [dtype])
+    return ScalarProgram.of(Scalar("Sqr", dtype), [dtype])
 
 
 def scaled(dtypes):
@@ -250,7 +250,7 @@ def test_epilogues_of_any_layout(data, name):
 def test_prologues_of_arrays_that_broadcast(each_device_kind, axes):
     a, row = RNG.uniform(size=(300, 70)).astype("float32"), RNG.uniform(size=(1, 70)).astype("float32")
     specs = [ArraySpec.of(a), ArraySpec("float32", (True, False))]
-    product = Program.of(Scalar("Mul", "float32"), ["float32"] * 2)
+    product = ScalarProgram.of(Scalar("Mul", "float32"), ["float32"] * 2)
     operation = Reduction(context(), "Add", specs, axes, "float32", "float32", pre=product)
     (got,) = compute(operation, device_array(a, [-1, 2]), device_array(row))
     np.testing.assert_allclose(got, (a * row).sum(tuple(axes), dtype="float64"), rtol=1e-5)
@@ -258,7 +258,7 @@ def test_prologues_of_arrays_that_broadcast(each_device_kind, axes):
 
 def test_a_prologue_and_an_epilogue_of_much(each_device_kind):
     a = RNG.uniform(size=(200_003,)).astype("float32")
-    root = Program.of(Scalar("Sqrt", "float32"), ["float32"])
+    root = ScalarProgram.of(Scalar("Sqrt", "float32"), ["float32"])
     operation = Reduction(context(), "Add", [ArraySpec.of(a)], [0], "float32", "float32", pre=squares(), post=root)
     (got,) = compute(operation, device_array(a))
     np.testing.assert_allclose(got, np.sqrt(np.square(a, dtype="float64").sum()), rtol=1e-5)
@@ -269,13 +269,13 @@ def test_a_prologue_and_an_epilogue_of_much(each_device_kind):
 def several(dtypes):
     """Return the program of two arrays that computes their product, a square, and the first one."""
     scalars = [(Scalar("Mul", dtypes[0]), (0, 1)), (Scalar("Sqr", dtypes[1]), (1,))]
-    return Program(tuple(dtypes), tuple(scalars), (2, 3, 0))
+    return ScalarProgram(tuple(dtypes), tuple(scalars), (2, 3, 0))
 
 
 def ratio_and_rest(dtype):
     """Return the program of three results and another array, whose outputs are a ratio, a sum, and the third result."""
     scalars = [(Scalar("TrueDiv", dtype), (0, 3)), (Scalar("Add", dtype), (1, 3))]
-    return Program((dtype,) * 4, tuple(scalars), (4, 5, 2))
+    return ScalarProgram((dtype,) * 4, tuple(scalars), (4, 5, 2))
 
 
 @pytest.mark.slow
@@ -335,7 +335,7 @@ def test_several_sums_that_overflow_float32_are_added_up_in_float64():
 
 def test_shapes_that_do_not_fit_are_refused():
     a, b = np.ones((3, 4), "float32"), np.ones(1, "float32")
-    post = Program.of(Scalar("Add", "float32"), ["float32"] * 2)
+    post = ScalarProgram.of(Scalar("Add", "float32"), ["float32"] * 2)
     operation = Reduction(
         *(context(), "Add", [ArraySpec.of(a)], [0], "float32", "float32"), post=post, others=[ArraySpec.of(b)]
     )

@@ -343,7 +343,7 @@ def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
 
 
 def test_a_shape_that_computes_something_else_has_no_rates(measuring, monkeypatch):
-    monkeypatch.setattr(tune.TrialProduct, "is_right", lambda *_: False)
+    monkeypatch.setattr(tune.TrialProduct, "is_correct", lambda *_: False)
     assert tune.tune_tensor_cores(measuring, terms=16) == {}
     assert tensor_cores.rates_of(measuring) == BY_DEFAULT
 

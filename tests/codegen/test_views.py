@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optdb.codegen.views import in_one_order, strides_for
+from optdb.codegen.views import in_matching_order, strides_for
 from tests.codegen.layouts import device_array
 
 
@@ -24,7 +24,7 @@ def merged(array):
 def test_sums_are_the_same_and_fewer_arrays_are_copied(steps, rows, directions, is_longer):
     values = [np.random.RandomState(n).uniform(-1, 1, (steps + (n and is_longer), rows, 2)) for n in range(2)]
     given_arrays = [device_array(value, [step, 1, 1]) for value, step in zip(values, directions, strict=True)]
-    arrays = in_one_order(*given_arrays)
+    arrays = in_matching_order(*given_arrays)
     if is_longer:
         assert arrays == tuple(given_arrays)
         return

@@ -301,7 +301,7 @@ def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
 
 
 def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
-    monkeypatch.setattr(tune.TrialProduct, "is_right", lambda *_: False)
+    monkeypatch.setattr(tune.TrialProduct, "is_correct", lambda *_: False)
     assert tune.tune_packed(measuring, "tf32", terms=16) is None
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from optdb.codegen.elementwise_programs import Elementwise, program_elements
 from optdb.codegen.operation import ArraySpec
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from tests.codegen.layouts import compute, context, device_array
 
 TRIGONOMETRY = ("Sin", "Cos", "Tan")
 
 
 def program(name, dtype, arity=1):
-    return Program.of(Scalar(name, dtype), [dtype] * arity)
+    return ScalarProgram.of(Scalar(name, dtype), [dtype] * arity)
 
 
 def text(name, dtype, wrong):

@@ -1,4 +1,4 @@
-"""Exact steps on the host alone: workers are threads that call a plan's functions with Theano's own machine."""
+"""Exact steps on the host alone: workers are threads that call the functions of a step with Theano's own machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import theano
 from optdb.distributed.batches import axes_of, parts_of
 from optdb.distributed.exchange import FINAL, Exchange, Mailbox
 from optdb.distributed.sharding.collective import taking_part
-from optdb.distributed.sharding.cutting import exact_plan
-from optdb.distributed.step_plans import put_together
-from optdb.distributed.threads import ThreadLink
+from optdb.distributed.sharding.cutting import synchronous_training
+from optdb.distributed.training_functions import put_together
+from optdb.distributed.worker_threads import ThreadLink
 from optdb.host.theano.functions.originals import original_of
 
 MODE = theano.Mode(linker="py", optimizer=None)
@@ -40,31 +40,31 @@ def spread_step(f, values, workers, axes=None, reductions=None, gradients=None, 
     """Make an exact step of a compiled function; return its results, and each worker's next values."""
     original = original_of(f)
     split = axes_of(original.arguments, axes)
-    plan = exact_plan(original, split, reductions or {}, gradients, own_statistics)
+    training = synchronous_training(original, split, reductions or {}, gradients, own_statistics)
     parts = parts_of(original.arguments, [np.asarray(value) for value in values], split, workers)
     active = sum(part.rows > 0 for part in parts)
     between = links(workers)
-    pickled = pickle.dumps(plan)
-    plans = [pickle.loads(pickled) for _ in range(workers)]  # Theano's functions do not support concurrent calls
+    pickled = pickle.dumps(training)
+    trainings = [pickle.loads(pickled) for _ in range(workers)]  # Theano's functions do not support concurrent calls
 
     def work(rank):
-        plan, part = plans[rank], parts[rank]
+        training, part = trainings[rank], parts[rank]
         exchange = Exchange(between[rank], rank, active, workers - active, 1)
         if not part.rows:
             return None
         with taking_part(exchange):
-            own = plan.gradients(*part.arguments, part.length, part.first, 1)
-        totals = exchange.all_reduce(FINAL, [var.get_value(borrow=True) for var in plan.summands])
-        for var, total in zip(plan.sums, totals, strict=True):
+            own = training.gradients(*part.arguments, part.length, part.first, 1)
+        totals = exchange.all_reduce(FINAL, [var.get_value(borrow=True) for var in training.summands])
+        for var, total in zip(training.sums, totals, strict=True):
             var.set_value(total)
-        taken = [*(part.arguments[i] for i in plan.same), part.length]
-        wholes = list(plan.results(*taken)) if plan.results is not None else []
-        plan.update(*taken)
-        return wholes, list(own), [shared.get_value() for shared in plan.shared]
+        taken = [*(part.arguments[i] for i in training.same), part.length]
+        wholes = list(training.results(*taken)) if training.results is not None else []
+        training.update(*taken)
+        return wholes, list(own), [shared.get_value() for shared in training.shared]
 
     done = [result for result in in_threads(work, workers) if result is not None]
     rows = [part.rows for part in parts if part.rows]
-    return put_together(plan.outputs, done[0][0], [own for _, own, _ in done], rows), [state for *_, state in done]
+    return put_together(training.outputs, done[0][0], [own for _, own, _ in done], rows), [state for *_, state in done]
 
 
 def check_step(f, values, workers=(2, 3), rtol=1e-10, **options):

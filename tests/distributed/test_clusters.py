@@ -15,7 +15,7 @@ import pytest
 
 from optdb.device.plans.linked import LinkedFunction
 from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefused
-from optdb.distributed.clusters import local_devices
+from optdb.distributed.cluster_members import local_devices
 from optdb.distributed.local import RestartingCluster, _KeepingNanny
 from profiles.distributed import counted_bytes
 from tests.distributed.training import batches, check, step, two_devices
@@ -107,7 +107,7 @@ def test_all_workers_die(f, client, tmp_path):
 
 def die_within_a_step(addresses):
     """Make each worker die when it has computed its part of a step."""
-    from optdb.distributed.replicas import Replica
+    from optdb.distributed.replica import Replica
 
     Replica.finish = lambda replica: os._exit(1)
 

@@ -14,8 +14,9 @@ import theano.tensor as tt
 
 import optdb
 from optdb.distributed import DataParallel, NoGradients, WorkerFailed, threads
-from optdb.distributed.replicas import Replica
-from optdb.distributed.threads import ThreadGroup, short_switches
+from optdb.distributed.replica import Replica
+from optdb.distributed.threads import ThreadGroup
+from optdb.distributed.worker_threads import short_switches
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.staging import StagingBuffer
 from tests.distributed.training import alone, batches, check, step, two_devices, with_memory_of_their_own

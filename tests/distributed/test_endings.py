@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from optdb.distributed import DataParallel, WorkerFailed
 from optdb.distributed.packing import Summands
-from optdb.distributed.replicas import ExactReplica
+from optdb.distributed.replicas import SynchronousReplica
 from optdb.runtime.driver_batches import build_loop, loop_library
 from optdb.runtime.scripts import Script
 from profiles.distributed import build
@@ -36,7 +36,7 @@ def devices():
 @pytest.fixture
 def endings(monkeypatch):
     """Record, for each ending that runs, how many commands of the next step it has enqueued."""
-    noted, end = [], ExactReplica.end
+    noted, end = [], SynchronousReplica.end
 
     def noting(replica, ending, first):
         try:
@@ -44,7 +44,7 @@ def endings(monkeypatch):
         finally:
             noted.append(ending.leads and len(first))
 
-    monkeypatch.setattr(ExactReplica, "end", noting)
+    monkeypatch.setattr(SynchronousReplica, "end", noting)
     return noted
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from optdb.distributed.errors import Aborted, WorkerTimeout
 from optdb.distributed.exchange import BLOCK_BYTES, PACKED_BYTES, SMALL_BYTES, Exchange, Mailbox
-from optdb.distributed.threads import ThreadLink
+from optdb.distributed.worker_threads import ThreadLink
 from tests.distributed.hosts import in_threads, links
 
 SIZES = [1, 5, max(SMALL_BYTES, PACKED_BYTES) // 8 + 3]

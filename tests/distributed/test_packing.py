@@ -14,22 +14,21 @@ from optdb.distributed import DataParallel, WorkerFailed
 from optdb.distributed.batches import axes_of, parts_of
 from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.replicas import replica_of
-from optdb.distributed.sharding.cutting import exact_plan
+from optdb.distributed.sharding.cutting import synchronous_training
 from optdb.host.theano.functions.originals import original_of
 from optdb.lifters.transfers import count_transfers
 from optdb.opencl.registry import context_of, get_context
-from optdb.opencl.simulator import packing
+from optdb.opencl.simulator import piecewise_copies
 from optdb.opencl.simulator.execution.io_binding import RESULTS
 from optdb.opencl.simulator.packing import (
     TO_DEVICE,
     TO_HOST,
-    PackedTerm,
     PackedVariables,
-    Piece,
-    PiecewiseDownload,
     _Kept,
 )
-from optdb.runtime.commands import CommandList, listened
+from optdb.opencl.simulator.piecewise_copies import PackedTerm, Piece, PiecewiseDownload
+from optdb.runtime.commands import CommandList
+from optdb.runtime.dispatch import listened
 from optdb.runtime.scripts import IMMEDIATE
 from tests.distributed.hosts import in_threads, links
 from tests.distributed.training import two_devices, with_memory_of_their_own
@@ -150,8 +149,8 @@ def replicas_of(f, devices, args):
     """Return replicas, and a function with which all of them prepare and commit a step; it returns their traffic."""
     original = original_of(f)
     axes = axes_of(original.arguments, None)
-    plan = exact_plan(original, axes, {}, None, False)
-    replicas = [replica_of(plan, device) for device in devices]
+    training = synchronous_training(original, axes, {}, None, False)
+    replicas = [replica_of(training, device) for device in devices]
     between, parts = links(len(devices)), parts_of(original.arguments, list(args), axes, len(devices))
 
     def step(attempt):
@@ -271,7 +270,7 @@ def test_pieces_leave_while_others_are_computed(devices):
 @pytest.mark.slow
 def test_gradients_leave_in_pieces(devices, monkeypatch):
     """Each of several pieces is lent, and the sums equal those of one device."""
-    monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
+    monkeypatch.setattr(piecewise_copies, "PIECE_NBYTES", 1)
     lent, lend = [], Exchange.lend
 
     def counting(self, number, pieces):
@@ -286,7 +285,7 @@ def test_gradients_leave_in_pieces(devices, monkeypatch):
         DataParallel(f, devices=devices) as train,
         optdb.SimulatorOCL(f) as alone,
     ):
-        assert len(train._plan.buckets) == 2
+        assert len(train._training.buckets) == 2
         for each in given:
             np.testing.assert_allclose(train(*each), alone(*each), rtol=1e-10)
         for shared in f.get_shared():

@@ -8,7 +8,7 @@ import pytest
 from optdb.distributed import DataParallel, WorkerFailed, agreements
 from optdb.distributed.agreements import Agreement
 from optdb.distributed.errors import Aborted
-from optdb.distributed.replicas import ExactReplica
+from optdb.distributed.replicas import SynchronousReplica
 from optdb.runtime.driver_batches import build_loop
 from tests.distributed.hosts import in_threads
 from tests.distributed.training import batches, check, step, two_devices
@@ -65,7 +65,7 @@ def test_nobody_waits_for_ever():
 @pytest.mark.slow
 def test_an_update_that_fails_in_one_thread_is_made_by_none(devices, monkeypatch):
     f, given, commits = step(), batches(6), [0]
-    commit = ExactReplica._commit
+    commit = SynchronousReplica._commit
 
     def fail_once(self, agree):
         commits[0] += 1
@@ -73,7 +73,7 @@ def test_an_update_that_fails_in_one_thread_is_made_by_none(devices, monkeypatch
             raise MemoryError("no room for an update")
         commit(self, agree)
 
-    monkeypatch.setattr(ExactReplica, "_commit", fail_once)
+    monkeypatch.setattr(SynchronousReplica, "_commit", fail_once)
     with DataParallel(f, devices=devices) as train:
         found = [train(*batch) for batch in given[:2]]
         with pytest.raises(WorkerFailed, match="no room for an update"):
@@ -86,7 +86,7 @@ def test_an_update_that_fails_in_one_thread_is_made_by_none(devices, monkeypatch
 @pytest.mark.slow
 def test_an_update_that_fails_once_all_have_agreed_is_made_by_the_next_step(devices, monkeypatch):
     f, given, commits = step(), batches(6), [0]
-    commit = ExactReplica._commit
+    commit = SynchronousReplica._commit
 
     def fail_twice(self, agree):
         commits[0] += 1
@@ -95,7 +95,7 @@ def test_an_update_that_fails_once_all_have_agreed_is_made_by_the_next_step(devi
             raise MemoryError("no room for an update")
         commit(self, agree)
 
-    monkeypatch.setattr(ExactReplica, "_commit", fail_twice)
+    monkeypatch.setattr(SynchronousReplica, "_commit", fail_twice)
     with DataParallel(f, devices=devices) as train:
         found = train.train(given)
         check(f, found, [train.get(shared) for shared in f.get_shared()], given)
@@ -105,7 +105,7 @@ def test_an_update_that_fails_once_all_have_agreed_is_made_by_the_next_step(devi
 @pytest.mark.slow
 def test_results_that_get_lost_undo_no_step(devices, monkeypatch):
     f, given = step(), batches(5)
-    complete = ExactReplica.complete
+    complete = SynchronousReplica.complete
 
     def lose(self, prepared):
         raise OSError("the device is gone")
@@ -113,10 +113,10 @@ def test_results_that_get_lost_undo_no_step(devices, monkeypatch):
     with DataParallel(f, devices=devices) as train:
         found = train.train(given[:3])
         with monkeypatch.context() as patch:
-            patch.setattr(ExactReplica, "complete", lose)
+            patch.setattr(SynchronousReplica, "complete", lose)
             with pytest.raises(WorkerFailed, match="the device is gone"):
                 train(*given[3])
-        monkeypatch.setattr(ExactReplica, "complete", complete)
+        monkeypatch.setattr(SynchronousReplica, "complete", complete)
         assert train.steps == 4
         found += [None, train(*given[4])]
         state = [train.get(shared) for shared in f.get_shared()]

@@ -12,7 +12,7 @@ pytest.importorskip("distributed")
 
 from optdb.distributed import clusters, workers
 from optdb.distributed.errors import Aborted
-from optdb.distributed.replicas import Part, Prepared, Replica
+from optdb.distributed.replica import Part, Prepared, Replica
 from optdb.distributed.workers import Session, _DaskLink, _Idle, _Job
 from optdb.runtime.commands import CommandList
 

@@ -6,7 +6,7 @@ import pytest
 
 from fuzzing.pytensor.worker import run
 from optdb.device.functions.shared_values import UpdatedArgument
-from optdb.device.functions.steps import CompiledLoop
+from optdb.device.functions.steps import CompiledFusedKernel
 from tests.effort import examples
 from tests.interrupts import ctrl_c_interrupts  # noqa: F401 (a fixture)
 
@@ -23,7 +23,7 @@ def test_updated_variables_keep_their_promises():
 
 @pytest.mark.thorough
 def test_values_that_are_overwritten_before_they_are_read_are_seen(monkeypatch):
-    monkeypatch.setattr(CompiledLoop, "overwritable", lambda self, written: set(self.buffers))
+    monkeypatch.setattr(CompiledFusedKernel, "overwritable", lambda self, written: set(self.buffers))
     with pytest.raises(Exception, match=r"."):
         run(1, ENOUGH, STEPS, shorten=False)
 

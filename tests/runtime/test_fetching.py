@@ -7,7 +7,7 @@ import pytest
 
 from optdb.runtime import fetching
 from optdb.runtime.arrays import empty, from_host
-from optdb.runtime.commands import listened
+from optdb.runtime.dispatch import listened
 from optdb.runtime.fetching import HostMirror
 from optdb.runtime.recording import Recorder
 from optdb.runtime.scripts import finish_event

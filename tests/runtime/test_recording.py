@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from optdb.runtime.commands import AllocateBuffer, EnqueueCopy, listened
+from optdb.runtime.commands import AllocateBuffer, EnqueueCopy
+from optdb.runtime.dispatch import listened
 from optdb.runtime.recording import Recorder
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from optdb.runtime import grid_failures
 from optdb.runtime.arrays import from_host, to_host
-from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
+from optdb.runtime.dispatch import listened
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import cl
 from optdb.runtime.timing import CommandRange, Timer, Times

@@ -91,7 +91,7 @@ def correlate(
     block = _BLOCKS[name][0]
     blocks = -(-rows // block)
     shifts, of_products = tables_of(context, plan, channels)
-    in_place = _fits_as_it_is(images, plan, work)
+    in_place = _needs_no_packing(images, plan, work)
     image = images.shape[1] * layout.channel
     at_once = images.shape[0] if in_place else images_at_once(context, image, work, images.shape[0])
     width = lanes(out.dtype.name, context)
@@ -109,10 +109,10 @@ def correlate(
                 _launch(kernels, name, context, sizes, steps, [x, w, *product_tables, z], near)
 
 
-def _fits_as_it_is(images: Array, plan: ConvolutionPlan, work: str) -> bool:
+def _needs_no_packing(images: Array, plan: ConvolutionPlan, work: str) -> bool:
     return (
         images.dtype.name == work
-        and plan.layout.as_it_is
+        and plan.layout.is_unpacked
         and is_contiguous(images)
         and all(product.inside(plan.layout) for product in plan.products)
     )

@@ -59,7 +59,7 @@ class ChannelLayout:
         return math.prod([*self.extents, *self.pieces])
 
     @property
-    def as_it_is(self) -> bool:
+    def is_unpacked(self) -> bool:
         """Whether the layout is that of the unpacked channel."""
         return self.extents == self.lengths and self.shifts == ((0,),) * len(self.lengths)
 

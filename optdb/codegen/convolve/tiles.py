@@ -45,7 +45,7 @@ from optdb.codegen.scratch import scratch, tables
 from optdb.codegen.source import work_dtype
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import tracing
+from optdb.runtime.dispatch import tracing
 from optdb.runtime.sizes import largest, specialize
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def weights(
         return
     sizes = _WeightGradientSizes(context, axes, groups, x, t)
     work = work_dtype(out.dtype)
-    in_place = x.dtype.name == work and layout.as_it_is and is_contiguous(x)
+    in_place = x.dtype.name == work and layout.is_unpacked and is_contiguous(x)
     image = x.shape[1] * layout.channel
     at_once = images_at_once(context, max(image, sizes.image), work, x.shape[0])
     rows_each = _rows_each(context, sizes, at_once * sizes.lines)

@@ -135,15 +135,15 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
         **{"STAGES": block.stages, "PENDING": pending},
         "A_WORDS": block.words(block.rows, along[0]),
         "STAGE_WORDS": block.words(block.rows, along[0]) + block.words(block.cols, along[1]),
-        **_side_words("A", block, block.rows, along[0]),
-        **_side_words("B", block, block.cols, along[1]),
+        **_copy_placeholders("A", block, block.rows, along[0]),
+        **_copy_placeholders("B", block, block.cols, along[1]),
         **MEMORY_WORDS[instructions],
     }
     macros = [_place_macro("A", block, block.rows, along[0]), _place_macro("B", block, block.cols, along[1])]
     return product_kernel("".join(macros) + text + "#undef A_PLACE\n#undef B_PLACE\n", "float32", **words)
 
 
-def _side_words(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:
+def _copy_placeholders(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:
     """Return the placeholders of the copies of a matrix: its order, its length, and the stride of an item's pieces."""
     piece = block.items * 4
     return {

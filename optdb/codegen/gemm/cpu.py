@@ -47,11 +47,11 @@ def pack_kernel(dtype: str, width: int) -> Kernel:
     """Return the kernel that packs a matrix in panels of `width` rows or columns."""
     side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
     words = {"PACK": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
-    return product_kernel(filled(_CODE["PACK"], TURN=_turn(side, width, dtype)), dtype, **words)
+    return product_kernel(filled(_CODE["PACK"], TURN=_transposed_square(side, width, dtype)), dtype, **words)
 
 
 @functools.cache
-def _turn(side: int, width: int, dtype: str) -> str:
+def _transposed_square(side: int, width: int, dtype: str) -> str:
     """Return code that transposes a square of numbers in registers.
 
     Each round interleaves the vectors of one half with those of the other. After log2(side) rounds, the square is
@@ -120,7 +120,7 @@ class _Planner:
         self.problem, self.block, self.units = p, block, units
         self.panels, self.row_blocks = -(-p.n // block.cols), -(-p.m // block.rows)
         # An empty sum has nothing to pack.
-        self.pack_b = p.k > 0 and (half or p.b[2] != 1 or self._b_is_far(itemsize) or self._b_is_small())
+        self.pack_b = p.k > 0 and (half or p.b[2] != 1 or self._b_needs_64bit_index(itemsize) or self._b_is_small())
         self.pack_a = p.k > 0 and (half or self._a_is_large())
         pieces = p.batch * self.panels * self.row_blocks
         part_count = min(-(-2 * units // pieces), p.k // PART)
@@ -130,7 +130,7 @@ class _Planner:
         self.terms = p.k if half or self.parts > 1 else TERMS
         self.depth = min(self.terms, p.k)
 
-    def _b_is_far(self, itemsize: int) -> bool:
+    def _b_needs_64bit_index(self, itemsize: int) -> bool:
         return self.row_blocks >= ROW_BLOCKS and abs(self.problem.b[1]) * itemsize >= FAR
 
     def _b_is_small(self) -> bool:
@@ -158,8 +158,8 @@ class _Planner:
         b_size = self._padded(cols, self.block.cols) * self.depth if self.pack_b else 0
         batch = min(p.batch, max(1, PACKED // max(a_size, b_size, 1)))
         self.a_size, self.b_size = a_size, b_size
-        self.b_at = a_size * (batch if p.a[0] else 1)
-        self.w_at = self.b_at + b_size * (batch if p.b[0] else 1)
+        self.b_offset = a_size * (batch if p.a[0] else 1)
+        self.w_at = self.b_offset + b_size * (batch if p.b[0] else 1)
         launches = [
             launch
             for first in starts(p.batch, batch)
@@ -176,7 +176,7 @@ class _Planner:
         k = min(self.terms, p.k - l0)
         if self.pack_b:
             at = first * p.b[0] + l0 * p.b[1] + j0 * p.b[2]
-            layout = (self.b_at, at, p.b[0], p.b[2], p.b[1], self.b_size)
+            layout = (self.b_offset, at, p.b[0], p.b[2], p.b[1], self.b_size)
             yield self._pack("b", self.block.cols, batch if p.b[0] else 1, n, k, *layout)
         for i0 in starts(p.m, rows):
             m = min(rows, p.m - i0)
@@ -208,7 +208,7 @@ class _Planner:
             at = first * p.a[0] + i0 * p.a[1] + l0 * p.a[2]
             a = (at, p.a[0], block.rows * p.a[1], p.a[1], p.a[2])
         if self.pack_b:
-            b = (self.b_at, self.b_size if p.b[0] else 0, block.cols * k, block.cols)
+            b = (self.b_offset, self.b_size if p.b[0] else 0, block.cols * k, block.cols)
         else:
             b = (first * p.b[0] + l0 * p.b[1] + j0, p.b[0], block.cols, p.b[1])
         flags = (int(not self.pack_b), int(add), int(self.pack_a))

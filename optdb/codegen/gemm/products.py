@@ -20,7 +20,7 @@ from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.source import load_w, work_dtype
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import tracing
+from optdb.runtime.dispatch import tracing
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context

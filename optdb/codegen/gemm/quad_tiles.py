@@ -156,7 +156,7 @@ def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProdu
     name = classify(problem.batch, problem.m, problem.n, profile.compute_units)
     if name not in _CLASSES[options.quad_tiles] or not is_default(context, "float32", name):
         return []
-    if not reads_quads(problem) or is_far(problem):
+    if not reads_quads(problem) or needs_64bit_index(problem):
         return []
     by_tensor_cores = request.precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
     tile = TILE if options.quad_tile is None else QuadTile(*options.quad_tile)
@@ -225,7 +225,7 @@ def _are_quads(steps: Sequence[int], near: int, far: int) -> bool:
     return steps[near] == 1 and steps[far] % _QUAD == 0 and steps[0] % _QUAD == 0
 
 
-def is_far(problem: Problem) -> bool:
+def needs_64bit_index(problem: Problem) -> bool:
     """Tell whether a product needs 64-bit indexes, for its strides or its number of elements."""
     p = problem
     shapes = ((p.m, p.k, p.a), (p.k, p.n, p.b), (p.m, p.n, p.y), (p.m, p.n, p.z))

@@ -276,14 +276,14 @@ def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
     }
 
 
-def _stored_at_once(right: _TileFactor) -> int:
+def _store_width(right: _TileFactor) -> int:
     """Return the width of an item's vector stores."""
     return min(right.near, 4) if right.load_kind == "across" else 2
 
 
 def _store_words(right: _TileFactor, arithmetic: Arithmetic) -> dict[str, Any]:
     """Return the placeholders of vector stores, which float16, and sums that may be recomputed, do not use."""
-    vector = _stored_at_once(right)
+    vector = _store_width(right)
     names = {"VECTOR": vector, "VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"}
     return {"STORES_VECTORS": int(arithmetic == "tf32"), **names}
 
@@ -310,7 +310,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
         if matrix.load_kind == "across":
             lines.append(f"#define {matrix.side}_order(i) ((i) % {inner} * {outer} + (i) / {inner})")
     if right.load_kind == "across":
-        at = f"((q) * {_stored_at_once(right)} + (e))"
+        at = f"((q) * {_store_width(right)} + (e))"
         lines += [
             f"#define FRAGMENT(q, e) ({at} % {right.near})",
             f"#define SIDE_OF_FRAGMENT(q, e) ({at} / {right.near})",

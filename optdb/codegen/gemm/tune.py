@@ -119,7 +119,7 @@ class _Trials:
                 continue
             trial = TrialProduct(context, dtype, *_TRIAL)
             trial.compute(self._plan(block, trial.problem), kernels)
-            if trial.is_right(self._error):
+            if trial.is_correct(self._error):
                 self.kernels[block] = kernels
         if not self.kernels:
             raise RuntimeError(f"no candidate multiplies matrices of {dtype} correctly on {context.profile.name}")
@@ -145,7 +145,7 @@ class _Trials:
             trial = TrialProduct(self.context, self.dtype, *lengths)
             a, b, z = (trial.arrays[letter] for letter in "abz")
             compute = functools.partial(clblast.multiply, self.context.queue, a, b, z)
-            if not compute() or (lengths == _TRIAL and not trial.is_right(self._error)):
+            if not compute() or (lengths == _TRIAL and not trial.is_correct(self._error)):
                 return math.inf
             logs.append(math.log(min(best_seconds(self.context, compute) for _ in range(TURNS))))
         return math.exp(sum(logs[1:]) / len(products))
@@ -168,7 +168,7 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
             continue
         trial, compute = _tensor_trial(context, block, kernels, 1, 3 * block.depth + 4)
         compute()
-        if trial.is_right(_TENSOR_ERROR):
+        if trial.is_correct(_TENSOR_ERROR):
             rates[block] = _rates(context, block, kernels, terms)
     if rates:
         tuning_table.record(context, {tensor_cores.TILES: {block.name: of for block, of in rates.items()}})
@@ -215,7 +215,7 @@ def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_T
     block = warpgroups.block_of(context)
     uneven = _PackedTrial(context, arithmetic, 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4)
     uneven.compute(uneven.plan, kernels)
-    if not uneven.is_right(_TENSOR_ERROR):
+    if not uneven.is_correct(_TENSOR_ERROR):
         return None
     short, long = (_PackedTrial(context, arithmetic, n).timed(kernels) for n in (terms, 2 * terms))
     operations, nbytes, packing, whole = (b - a for a, b in zip(short, long, strict=True))
@@ -243,7 +243,7 @@ class TrialProduct:
         """Enqueue a plan of the product."""
         run(plan, kernels, self._context, self.arrays, 1.0, 0.0, work_dtype(self._dtype))
 
-    def is_right(self, error: float) -> bool:
+    def is_correct(self, error: float) -> bool:
         """Tell whether the result is right up to an error, relative to the product of absolute values."""
         a, b = (value.astype("float64") for value in self._values)
         return bool((abs(to_host(self.arrays["z"]) - a @ b) <= error * (abs(a) @ abs(b))).all())

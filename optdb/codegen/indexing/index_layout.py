@@ -79,7 +79,7 @@ class IndexArray:
             return True
         return bool(-self.length <= values.min() and values.max() < self.length)
 
-    def from_front(self) -> HostArray:
+    def nonnegative(self) -> HostArray:
         """Return the values as int64, with negative ones resolved."""
         values = self.values.astype(np.int64, copy=False)
         return np.where(values < 0, values + self.length, values) if self.signed else values
@@ -127,7 +127,7 @@ class IndexLayout:
     def _sum(self, weights: Sequence[int]) -> HostArray:
         total = np.zeros(self.shape, np.int64)
         for numbers, weight in zip(self.arrays, weights, strict=True):
-            total += numbers.from_front() * weight
+            total += numbers.nonnegative() * weight
         return total.ravel()
 
 
@@ -160,7 +160,7 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
             steps.append(step * axis_strides[0])
             start += first * axis_strides[0] if count else 0
         elif _is_mask(entry):
-            arrays += _of_mask(entry, axis_strides)
+            arrays += _mask_indices(entry, axis_strides)
         else:
             arrays.append(IndexArray(np.asarray(entry), axis_lengths[0], axis_strides[0]))
     named = _broadcast_shape(arrays, shape, index)
@@ -195,7 +195,7 @@ def _consumed(index: Sequence[Any]) -> int:
     return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 
-def _of_mask(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
+def _mask_indices(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
     """Return the index arrays of a mask: one flat array if the masked axes are contiguous, else one for each axis."""
     if not mask.ndim:  # a mask without axes adds an axis, and consumes none
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]

@@ -29,7 +29,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import broadcast_strides, collapse, launch_chunks, size_of, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.code import scalar_code
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import convert
 from optdb.codegen.source import ROUND_EACH_STEP, filled, type_words, typed
 from optdb.codegen.views import broadcast_view
@@ -159,7 +159,7 @@ def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern) -> Kernel:
     Its arguments are n, the chunk size, the length of each axis, x, y, the table of offsets, the table of positions
     grouped by element, the table of each group's start, and the rest as for `_setting`.
     """
-    code = scalar_code(Program.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
+    code = scalar_code(ScalarProgram.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
     tables = [f"ARRAY ga_long *{name}" for name in ("offsets", "order", "starts")]
     arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize y_mention"]
     position = f"at{pattern.before}"

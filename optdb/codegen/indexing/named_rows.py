@@ -14,7 +14,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import launch_each, size_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.code import scalar_code
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.codegen.views import broadcast_view
 from optdb.numpy_types import HostArray
@@ -69,7 +69,7 @@ class ChangeRows(Operation):
     def kernels(self) -> list[Kernel]:
         dtype = self.x.dtype
         scalar = Scalar("Second" if self.setting else "Add", dtype)
-        change = scalar_code(Program.of(scalar, [dtype, dtype]), ["old", "by"], ["old"])
+        change = scalar_code(ScalarProgram.of(scalar, [dtype, dtype]), ["old", "by"], ["old"])
         first = "starts[group + 1] - 1" if self.setting else "starts[group]"
         code = typed(_KERNELS["change_rows"], dtype, CHANGE=change.statements, FIRST=first)
         return [Kernel(ROUND_EACH_STEP + change.helpers + code), *self._copying.kernels()]

@@ -17,8 +17,9 @@ import numpy as np
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.params import ArrayParam, KernelArgumentError, Param, offset_argument
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import EnqueueKernel, enqueue, listening
+from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.context import Context
+from optdb.runtime.dispatch import enqueue, listening
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymInt, as_int
 

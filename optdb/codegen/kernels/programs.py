@@ -204,7 +204,7 @@ def build_units(units: Iterable[TranslationUnit]) -> None:
                 of_context.setdefault(unit.context, []).append(unit)
         for context, together in of_context.items():
             try:
-                _build_together(context, together)
+                _build_jointly(context, together)
             finally:
                 for unit in together:
                     if not unit.built:
@@ -226,12 +226,12 @@ def known_origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str]:
     return found
 
 
-def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:
+def _build_jointly(context: Context, units: Sequence[TranslationUnit]) -> None:
     isolated = [
         (unit, isolated_code) for unit in units if len(units) > 1 and (isolated_code := unit.isolated()) is not None
     ]
     if len(isolated) > 1:
-        _build_side_by_side(context, _parts(isolated, context.profile.quirks.builds_side_by_side))
+        _build_concurrently(context, _parts(isolated, context.profile.quirks.builds_side_by_side))
     for unit in units:
         if not unit.built:
             unit.build()
@@ -252,7 +252,7 @@ def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
     return [part for part in parts if part]
 
 
-def _build_side_by_side(context: Context, parts: Sequence[list[_Part]]) -> None:
+def _build_concurrently(context: Context, parts: Sequence[list[_Part]]) -> None:
     """Build the programs of all parts concurrently; units whose program does not compile remain unbuilt."""
     if len(parts) == 1:
         built = [_joint_program(context, parts[0])]

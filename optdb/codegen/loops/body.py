@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from optdb.codegen.scalars.program import Number, Program, Scalar
+from optdb.codegen.scalars.program import Number, Scalar, ScalarProgram
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class LoopBody:
             self.steps.append(step)
         return self._slots[step]
 
-    def inline(self, program: Program, operands: Sequence[Operand]) -> list[Operand]:
+    def inline(self, program: ScalarProgram, operands: Sequence[Operand]) -> list[Operand]:
         """Append the steps of a program; return its results."""
         return program.evaluate(operands, self.apply, lambda number: number)
 
@@ -178,7 +178,7 @@ class LoopBody:
             self.dtypes.append(dtype)
         return self._slots[source]
 
-    def build(self, results: Iterable[Operand]) -> Program:
+    def build(self, results: Iterable[Operand]) -> ScalarProgram:
         """Return the body's program with the given results."""
         count = len(self.sources)
         order = _gathers_first(self.steps)
@@ -190,7 +190,7 @@ class LoopBody:
             return numbers[operand.number] + count if operand.is_step else operand.number
 
         steps = tuple((self.steps[number][0], tuple(map(slot, self.steps[number][1]))) for number in order)
-        return Program(tuple(self.dtypes), steps, tuple(map(slot, results)))
+        return ScalarProgram(tuple(self.dtypes), steps, tuple(map(slot, results)))
 
     def dtype_of(self, operand: Operand) -> str:
         """Return the dtype of a value."""

@@ -20,7 +20,7 @@ from optdb.codegen.loops.body import Buffer, Index
 from optdb.codegen.loops.body import Operand as Result
 from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import scalar_code
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.source import filled, functions, joined, write_w
 
@@ -107,7 +107,7 @@ class Loop(Protocol):
 
     targets: Sequence[Target]
     #: The program that computes the results.
-    program: Program
+    program: ScalarProgram
     #: The number of points that an item computes at a time.
     width: int
     #: Whether the domain has a single point.
@@ -246,7 +246,7 @@ class _FoldCode:
         dtype = target.parts.dtype
         self.acc, self._whole, self._part = f"acc{number}", f"whole{number}", part
         self._kind, self._identity = c_type(dtype), identity_of(target.fold, dtype)
-        self._combine, self._write = Program.of(Scalar(target.fold, dtype), [dtype] * 2), write_w(dtype)
+        self._combine, self._write = ScalarProgram.of(Scalar(target.fold, dtype), [dtype] * 2), write_w(dtype)
 
     def _combined(self, into: str, value: str, width: int = 1) -> str:
         return scalar_code(self._combine, [into, value], [into], width=width).statements

@@ -116,7 +116,7 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
         center = "const T c = LOAD(center);" if self.center else ""
         return joined([base, self._loads(width, "k"), center, self._loads(width, "p")])
 
-    def _down(self) -> str:
+    def _element_location(self) -> str:
         """Return code that locates element `i` of a channel."""
         return f"ga_size at = i;\nga_ssize p = base;\n{add_offsets('at', 'r', self.runs.folded, {'p': 'rs'})}"
 
@@ -203,7 +203,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         """Return the code of all passes of an item."""
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
-            f"for (ga_size i = begin; i < end; ++i) {{\n{self._down()}\n{once.each}\n}}\n{once.after}"
+            f"for (ga_size i = begin; i < end; ++i) {{\n{self._element_location()}\n{once.each}\n}}\n{once.after}"
             for once in self.passes
         )
 

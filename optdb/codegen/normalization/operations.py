@@ -80,7 +80,7 @@ class _OfChannels(Operation):
         mapping = [] if self._map is None else self._map.kernels(self.context.profile.runs_items_serially)
         return [*folding, self._numbers, *mapping, *copying(self.x).kernels()]
 
-    def _kernel_of_numbers(self, name: str, merged: str = "", **words: str) -> Kernel:
+    def _channel_number_kernel(self, name: str, merged: str = "", **words: str) -> Kernel:
         code = filled(_NUMBERS[name], **words) if words else _NUMBERS[name]
         code = code.replace("MERGED", body(_NUMBERS[merged]) if merged else "")
         return Kernel(ROUND_EACH_STEP + typed(code, self.x.dtype))
@@ -89,7 +89,7 @@ class _OfChannels(Operation):
         """Choose the kernels of the per-channel numbers: `fold` in float64, or `statistic` with compensated sums."""
         if self.context.profile.accumulates_in_float64:
             merged = "merged_moments" if statistic is MOMENTS else "merged_sums"
-            self._fold, self._numbers = fold, self._kernel_of_numbers(name, merged, **words)
+            self._fold, self._numbers = fold, self._channel_number_kernel(name, merged, **words)
             return
         self._fold = CompensatedFold(self.x.dtype, self._runs, statistic)
         self._numbers = merging_kernel(name, self.x.dtype, statistic, **words)
@@ -127,7 +127,7 @@ class _OfChannels(Operation):
     def _channel_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(1 if axis in self.axes else as_int(length) for axis, length in enumerate(shape))
 
-    def _check_all_there(self, arrays: Sequence[Array], shape: Sequence[int]) -> None:
+    def _check_channel_counts(self, arrays: Sequence[Array], shape: Sequence[int]) -> None:
         """Check that each array has a number for each channel."""
         for x in arrays:
             check_shapes(self, self._channel_shape(shape), x.shape)
@@ -154,7 +154,7 @@ class BatchNormTraining(_OfChannels):
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, scale, bias, epsilon, factor, *running = inputs
-        self._check_all_there([scale, bias, *running], x.shape)
+        self._check_channel_counts([scale, bias, *running], x.shape)
         shapes = [x.shape, *[self._channel_shape(x.shape)] * (len(outputs) - 1)]
         out, *of_channels = [output_array(cell, self.context, shape, x.dtype) for cell, shape in zip(outputs, shapes)]
         channels = Channels.of(x.shape, self.axes)
@@ -188,7 +188,7 @@ class BatchNormGradient(_OfChannels):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, dy, *of_channel, _ = inputs
         check_shapes(self, x.shape, dy.shape)
-        self._check_all_there(of_channel, x.shape)
+        self._check_channel_counts(of_channel, x.shape)
         shapes = [x.shape, *[self._channel_shape(x.shape)] * 2]
         gx, *sums_out = [output_array(cell, self.context, shape, x.dtype) for cell, shape in zip(outputs, shapes)]
         channels = Channels.of(x.shape, self.axes)
@@ -243,7 +243,7 @@ class BatchNormGradientSums(_OfChannels):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, dy, *of_channel = inputs
         check_shapes(self, x.shape, dy.shape)
-        self._check_all_there(of_channel, x.shape)
+        self._check_channel_counts(of_channel, x.shape)
         channels = Channels.of(x.shape, self.axes)
         out = output_array(outputs[0], self.context, (3 * channels.number,), work_dtype(x.dtype))
         if not channels.number:
@@ -264,7 +264,7 @@ class BatchNormInference(_OfChannels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers = self._kernel_of_numbers("inference_numbers")
+        self._numbers = self._channel_number_kernel("inference_numbers")
         self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:

@@ -28,7 +28,7 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.reductions.folds import identity_of
 from optdb.codegen.scalars.code import ScalarCode, scalar_code
 from optdb.codegen.scalars.helpers import Helpers
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type, convert
 from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, functions, joined, row_offsets
 
@@ -47,7 +47,7 @@ class Epilogue:
     """The computation that is fused to each result of a reduction, and whose outputs are stored."""
 
     #: Computes the outputs from the results, which are its first inputs, and from elements of other arrays.
-    program: Program
+    program: ScalarProgram
     #: For each of the other arrays, whether it has one element.
     single: tuple[bool, ...]
     #: Number of results.
@@ -84,7 +84,7 @@ class ReductionCode:
     #: Name of the scalar that folds two elements into one.
     fold: str
     #: The prologue, which computes one or several elements from elements of the arrays.
-    pre: Program
+    pre: ScalarProgram
     #: For each array, whether it has one element.
     single: tuple[bool, ...]
     #: For each array, whether it has one element for each result, which is read once; not with vectors.
@@ -190,7 +190,7 @@ class ReductionCode:
 
     def _fold_words(self, helpers: Helpers) -> dict[str, Any]:
         """Return the placeholders of the accumulator, and of folding it with an element or a vector."""
-        combine = Program.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
+        combine = ScalarProgram.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
 
         def combining(width: int) -> str:
             pairs = zip(self._members("acc"), self._members("x"), strict=True)

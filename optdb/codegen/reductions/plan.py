@@ -12,14 +12,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optdb.codegen.elementwise import QUAD, WIDTH, lies_in_quads
+from optdb.codegen.elementwise import QUAD, WIDTH, has_quad_rows
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import broadcast_strides, collapse, size_of
 from optdb.codegen.operation import Kernels
 from optdb.codegen.reductions.code import SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH, STRIP, Epilogue, ReductionCode
 from optdb.codegen.scalars.code import computed_dtypes
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array, empty
@@ -63,7 +63,7 @@ class Axes:
     neighbours: int = 1
 
     @property
-    def lies_along(self) -> bool:
+    def reduces_nearest_axis(self) -> bool:
         """Tell whether elements of the same output are closer in memory than elements of neighbouring outputs."""
         if self.neighbours > 1:
             return True
@@ -72,11 +72,11 @@ class Axes:
         return sum(abs(steps[-1]) for _, steps in self.steps) < sum(abs(steps[-1]) for steps, _ in self.steps)
 
     @property
-    def lies_in_quads(self) -> bool:
+    def consists_of_quads(self) -> bool:
         """Tell whether there are many elements, and the elements of each output consist of quads."""
-        if not all(lies_in_quads((*kept, *folded)) for kept, folded in self.steps):
+        if not all(has_quad_rows((*kept, *folded)) for kept, folded in self.steps):
             return False
-        if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.lies_along:
+        if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.reduces_nearest_axis:
             return False
         return size_of(self.kept) * size_of(self.folded) >= _LEAST_FOR_QUADS
 
@@ -176,7 +176,7 @@ class ReductionPlans:
         part, results = work_dtype(self._code.acc_dtype), self._code.post.results
         self._rest = replace(
             self._code,
-            pre=Program.copying(*[part] * results),
+            pre=ScalarProgram.copying(*[part] * results),
             single=(False,) * results,
             fixed=(False,) * results,
             folded=1,
@@ -186,7 +186,7 @@ class ReductionPlans:
             name="rest",
         )
         self._known: LaunchCache[_Launches] = LaunchCache()
-        self._lie_in_quads: LaunchCache[bool] = LaunchCache()
+        self._quad_decisions: LaunchCache[bool] = LaunchCache()
 
     def kernels(self) -> list[Kernel]:
         """Return all kernels of the reduction."""
@@ -240,7 +240,7 @@ class ReductionPlans:
         parts = [left[begin : begin + grid.parts] for begin in range(0, results * grid.parts, grid.parts)]
         return [
             (first, [*operands[:-outs], *[left] * outs]),
-            (self._of_parts(kernels, parts, others), [*parts, *operands[n_inputs:]]),
+            (self._parts_launch(kernels, parts, others), [*parts, *operands[n_inputs:]]),
         ]
 
     def _takes_quads(
@@ -251,7 +251,7 @@ class ReductionPlans:
         Offsets are examined only if the strides allow it, so that a trace is not guarded on them needlessly.
         """
         many = self._many(arrays)
-        lie = self._lie_in_quads.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).lies_in_quads)
+        lie = self._quad_decisions.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).consists_of_quads)
         return lie and not any(
             isinstance(array.offset, SymInt) or array.offset % (QUAD * array.dtype.itemsize) for array in many
         )
@@ -261,12 +261,12 @@ class ReductionPlans:
         kinds = zip(self._code.single, self._code.fixed, strict=True)
         return [array for array, kind in zip(arrays, kinds) if not any(kind)]
 
-    def of_nothing(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
+    def apply_epilogue(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
         """Apply the epilogue to given results, all equal: `whole` is a C-contiguous array of one part."""
         parts = [whole] * self._code.post.results
-        self._of_parts(kernels, parts, others).launch([*parts, *others])
+        self._parts_launch(kernels, parts, others).launch([*parts, *others])
 
-    def _of_parts(self, kernels: Kernels, parts: Sequence[Array], others: Sequence[Array]) -> BoundKernel:
+    def _parts_launch(self, kernels: Kernels, parts: Sequence[Array], others: Sequence[Array]) -> BoundKernel:
         """Return the launch that folds the parts of each result, and applies the epilogue."""
         like = parts[0]
         over = axes_of_arrays(like.shape, range(1, like.ndim), [0], parts, self._stepping(others))
@@ -300,7 +300,7 @@ def _kernels(code: ReductionCode) -> list[Kernel]:
 
 def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
-    along = over.lies_along
+    along = over.reduces_nearest_axis
     if along and over.folded[-1] < WIDTH <= over.kept[-1]:
         along = False
     elif not along and over.kept[-1] < WIDTH <= over.folded[-1]:
@@ -320,13 +320,13 @@ def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
 def _grid_of_items(units: int, over: Axes, whole: bool) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     parts = 1 if whole else parts_of(n, m, units * 4)
-    if over.lies_along:
+    if over.reduces_nearest_axis:
         return Grid("along", n * parts, 1, 1, parts)
     return Grid("across", -(-n // _SERIAL_GROUP) * parts * _SERIAL_GROUP, _SERIAL_GROUP, 1, parts)
 
 
 def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
-    make = _grid_of_teams if over.lies_along else _grid_of_columns
+    make = _grid_of_teams if over.reduces_nearest_axis else _grid_of_columns
     return make(units * _GROUPS_PER_UNIT, over, whole, group)
 
 
@@ -355,7 +355,7 @@ def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) ->
     return Grid("across", blocks * parts * group, group, tall, parts)
 
 
-def _is_sum_of_float32(fold: str, pre: Program, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
+def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
     """Tell whether float16 or float32 elements are summed in float64 for a float16 or float32 result."""
     narrow = ("float16", "float32")
     dtypes = *pre.out_dtypes, *post.program.dtypes[: post.results]

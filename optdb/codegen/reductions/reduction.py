@@ -14,7 +14,7 @@ from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, chec
 from optdb.codegen.reductions.code import Epilogue
 from optdb.codegen.reductions.folds import NOTHING
 from optdb.codegen.reductions.plan import ReductionPlans
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.codegen.source import work_dtype
 from optdb.runtime.arrays import Array, from_host
 
@@ -37,19 +37,19 @@ class Reduction(Operation):
     acc_dtype: str
     #: The prologue, which computes one or several elements from elements of the arrays. Each is folded separately.
     #: Without a prologue, there is one array, and its elements are folded.
-    pre: Program | None = None
+    pre: ScalarProgram | None = None
     #: The epilogue, which computes the outputs from the results, which are its first inputs, and from elements of other
     #: arrays. Without an epilogue, the outputs are the results.
-    post: Program | None = None
+    post: ScalarProgram | None = None
     #: Specs of the epilogue's other arrays, which broadcast to the result's shape.
     others: Sequence[ArraySpec] = ()
 
     def __post_init__(self) -> None:
         kept = [axis for axis in range(self.inputs[0].ndim) if axis not in self.axes]
         self._axes = kept, sorted(self.axes)
-        pre = self.pre or Program.copying(self.inputs[0].dtype)
+        pre = self.pre or ScalarProgram.copying(self.inputs[0].dtype)
         results = len(pre.out_dtypes)
-        post = self.post or Program.copying(*[self.dtype] * results)
+        post = self.post or ScalarProgram.copying(*[self.dtype] * results)
         epilogue = Epilogue(post, tuple([x.single for x in self.others]), results)
         self._out_dtypes = post.out_dtypes
         self._plans = ReductionPlans(
@@ -96,10 +96,10 @@ class Reduction(Operation):
             self._plans.launch(kernels, shape, self._axes, [*folded, *others, *outs])
         elif self.post is None:
             for storage in outputs:
-                storage[0] = self._of_nothing(result, self.dtype)
+                storage[0] = self._empty_fold(result, self.dtype)
         else:
-            whole = self._of_nothing((1, *result), work_dtype(self.acc_dtype))
-            self._plans.of_nothing(kernels, whole, [*others, *outs])
+            whole = self._empty_fold((1, *result), work_dtype(self.acc_dtype))
+            self._plans.apply_epilogue(kernels, whole, [*others, *outs])
 
     def _folded_shape(self, folded: Sequence[Array]) -> tuple[int, ...]:
         """Return the shape to which the inputs broadcast."""
@@ -119,5 +119,5 @@ class Reduction(Operation):
                     f"result of {result}"
                 )
 
-    def _of_nothing(self, shape: Sequence[int], dtype: str) -> Array:
+    def _empty_fold(self, shape: Sequence[int], dtype: str) -> Array:
         return from_host(self.context, np.full(shape, NOTHING[self.fold]).astype(dtype))

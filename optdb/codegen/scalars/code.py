@@ -10,10 +10,10 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from optdb.codegen.scalars.emitter import NotInVectors, ScalarEmitter, VectorEmitter
 from optdb.codegen.scalars.expressions import expression
 from optdb.codegen.scalars.helpers import Helpers
-from optdb.codegen.scalars.program import Number, Program, Scalar
-from optdb.codegen.scalars.step import LaneStep, NotInVectors, ScalarStep
+from optdb.codegen.scalars.program import Number, Scalar, ScalarProgram
 from optdb.codegen.scalars.types import NoCode, c_type, literal
 
 
@@ -32,7 +32,7 @@ class ScalarCode:
 
 
 def scalar_code(
-    program: Program,
+    program: ScalarProgram,
     inputs: Sequence[str],
     outputs: Sequence[str],
     uniform: Collection[str] = (),
@@ -62,7 +62,7 @@ def scalar_code(
 
 
 @functools.lru_cache(maxsize=4096)
-def computed_dtypes(program: Program) -> frozenset[str]:
+def computed_dtypes(program: ScalarProgram) -> frozenset[str]:
     """Return all dtypes that a program computes in, cached: a graph repeats few programs.
 
     Raises
@@ -106,16 +106,16 @@ class _CodeWriter:
         self.used.update((*dtypes, scalar.dtype))
         name = f"t{self._names}"
         self._names += 1
-        step = ScalarStep(scalar, dtypes, values, self.helpers, self.used)
+        emitter = ScalarEmitter(scalar, dtypes, values, self.helpers, self.used)
         if self._hoists and all(map(self.is_uniform, values)):
             self._uniform.add(name)
-            self.once.append(_declared(name, step))
+            self.once.append(_declared(name, emitter))
         elif self._width == 1:
-            self.lines.append(_declared(name, step))
-        elif step.is_complex:
+            self.lines.append(_declared(name, emitter))
+        elif emitter.is_complex:
             raise NoCode("complex numbers are not computed in vectors")
         else:
-            self._vector(name, step)
+            self._vector(name, emitter)
         return name, scalar.dtype
 
     def is_uniform(self, value: str) -> bool:
@@ -142,29 +142,29 @@ class _CodeWriter:
             ]
         self._pending, self._read, self._made = [], {}, {}
 
-    def _vector(self, name: str, step: ScalarStep) -> None:
+    def _vector(self, name: str, emitter: ScalarEmitter) -> None:
         try:
-            is_wrong = step.scalar.name in self._wrong_functions
-            lanes = LaneStep(**vars(step), width=self._width, is_uniform=self.is_uniform, is_wrong=is_wrong)
+            is_wrong = emitter.scalar.name in self._wrong_functions
+            lanes = VectorEmitter(**vars(emitter), width=self._width, is_uniform=self.is_uniform, is_wrong=is_wrong)
             line = _declared(name, lanes)
         except NotInVectors:
-            self._lane_by_lane(name, step)
+            self._lane_by_lane(name, emitter)
             return
-        if any(arg in self._made for arg in step.args):
+        if any(arg in self._made for arg in emitter.args):
             self.flush()
         self.lines.append(line)
 
-    def _lane_by_lane(self, name: str, step: ScalarStep) -> None:
-        for arg, dtype in zip(step.args, step.dtypes, strict=True):
+    def _lane_by_lane(self, name: str, emitter: ScalarEmitter) -> None:
+        for arg, dtype in zip(emitter.args, emitter.dtypes, strict=True):
             if not self.is_uniform(arg) and arg not in self._made:
                 self._read[arg] = c_type(dtype)
-        each = [arg if self.is_uniform(arg) else f"{arg}_s" for arg in step.args]
-        self._pending.append(_declared(f"{name}_s", replace(step, args=each)))
-        self._made[name] = c_type(step.out)
+        each = [arg if self.is_uniform(arg) else f"{arg}_s" for arg in emitter.args]
+        self._pending.append(_declared(f"{name}_s", replace(emitter, args=each)))
+        self._made[name] = c_type(emitter.out)
 
 
-def _declared(name: str, step: ScalarStep) -> str:
-    return f"const {step.type()} {name} = {expression(step)};"
+def _declared(name: str, emitter: ScalarEmitter) -> str:
+    return f"const {emitter.type()} {name} = {expression(emitter)};"
 
 
 def _is_name(value: str) -> bool:

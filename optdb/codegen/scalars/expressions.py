@@ -1,6 +1,6 @@
 """The OpenCL C expression of each scalar op.
 
-An entry takes a :class:`ScalarStep`, one application of an op, and returns an expression of the step's output dtype, or
+An entry takes a :class:`ScalarEmitter` of one application of an op, and returns an expression of the output's dtype, or
 of a dtype that C converts to it. A short entry is a string, in which ``{0}`` is the first input and ``{T}`` the output
 type. Unless an entry says otherwise, inputs are first converted to the output's dtype, as in NumPy: C would add an int
 to a float as floats, and lose digits.
@@ -19,32 +19,32 @@ from dataclasses import replace
 
 import numpy as np
 
-from optdb.codegen.scalars.step import ScalarStep
+from optdb.codegen.scalars.emitter import ScalarEmitter
 from optdb.codegen.scalars.types import NoCode, c_type, convert, is_float, literal, part_dtype
 
-Entry = str | Callable[[ScalarStep], str]
+Entry = str | Callable[[ScalarEmitter], str]
 
 
-def expression(step: ScalarStep) -> str:
-    """Return the OpenCL C expression of one step.
+def expression(emit: ScalarEmitter) -> str:
+    """Return the OpenCL C expression of one application of a scalar op.
 
     Raises
     ------
     NoCode
         If the op has no OpenCL C.
     NotInVectors
-        If a step on vectors must be computed lane by lane.
+        If an application to vectors must be computed lane by lane.
     """
-    name = step.scalar.name
-    entry = (_COMPLEX if step.is_complex else _REAL).get(name)
+    name = emit.scalar.name
+    entry = (_COMPLEX if emit.is_complex else _REAL).get(name)
     if entry is None:
-        raise NoCode(f"no OpenCL C for {name}{' of complex numbers' if step.is_complex else ''}")
-    if name in _IN_FLOATS and not is_float(step.out) and not step.is_complex:
-        in_float64 = replace(step, scalar=replace(step.scalar, dtype="float64"))
-        return convert(expression(in_float64), "float64", step.out, step.width)
-    if step.is_wrong:
+        raise NoCode(f"no OpenCL C for {name}{' of complex numbers' if emit.is_complex else ''}")
+    if name in _IN_FLOATS and not is_float(emit.out) and not emit.is_complex:
+        in_float64 = replace(emit, scalar=replace(emit.scalar, dtype="float64"))
+        return convert(expression(in_float64), "float64", emit.out, emit.width)
+    if emit.is_wrong:
         entry = _INSTEAD_OF_WRONG[name]
-    return entry.format(*step.inputs(), T=c_type(step.out)) if isinstance(entry, str) else entry(step)
+    return entry.format(*emit.inputs(), T=c_type(emit.out)) if isinstance(entry, str) else entry(emit)
 
 
 def _c_name(name: str) -> str:
@@ -61,119 +61,119 @@ def _helpers(names: str, make: Callable[[str], Entry], prefix: str = "") -> dict
 
 
 def _helper(kind: str) -> Entry:
-    return lambda step: step.call(kind)
+    return lambda emit: emit.call(kind)
 
 
 def _in_double(kind: str) -> Entry:
-    return lambda step: convert(step.call(kind, dtype="float64"), "float64", step.out)
+    return lambda emit: convert(emit.call(kind, dtype="float64"), "float64", emit.out)
 
 
-def _arithmetic(operator: str, logical: str, of_nothing: str = "0") -> Entry:
-    def calculate(step: ScalarStep) -> str:
-        return step.joined(logical if step.out == "bool" else operator, *step.inputs()) or of_nothing
+def _arithmetic(operator: str, logical: str, identity: str = "0") -> Entry:
+    def calculate(emit: ScalarEmitter) -> str:
+        return emit.joined(logical if emit.out == "bool" else operator, *emit.inputs()) or identity
 
     return calculate
 
 
-def _mul_without_zeros(step: ScalarStep) -> str:
-    (x, y), zero = step.inputs(), step.number(0)
-    return step.choose(f"{x} == {zero}", y, step.choose(f"{y} == {zero}", x, step.joined("*", x, y)))
+def _mul_without_zeros(emit: ScalarEmitter) -> str:
+    (x, y), zero = emit.inputs(), emit.number(0)
+    return emit.choose(f"{x} == {zero}", y, emit.choose(f"{y} == {zero}", x, emit.joined("*", x, y)))
 
 
-def _neg(step: ScalarStep) -> str:
-    x = step.input(0)
-    return f"-{x}" if is_float(step.out) else step.joined("-", step.number(0), x)
+def _neg(emit: ScalarEmitter) -> str:
+    x = emit.input(0)
+    return f"-{x}" if is_float(emit.out) else emit.joined("-", emit.number(0), x)
 
 
-def _true_div(step: ScalarStep) -> str:
-    dtype = step.out if any(map(is_float, step.dtypes)) else "float64"
-    x, y = step.inputs(dtype)
-    return convert(f"{x} / {y}", dtype, step.out, step.width)
+def _true_div(emit: ScalarEmitter) -> str:
+    dtype = emit.out if any(map(is_float, emit.dtypes)) else "float64"
+    x, y = emit.inputs(dtype)
+    return convert(f"{x} / {y}", dtype, emit.out, emit.width)
 
 
-def _pow(step: ScalarStep) -> str:
-    return f"pow({', '.join(step.inputs())})" if is_float(step.out) else step.call(f"{step.kind}_pow")
+def _pow(emit: ScalarEmitter) -> str:
+    return f"pow({', '.join(emit.inputs())})" if is_float(emit.out) else emit.call(f"{emit.kind}_pow")
 
 
-def _abs(step: ScalarStep) -> str:
-    x = step.input(0)
-    if is_float(step.out):
+def _abs(emit: ScalarEmitter) -> str:
+    x = emit.input(0)
+    if is_float(emit.out):
         return f"fabs({x})"
-    return step.choose(f"{x} < {step.number(0)}", _neg(step), x) if step.kind == "int" else x
+    return emit.choose(f"{x} < {emit.number(0)}", _neg(emit), x) if emit.kind == "int" else x
 
 
-def _sgn(step: ScalarStep) -> str:
-    x, zero = step.input(0), step.number(0)
-    not_positive = step.choose(f"{x} < {zero}", step.number(-1), step.choose(f"{x} == {zero}", zero, x))
-    return step.choose(f"{x} > {zero}", step.number(1), not_positive)
+def _sgn(emit: ScalarEmitter) -> str:
+    x, zero = emit.input(0), emit.number(0)
+    not_positive = emit.choose(f"{x} < {zero}", emit.number(-1), emit.choose(f"{x} == {zero}", zero, x))
+    return emit.choose(f"{x} > {zero}", emit.number(1), not_positive)
 
 
 def _comparing(operator: str) -> Entry:
-    return lambda step: step.truth(f" {operator} ".join(step.inputs(_common_dtype(step))))
+    return lambda emit: emit.truth(f" {operator} ".join(emit.inputs(_common_dtype(emit))))
 
 
-def _common_dtype(step: ScalarStep) -> str:
+def _common_dtype(emit: ScalarEmitter) -> str:
     """Return the dtype in which numbers are compared: the promoted dtype of all inputs."""
-    return functools.reduce(np.promote_types, map(np.dtype, step.dtypes)).name
+    return functools.reduce(np.promote_types, map(np.dtype, emit.dtypes)).name
 
 
-def _in_range(step: ScalarStep) -> str:
-    x, low, high = step.inputs(_common_dtype(step))
-    above = ">" if step.scalar["openlow"] else ">="
-    below = "<" if step.scalar["openhi"] else "<="
-    return step.truth(f"({x} {above} {low}) & ({x} {below} {high})")
+def _in_range(emit: ScalarEmitter) -> str:
+    x, low, high = emit.inputs(_common_dtype(emit))
+    above = ">" if emit.scalar["openlow"] else ">="
+    below = "<" if emit.scalar["openhi"] else "<="
+    return emit.truth(f"({x} {above} {low}) & ({x} {below} {high})")
 
 
 def _float_test(test: str) -> Entry:
-    def tell(step: ScalarStep) -> str:
-        x = step.input(0, step.dtypes[0])
-        return step.truth(test.format(x)) if is_float(step.dtypes[0]) else step.number(0)
+    def classify(emit: ScalarEmitter) -> str:
+        x = emit.input(0, emit.dtypes[0])
+        return emit.truth(test.format(x)) if is_float(emit.dtypes[0]) else emit.number(0)
 
-    return tell
+    return classify
 
 
-def _invert(step: ScalarStep) -> str:
-    x = step.input(0)
-    return step.truth(f"{x} == {step.number(0)}") if step.out == "bool" else f"~{x}"
+def _invert(emit: ScalarEmitter) -> str:
+    x = emit.input(0)
+    return emit.truth(f"{x} == {emit.number(0)}") if emit.out == "bool" else f"~{x}"
 
 
 def _extreme(operator: str) -> Entry:
-    def choose(step: ScalarStep) -> str:
-        x, y = step.inputs()
+    def choose(emit: ScalarEmitter) -> str:
+        x, y = emit.inputs()
         first = f"({x} {operator} {y})"
-        if is_float(step.out):  # NaN wins
+        if is_float(emit.out):  # NaN wins
             first += f" | ({x} != {x})"
-        return step.choose(first, x, y)
+        return emit.choose(first, x, y)
 
     return choose
 
 
-def _clip(step: ScalarStep) -> str:
-    x, low, high = step.inputs()
-    return step.choose(f"{x} < {low}", low, step.choose(f"{x} > {high}", high, x))
+def _clip(emit: ScalarEmitter) -> str:
+    x, low, high = emit.inputs()
+    return emit.choose(f"{x} < {low}", low, emit.choose(f"{x} > {high}", high, x))
 
 
-def _switch(step: ScalarStep) -> str:
-    dtype = step.dtypes[0]
-    condition = f"{step.input(0, dtype)} != {step.number(0, dtype)}"
-    return step.choose(condition, step.input(1), step.input(2), compared=dtype)
+def _switch(emit: ScalarEmitter) -> str:
+    dtype = emit.dtypes[0]
+    condition = f"{emit.input(0, dtype)} != {emit.number(0, dtype)}"
+    return emit.choose(condition, emit.input(1), emit.input(2), compared=dtype)
 
 
-def _cast(step: ScalarStep) -> str:
-    (source,) = step.dtypes
-    if step.out != "float16" or source in ("bool", "int8", "uint8", "float16"):
-        return step.input(0)
-    return step.call("round_half", dtype="float64" if source == "float64" else "float32")
+def _cast(emit: ScalarEmitter) -> str:
+    (source,) = emit.dtypes
+    if emit.out != "float16" or source in ("bool", "int8", "uint8", "float16"):
+        return emit.input(0)
+    return emit.call("round_half", dtype="float64" if source == "float64" else "float32")
 
 
-def _softplus(step: ScalarStep) -> str:
-    x = step.input(0)
-    return step.choose(f"{x} > 40", x, f"log1p(exp({x}))")
+def _softplus(emit: ScalarEmitter) -> str:
+    x = emit.input(0)
+    return emit.choose(f"{x} > 40", x, f"log1p(exp({x}))")
 
 
-def _xlog(step: ScalarStep) -> str:
-    x, *_ = inputs = step.inputs()
-    return step.choose(f"{x} == 0", step.number(0), f"{x} * log({inputs[-1]})")
+def _xlog(emit: ScalarEmitter) -> str:
+    x, *_ = inputs = emit.inputs()
+    return emit.choose(f"{x} == 0", emit.number(0), f"{x} * log({inputs[-1]})")
 
 
 _REAL: dict[str, Entry] = {
@@ -183,14 +183,14 @@ _REAL: dict[str, Entry] = {
     "RoundHalfAwayFromZero": "round({0})",
     "RoundHalfToEven": "rint({0})",
     "Add": _arithmetic("+", "|"),
-    "Mul": _arithmetic("*", "&", of_nothing="1"),
+    "Mul": _arithmetic("*", "&", identity="1"),
     "MulWithoutZeros": _mul_without_zeros,
     "Sub": _arithmetic("-", "^"),
     "Neg": _neg,
-    "Sqr": lambda step: step.joined("*", *step.inputs() * 2),
+    "Sqr": lambda emit: emit.joined("*", *emit.inputs() * 2),
     "TrueDiv": _true_div,
-    "IntDiv": lambda step: step.call(f"{step.kind}_div"),
-    "Mod": lambda step: step.call(f"{step.kind}_mod"),
+    "IntDiv": lambda emit: emit.call(f"{emit.kind}_div"),
+    "Mod": lambda emit: emit.call(f"{emit.kind}_mod"),
     "Pow": _pow,
     "Inv": "1 / {0}",
     "Abs": _abs,
@@ -214,12 +214,12 @@ _REAL: dict[str, Entry] = {
     "Minimum": _extreme("<="),
     "Clip": _clip,
     "Switch": _switch,
-    "Second": lambda step: step.input(1),
+    "Second": lambda emit: emit.input(1),
     "Identity": "{0}",
     "Conj": "{0}",
     "Real": "{0}",
-    "Imag": lambda step: step.number(0),
-    "Angle": lambda step: f"atan2({step.number(0)}, {step.input(0)})",
+    "Imag": lambda emit: emit.number(0),
+    "Angle": lambda emit: f"atan2({emit.number(0)}, {emit.input(0)})",
     "Cast": _cast,
     "ScalarSigmoid": "1 / (1 + exp(-{0}))",
     "UltraFastScalarSigmoid": _helper("fast_sigmoid"),
@@ -228,7 +228,7 @@ _REAL: dict[str, Entry] = {
     "XlogX": _xlog,
     "XlogY0": _xlog,
     **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
-    "Element": lambda step: step.element(),
+    "Element": lambda emit: emit.element(),
     # In double precision for any output dtype, as in SciPy and the host's C code, because of cancellation.
     **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),
 }
@@ -247,22 +247,22 @@ _IN_FLOATS = frozenset(
 )
 
 
-def _circular(step: ScalarStep) -> str:
-    x, name = step.input(0), _c_name(step.scalar.name)
-    if c_type(step.out) != "float":
+def _circular(emit: ScalarEmitter) -> str:
+    x, name = emit.input(0), _c_name(emit.scalar.name)
+    if c_type(emit.out) != "float":
         return f"{name}({x})"
     # Wrong for denormal numbers in vectors with huge numbers.
-    of_nothing = step.number(1) if name == "cos" else x
-    return step.choose(f"fabs({x}) < FLT_MIN", of_nothing, f"{name}({x})")
+    at_zero = emit.number(1) if name == "cos" else x
+    return emit.choose(f"fabs({x}) < FLT_MIN", at_zero, f"{name}({x})")
 
 
-def _pow_of_vectors(step: ScalarStep) -> str:
-    if c_type(step.out) != "double":
-        return _pow(step)
+def _pow_of_vectors(emit: ScalarEmitter) -> str:
+    if c_type(emit.out) != "double":
+        return _pow(emit)
     # Wrong for vectors of eight doubles that differ much in magnitude.
-    x, y = step.inputs()
-    quarters = ["0123", "4567", "89ab", "cdef"][: step.width // 4]
-    return f"(double{step.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"
+    x, y = emit.inputs()
+    quarters = ["0123", "4567", "89ab", "cdef"][: emit.width // 4]
+    return f"(double{emit.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"
 
 
 #: The entries for vectors where a driver's function is wrong (`wrong_vector_functions` of its profile).
@@ -272,27 +272,27 @@ _INSTEAD_OF_WRONG: dict[str, Entry] = {
 }
 
 
-def _complex_mul(step: ScalarStep) -> str:
-    if not step.args:
-        return step.number(1)
-    return functools.reduce(functools.partial(step.call, "complex_mul"), step.inputs())
+def _complex_mul(emit: ScalarEmitter) -> str:
+    if not emit.args:
+        return emit.number(1)
+    return functools.reduce(functools.partial(emit.call, "complex_mul"), emit.inputs())
 
 
-def _scaled(step: ScalarStep, code: str, by: float) -> str:
-    return f"{code} * {literal(by, part_dtype(step.out))}"
+def _scaled(emit: ScalarEmitter, code: str, by: float) -> str:
+    return f"{code} * {literal(by, part_dtype(emit.out))}"
 
 
-def _complex_eq(step: ScalarStep) -> str:
-    return step.call("complex_eq", dtype=_common_dtype(step))
+def _complex_eq(emit: ScalarEmitter) -> str:
+    return emit.call("complex_eq", dtype=_common_dtype(emit))
 
 
-def _complex_angle(step: ScalarStep) -> str:
-    x = step.input(0, "complex128")  # the host's result is always float64
+def _complex_angle(emit: ScalarEmitter) -> str:
+    x = emit.input(0, "complex128")  # the host's result is always float64
     return f"atan2({x}.y, {x}.x)"
 
 
-def _of_parts(text: str) -> Entry:
-    return lambda step: text.format(f"({step.args[0]})")
+def _from_parts(text: str) -> Entry:
+    return lambda emit: text.format(f"({emit.args[0]})")
 
 
 _COMPLEX: dict[str, Entry] = {
@@ -300,29 +300,29 @@ _COMPLEX: dict[str, Entry] = {
     **_helpers("Sin Sinh Sqrt Tan Tanh", _helper, "complex_"),
     "MulWithoutZeros": _helper("complex_mul_without_zeros"),
     "TrueDiv": _helper("complex_div"),
-    "Add": lambda step: " + ".join(step.inputs()) or step.number(0),
+    "Add": lambda emit: " + ".join(emit.inputs()) or emit.number(0),
     "Mul": _complex_mul,
     "Sub": "{0} - {1}",
     "Neg": "-{0}",
-    "Sqr": lambda step: step.call("complex_mul", *step.inputs() * 2),
-    "Inv": lambda step: step.call("complex_div", step.number(1), step.input(0)),
-    "Log2": lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(2)),
-    "Log10": lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(10)),
-    "Log1p": lambda step: step.call("complex_log", f"{step.input(0)} + {step.number(1)}"),
-    "Exp2": lambda step: step.call("complex_exp", _scaled(step, step.input(0), math.log(2))),
+    "Sqr": lambda emit: emit.call("complex_mul", *emit.inputs() * 2),
+    "Inv": lambda emit: emit.call("complex_div", emit.number(1), emit.input(0)),
+    "Log2": lambda emit: _scaled(emit, emit.call("complex_log"), 1 / math.log(2)),
+    "Log10": lambda emit: _scaled(emit, emit.call("complex_log"), 1 / math.log(10)),
+    "Log1p": lambda emit: emit.call("complex_log", f"{emit.input(0)} + {emit.number(1)}"),
+    "Exp2": lambda emit: emit.call("complex_exp", _scaled(emit, emit.input(0), math.log(2))),
     "Identity": "{0}",
     "Cast": "{0}",
-    "Second": lambda step: step.input(1),
-    "Switch": lambda step: step.call("complex_choose", step.input(0, "bool"), step.input(1), step.input(2)),
+    "Second": lambda emit: emit.input(1),
+    "Switch": lambda emit: emit.call("complex_choose", emit.input(0, "bool"), emit.input(1), emit.input(2)),
     "EQ": _complex_eq,
-    "NEQ": lambda step: f"!{_complex_eq(step)}",
+    "NEQ": lambda emit: f"!{_complex_eq(emit)}",
     "Conj": "({T})({0}.x, -{0}.y)",
-    "Real": _of_parts("{0}.x"),
-    "Imag": _of_parts("{0}.y"),
-    "Abs": lambda step: step.call("complex_abs", *step.args, dtype=step.dtypes[0]),
+    "Real": _from_parts("{0}.x"),
+    "Imag": _from_parts("{0}.y"),
+    "Abs": lambda emit: emit.call("complex_abs", *emit.args, dtype=emit.dtypes[0]),
     "Angle": _complex_angle,
-    "IsNan": _of_parts("isnan({0}.x) || isnan({0}.y)"),
-    "IsInf": _of_parts("isinf({0}.x) || isinf({0}.y)"),
-    "Complex": lambda step: f"({c_type(step.out)})({', '.join(step.inputs(part_dtype(step.out)))})",
-    "ComplexFromPolar": lambda step: step.call("complex_polar", *step.inputs(part_dtype(step.out))),
+    "IsNan": _from_parts("isnan({0}.x) || isnan({0}.y)"),
+    "IsInf": _from_parts("isinf({0}.x) || isinf({0}.y)"),
+    "Complex": lambda emit: f"({c_type(emit.out)})({', '.join(emit.inputs(part_dtype(emit.out)))})",
+    "ComplexFromPolar": lambda emit: emit.call("complex_polar", *emit.inputs(part_dtype(emit.out))),
 }

@@ -74,11 +74,11 @@ _TAKING_ARGUMENTS = frozenset(
 Slot = int | Number
 #: A scalar, and its inputs.
 Application = tuple[Scalar, tuple[Slot, ...]]
-#: The type of values in `Program.evaluate`.
+#: The type of values in `ScalarProgram.evaluate`.
 Value = TypeVar("Value")
 
 
-class Program:
+class ScalarProgram:
     """A sequence of scalar ops.
 
     Parameters
@@ -109,12 +109,12 @@ class Program:
         self._hash = hash(self._key)
 
     @classmethod
-    def of(cls, scalar: Scalar, dtypes: Sequence[str]) -> Program:
+    def of(cls, scalar: Scalar, dtypes: Sequence[str]) -> ScalarProgram:
         """Return the program that applies one scalar to its inputs."""
         return cls(tuple(dtypes), ((scalar, tuple(range(len(dtypes)))),), (len(dtypes),))
 
     @classmethod
-    def copying(cls, *dtypes: str) -> Program:
+    def copying(cls, *dtypes: str) -> ScalarProgram:
         """Return the program that returns its inputs, of these dtypes."""
         return cls(dtypes, (), tuple(range(len(dtypes))))
 
@@ -139,7 +139,7 @@ class Program:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Program) or self._hash != other._hash:
+        if not isinstance(other, ScalarProgram) or self._hash != other._hash:
             return False
         return self._key == other._key
 
@@ -169,7 +169,7 @@ class Program:
             values.append(apply(scalar, [value(slot) for slot in slots]))
         return [value(slot) for slot in self.results]
 
-    def pruned(self) -> tuple[Program, tuple[int, ...]]:
+    def pruned(self) -> tuple[ScalarProgram, tuple[int, ...]]:
         """Return the program without unused steps and inputs, and the indexes of the inputs that it keeps."""
         count = len(self.dtypes)
         needed = {slot for slot in self.results if not isinstance(slot, Number)}
@@ -184,9 +184,9 @@ class Program:
         steps = [(scalar, renumbered(slots)) for i, (scalar, slots) in enumerate(self.steps, count) if i in needed]
         kept = tuple([number for number in range(count) if number in needed])
         dtypes = tuple([self.dtypes[number] for number in kept])
-        return Program(dtypes, tuple(steps), renumbered(self.results)), kept
+        return ScalarProgram(dtypes, tuple(steps), renumbered(self.results)), kept
 
-    def with_arguments(self) -> tuple[Program, tuple[Number, ...]]:
+    def with_arguments(self) -> tuple[ScalarProgram, tuple[Number, ...]]:
         """Return the program with its factors, terms, bounds and exponents as additional inputs, and these numbers.
 
         Programs that differ only in these become equal and share a kernel, but each argument costs a launch about
@@ -214,7 +214,7 @@ class Program:
         ]
         dtypes = (*self.dtypes, *[number.dtype for number in arguments])
         results = tuple([moved(slot, takes=False) for slot in self.results])
-        return Program(dtypes, tuple(steps), results), tuple(arguments)
+        return ScalarProgram(dtypes, tuple(steps), results), tuple(arguments)
 
 
 class ProgramBuilder:
@@ -247,13 +247,13 @@ class ProgramBuilder:
         count = len(self._dtypes)
         return self._dtypes[slot] if slot < count else self._steps[slot - count][0].dtype
 
-    def inline(self, program: Program, slots: Sequence[Slot]) -> list[Slot]:
+    def inline(self, program: ScalarProgram, slots: Sequence[Slot]) -> list[Slot]:
         """Apply all steps of a program, and return the slots of its outputs."""
         return program.evaluate(slots, self.apply, lambda number: number)
 
-    def build(self, results: Sequence[Slot]) -> Program:
+    def build(self, results: Sequence[Slot]) -> ScalarProgram:
         """Return the program."""
-        return Program(self._dtypes, tuple(self._steps), tuple(results))
+        return ScalarProgram(self._dtypes, tuple(self._steps), tuple(results))
 
 
 def program_of_graph(
@@ -261,8 +261,8 @@ def program_of_graph(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     nodes: Iterable[Any],
-    program_of: Callable[[Any, Sequence[str]], Program],
-) -> Program:
+    program_of: Callable[[Any, Sequence[str]], ScalarProgram],
+) -> ScalarProgram:
     """Return the program of a graph of scalar ops of the host framework.
 
     Parameters

@@ -37,7 +37,7 @@ def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tupl
     if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
         return False
     other, _ = make()
-    if _done_by(trace, values) != _done_by(other, Values(other.rules.examples)):
+    if _specialized(trace, values) != _specialized(other, Values(other.rules.examples)):
         given = ", ".join(str(x.shape) for x in arguments)
         raise Untraceable(f"a trace of other shapes claims to be valid for {given}, and is not: this is a bug")
     return True
@@ -53,11 +53,11 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     names = [signature.called(position) for position in range(len(trace.arguments))]
     rules = _rules(trace, names)
     equal = (guard for guard in trace.rules.guards if guard.op == "==" and isinstance(guard.right, int))
-    pinned = (guard for guard in equal if _leaves_one_length(trace, guard.left))
+    pinned = (guard for guard in equal if _determines_lengths(trace, guard.left))
     return tuple(f"{rules.described(guard.left)} == {guard.right}" for guard in pinned)
 
 
-def _leaves_one_length(trace: Trace, size: Any) -> bool:
+def _determines_lengths(trace: Trace, size: Any) -> bool:
     """Tell whether a size determines its lengths: it is computed without rounding, and without a choice."""
     if not isinstance(size, Ref):
         return True
@@ -65,7 +65,7 @@ def _leaves_one_length(trace: Trace, size: Any) -> bool:
     if isinstance(entry, AxisLength | ArgumentNumber):
         return True
     is_exact = isinstance(entry, Arithmetic) and entry.op in ("+", "-", "*")
-    return is_exact and all(_leaves_one_length(trace, operand) for operand in entry.operands)
+    return is_exact and all(_determines_lengths(trace, operand) for operand in entry.operands)
 
 
 def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
@@ -73,7 +73,7 @@ def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
     return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
 
 
-def _done_by(trace: Trace, values: Values) -> list[Any]:
+def _specialized(trace: Trace, values: Values) -> list[Any]:
     """Return a trace's memories, commands and results in a call, with numbers for sizes, to compare two traces."""
     record = saved(trace, Programs())
     return [_resolved(part, values) for part in (record.memories, record.commands, record.results)]

@@ -22,10 +22,10 @@ from optdb.device.plans.updates import buffer_of, find_commit
 from optdb.numpy_types import HostArray
 from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import upload
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromDevice, FromNumbers
 from optdb.runtime.device_profiles import DeviceKind
+from optdb.runtime.dispatch import upload
 from optdb.runtime.expressions import ArgumentNumber, AxisLength, ComputeUnits
 from optdb.runtime.sizes import SymInt, SymIntVector, example_value
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
@@ -70,7 +70,7 @@ def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKi
         walk.enter(fixed)
         for node in linked.nodes:
             node.compute()
-        walk.leave(function.result_dtypes)
+        walk.record_results(function.result_dtypes)
     result.flags = context.asked & _OPTIONAL_DTYPES
     return result
 
@@ -110,7 +110,7 @@ class _Walk:
             return argument
         return rules.symbol(value[()] if dtype.kind == "f" else int(value), ArgumentNumber(spec.number))
 
-    def leave(self, result_dtypes: Sequence[str]) -> None:
+    def record_results(self, result_dtypes: Sequence[str]) -> None:
         """Record the results, and write next values over the present ones."""
         for value, dtype in zip(self._commit(len(result_dtypes)), result_dtypes, strict=True):
             self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(dtype)))

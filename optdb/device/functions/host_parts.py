@@ -51,7 +51,7 @@ class Download:
 
 
 @dataclass(eq=False)
-class HostStep:
+class HostComputation:
     """A host computation within a device function.
 
     Its results are sent to the device, or stored in host cells.
@@ -98,7 +98,7 @@ class HostStep:
             cells[buffer][0] = mailbox.array
 
     def node(self) -> Node:
-        """Return the plan node of the step, which computes in each call."""
+        """Return the plan node of the computation, which computes in each call."""
         sources = [x.stored.buffer if isinstance(x, Download) else x for x in self.inputs]
         return Node(
             self,

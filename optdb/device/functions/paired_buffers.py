@@ -125,7 +125,7 @@ def begin_work(context: Context) -> None:
     _AT_WORK.add(context)
 
 
-def is_at_work(context: Context) -> bool:
+def may_be_in_use(context: Context) -> bool:
     """Tell whether the device may still be using values of earlier calls."""
     return context in _AT_WORK
 

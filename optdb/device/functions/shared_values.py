@@ -21,8 +21,8 @@ from optdb.device.functions.paired_buffers import (
     Resident,
     finish,
     finish_work,
-    is_at_work,
     is_same_memory,
+    may_be_in_use,
 )
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
@@ -59,7 +59,7 @@ class PlacedValue:
         self._memory = PairedBuffer(context, math.prod(self.shape), self.dtype.name)
         #: The value as a NumPy array, on devices that share host memory.
         self.view: HostArray | None = self._memory.host.reshape(self.shape) if is_same_memory(context) else None
-        self._stand_in: weakref.ref[ValueOnDevice] | None = None
+        self._proxy: weakref.ref[ValueOnDevice] | None = None
         if self.view is not None:
             _BY_VIEW[id(self.view)] = self
         self._own_references = self._references()
@@ -72,22 +72,22 @@ class PlacedValue:
     def is_in(self, cell: Cell) -> bool:
         """Tell whether a cell holds the stand-in for this value."""
         value = cell[0]
-        is_here = value is self.view if type(value) is np.ndarray else self._is_stand_in(value)
+        is_here = value is self.view if type(value) is np.ndarray else self._is_proxy(value)
         return is_here and cell is self.cell
 
     def take(self, value: Any) -> None:
         """Copy a host value to the device."""
         self._memory.send(np.asarray(value))
 
-    def stand_in(self, is_done: bool) -> HostArray | ValueOnDevice:
+    def proxy(self, is_done: bool) -> HostArray | ValueOnDevice:
         """Return the stand-in for the cell; `is_done` means that no call on the device is using the value."""
         if is_done and self.view is not None:
             return self.view
-        known = None if self._stand_in is None else self._stand_in()
+        known = None if self._proxy is None else self._proxy()
         if known is None:
             known = ValueOnDevice(self)
             # The stand-in in a cell keeps the value alive, and not the other way round.
-            self._stand_in = weakref.ref(known)
+            self._proxy = weakref.ref(known)
         return known
 
     def copied(self) -> HostArray:
@@ -104,7 +104,7 @@ class PlacedValue:
         else:
             finish(self.context)
             value = self.view
-        if self._is_stand_in(self.cell[0]):
+        if self._is_proxy(self.cell[0]):
             self.cell[0] = value
         return value
 
@@ -113,7 +113,7 @@ class PlacedValue:
         fits = cell is self.cell and value.shape == self.shape and value.dtype == self.dtype
         return fits and self._references() == self._own_references
 
-    def _is_stand_in(self, value: Any) -> bool:
+    def _is_proxy(self, value: Any) -> bool:
         return isinstance(value, ValueOnDevice) and value.shared is self
 
     def _references(self) -> int:
@@ -216,7 +216,7 @@ class SharedArgument:
             own = Resident(self._context) if is_large else PairedBuffer(self._context, value.size, value.dtype.name)
             self._own = own
         # Small values are sent in each call, unless the host would have to wait.
-        if not is_new and (isinstance(own, Resident) or is_at_work(self._context)) and own.holds(value):
+        if not is_new and (isinstance(own, Resident) or may_be_in_use(self._context)) and own.holds(value):
             return None
         finish_work(self._context)
         own.send(value)

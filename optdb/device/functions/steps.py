@@ -11,9 +11,9 @@ from optdb.codegen.loops.body import Buffer
 from optdb.codegen.loops.repeated import RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.plans.graph import Node, ValueId
-from optdb.device.schedule.loop_bodies import IterationUnit, repeated
+from optdb.device.schedule.loop_bodies import ScheduledIteration, repeated
+from optdb.device.schedule.schedule_nodes import FusedKernel, ScheduledOperation
 from optdb.device.schedule.stored import Stored
-from optdb.device.schedule.work_units import LoopStep, OperationUnit
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.context import Context
@@ -77,10 +77,10 @@ class FunctionMemory:
         )
 
 
-class CompiledLoop:
+class CompiledFusedKernel:
     """A fused kernel, ready to be launched."""
 
-    def __init__(self, step: LoopStep, kernels: Mapping[str, CompiledKernel]) -> None:
+    def __init__(self, step: FusedKernel, kernels: Mapping[str, CompiledKernel]) -> None:
         self.step = step
         (self._kernel,) = kernels.values()
 
@@ -95,7 +95,7 @@ class CompiledLoop:
     @property
     def written(self) -> list[Buffer]:
         """The buffers that the kernel writes."""
-        return list(dict.fromkeys(buffer for unit in self.step.units for buffer in unit.writes))
+        return list(dict.fromkeys(buffer for loop in self.step.loops for buffer in loop.writes))
 
     def overwritable(self, written: Buffer) -> set[Buffer]:
         """Return the buffers that may share the memory of a written one."""
@@ -108,26 +108,26 @@ class CompiledLoop:
         self._kernel.call(grid.items, grid.group, max(kernel.points, 1), grid.chunk, grid.parts, *arrays)
 
 
-class _UnitStep:
-    """Base of steps that may read any element after they have written another one."""
+class _NoAliasStep:
+    """Base of steps that may read elements after they have written others: outputs must not alias inputs."""
 
-    unit: OperationUnit | IterationUnit
+    node: ScheduledOperation | ScheduledIteration
 
     @property
     def written(self) -> list[Buffer]:
         """The buffers that the step writes."""
-        return self.unit.writes
+        return self.node.writes
 
     def overwritable(self, written: Buffer) -> set[Buffer]:
         """Return no buffers: the step must not overwrite a buffer that it reads."""
         return set()
 
 
-class CompiledOperation(_UnitStep):
+class CompiledOperation(_NoAliasStep):
     """An operation, ready to be run."""
 
-    def __init__(self, unit: OperationUnit, operation: Operation, kernels: Kernels) -> None:
-        self.unit: OperationUnit = unit
+    def __init__(self, node: ScheduledOperation, operation: Operation, kernels: Kernels) -> None:
+        self.node: ScheduledOperation = node
         self.operation = operation
         self._kernels = kernels
 
@@ -137,12 +137,12 @@ class CompiledOperation(_UnitStep):
     @property
     def buffers(self) -> list[Buffer]:
         """The buffers that the operation reads and writes."""
-        return [x.buffer for x in (*self.unit.inputs, *self.unit.outputs) if isinstance(x, Stored)]
+        return [x.buffer for x in (*self.node.inputs, *self.node.outputs) if isinstance(x, Stored)]
 
     def run(self, memory: FunctionMemory) -> None:
         """Run the operation, and store its outputs in their arrays."""
-        inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.unit.inputs]
-        outputs = [memory.array(x) for x in self.unit.outputs]
+        inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.node.inputs]
+        outputs = [memory.array(x) for x in self.node.outputs]
         cells: list[list[Any]] = [[array] for array in outputs]
         self.operation.run(inputs, cells, self._kernels)
         for (value,), array in zip(cells, outputs, strict=True):
@@ -161,40 +161,40 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
     copy_bytes(array, value)
 
 
-class CompiledIteration(_UnitStep):
+class CompiledIteration(_NoAliasStep):
     """A loop, ready to be run: each step runs the body, with the rows of that step."""
 
-    def __init__(self, unit: IterationUnit, body: Sequence[CompiledStep]) -> None:
-        self.unit: IterationUnit = unit
+    def __init__(self, node: ScheduledIteration, body: Sequence[CompiledStep]) -> None:
+        self.node: ScheduledIteration = node
         self._body = body
-        shared = [buffer for step in body for buffer in step.buffers if buffer not in unit.own_buffers]
+        shared = [buffer for step in body for buffer in step.buffers if buffer not in node.own_buffers]
         #: The buffers that the loop reads and writes.
-        self.buffers: list[Buffer] = list(dict.fromkeys([*(row.array for row in unit.rows), *shared, *unit.writes]))
+        self.buffers: list[Buffer] = list(dict.fromkeys([*(row.array for row in node.rows), *shared, *node.writes]))
 
     def __str__(self) -> str:
-        return f"{self.unit.iteration.steps} steps of a loop, each: {'; '.join(map(str, self._body))}"
+        return f"{self.node.iteration.steps} steps of a loop, each: {'; '.join(map(str, self._body))}"
 
     def run(self, memory: FunctionMemory) -> None:
         """Run all steps."""
         inner = memory.within(self.buffers)
-        wholes = [memory.whole(row.array) for row in self.unit.rows]
-        for step in range(self.unit.iteration.steps):
-            for row, whole in zip(self.unit.rows, wholes, strict=True):
+        wholes = [memory.whole(row.array) for row in self.node.rows]
+        for step in range(self.node.iteration.steps):
+            for row, whole in zip(self.node.rows, wholes, strict=True):
                 inner.bind(row.buffer, _from(whole, row.at(step)) if row.buffer.size else whole)
             for part in self._body:
                 part.run(inner)
 
 
-class CompiledRepetition(_UnitStep):
+class CompiledRepetition(_NoAliasStep):
     """A loop that one kernel computes, ready to be launched."""
 
-    def __init__(self, unit: IterationUnit, loops: RepeatedLoops, kernels: Mapping[str, CompiledKernel]) -> None:
-        self.unit: IterationUnit = unit
+    def __init__(self, node: ScheduledIteration, loops: RepeatedLoops, kernels: Mapping[str, CompiledKernel]) -> None:
+        self.node: ScheduledIteration = node
         self._loops = loops
         (self._kernel,) = kernels.values()
-        taken = [buffer for buffer, _ in loops.arrays if buffer not in unit.own_buffers]
+        taken = [buffer for buffer, _ in loops.arrays if buffer not in node.own_buffers]
         #: The buffers that the loop reads and writes.
-        self.buffers: list[Buffer] = list(dict.fromkeys([*taken, *unit.writes]))
+        self.buffers: list[Buffer] = list(dict.fromkeys([*taken, *node.writes]))
 
     def __str__(self) -> str:
         return f"{self._loops.steps} steps of a loop in one kernel, each: {self._loops}"
@@ -212,16 +212,18 @@ def _from(whole: Array, first: int) -> DeviceArray:
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
 
-CompiledStep = CompiledLoop | CompiledOperation | CompiledIteration | CompiledRepetition
+CompiledStep = CompiledFusedKernel | CompiledOperation | CompiledIteration | CompiledRepetition
 
 
-def compiled(steps: Iterable[LoopStep | OperationUnit | IterationUnit], context: Context) -> list[CompiledStep]:
+def compiled(
+    steps: Iterable[FusedKernel | ScheduledOperation | ScheduledIteration], context: Context
+) -> list[CompiledStep]:
     """Return steps with compiled kernels; within `one_program`, they are compiled at its end."""
     ready: list[CompiledStep] = []
     for step in steps:
-        if isinstance(step, LoopStep):
-            ready.append(CompiledLoop(step, compile_kernels([step.kernel.kernel()], context, "a fused loop")))
-        elif isinstance(step, IterationUnit):
+        if isinstance(step, FusedKernel):
+            ready.append(CompiledFusedKernel(step, compile_kernels([step.kernel.kernel()], context, "a fused loop")))
+        elif isinstance(step, ScheduledIteration):
             ready.append(_compiled_iteration(step, context))
         else:
             operation = step.make(context)
@@ -230,11 +232,11 @@ def compiled(steps: Iterable[LoopStep | OperationUnit | IterationUnit], context:
     return ready
 
 
-def _compiled_iteration(unit: IterationUnit, context: Context) -> CompiledStep:
-    loops = repeated(unit, context.profile)
+def _compiled_iteration(node: ScheduledIteration, context: Context) -> CompiledStep:
+    loops = repeated(node, context.profile)
     if loops is None:
-        return CompiledIteration(unit, compiled(unit.body, context))
-    return CompiledRepetition(unit, loops, compile_kernels([loops.kernel()], context, "a loop"))
+        return CompiledIteration(node, compiled(node.body, context))
+    return CompiledRepetition(node, loops, compile_kernels([loops.kernel()], context, "a loop"))
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.loops.body import Buffer
-from optdb.device.functions.host_parts import Conditions, HostStep, ValueGuard
-from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish, finish_work, is_at_work
+from optdb.device.functions.host_parts import Conditions, HostComputation, ValueGuard
+from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish, finish_work, may_be_in_use
 from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument
 from optdb.device.functions.steps import CompiledStep, FunctionMemory
 from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
@@ -110,7 +110,7 @@ class TracedCall:
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
         events: list[Any] = []
-        if is_at_work(self.context):
+        if may_be_in_use(self.context):
             events += [paired.enqueue_send(cells[position][0]) for paired, position in self._copied]
         else:
             for paired, position in self._copied:
@@ -149,7 +149,7 @@ class TracedCall:
         """Return the results of a call that has been enqueued; note the next values in the cells of the inputs."""
         results = self.results()
         if self.next_values:
-            for position, value in zip(self.next_values, self._taken(list(self.next_values.values()))):
+            for position, value in zip(self.next_values, self._fetched(list(self.next_values.values()))):
                 cells[position][0] = value
         self.note_updates(cells, is_done=True)
         return results
@@ -159,7 +159,7 @@ class TracedCall:
         for position in self.updates:
             argument = self.arguments[position]
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
-            cells[position][0] = argument.shared.stand_in(is_done)
+            cells[position][0] = argument.shared.proxy(is_done)
 
     def results(self) -> list[Any]:
         """Return the results of an enqueued call; raise the error of a condition that does not hold."""
@@ -168,9 +168,9 @@ class TracedCall:
         finish(self.context)
         if self.conditions is not None:
             self.conditions.check()
-        return self._taken(self.outputs)
+        return self._fetched(self.outputs)
 
-    def _taken(self, outputs: Sequence[Any]) -> list[Any]:
+    def _fetched(self, outputs: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
         for output in outputs:
             if isinstance(output, tuple):
@@ -214,7 +214,7 @@ class TracedCall:
                 found.append(np.empty(shape, mailbox.host.dtype))
                 events.append(mailbox.enqueue_take(found[-1]))
             else:
-                found += self._taken([output])
+                found += self._fetched([output])
         return found, [event for event in events if event is not None]
 
     @property
@@ -233,9 +233,9 @@ class TracedCall:
         return [node.origin for node in self.nodes if isinstance(node.origin, CompiledStep)]
 
     @property
-    def host_steps(self) -> list[HostStep]:
+    def host_steps(self) -> list[HostComputation]:
         """The steps that the host computes."""
-        return [node.origin for node in self.nodes if isinstance(node.origin, HostStep)]
+        return [node.origin for node in self.nodes if isinstance(node.origin, HostComputation)]
 
     @property
     def is_guarded(self) -> bool:

@@ -13,7 +13,7 @@ from optdb.device.expressions import folded, reshaped
 from optdb.device.functions.host_parts import (
     Conditions,
     Download,
-    HostStep,
+    HostComputation,
     HostValue,
     HostWork,
     Value,
@@ -144,16 +144,16 @@ class FunctionTracer:
                 sources.append(x.value if isinstance(x, Constant) else self._download(x))
         if any(isinstance(source, Download) for source in sources):
             self._flush()
-        step = HostStep(work, sources, self._memory)
-        results = [self._host_output(step, value) for value in step.values()]
-        self.traced.nodes.append(step.node())
+        computation = HostComputation(work, sources, self._memory)
+        results = [self._host_output(computation, value) for value in computation.values()]
+        self.traced.nodes.append(computation.node())
         return results
 
-    def _host_output(self, step: HostStep, value: Any) -> Value:
+    def _host_output(self, computation: HostComputation, value: Any) -> Value:
         if not isinstance(value, np.ndarray | np.generic) or value.dtype == object:
             number = sum(isinstance(name, int) for name in self._memory.cells)
             self._memory.cells[number] = [value]
-            step.outputs.append(number)
+            computation.outputs.append(number)
             return HostValue(number)
         value = np.asarray(value)
         mailbox = PairedBuffer(self.context, value.size, value.dtype.name)
@@ -162,7 +162,7 @@ class FunctionTracer:
         buffer = Buffer(value.size, value.dtype.name, "a result of the host")
         self._memory.bind(buffer, mailbox.array)
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
-        step.outputs.append((buffer, mailbox, value.shape))
+        computation.outputs.append((buffer, mailbox, value.shape))
         self._from_host[tensor] = mailbox
         return tensor
 
@@ -232,10 +232,10 @@ class FunctionTracer:
 
     def _flush(self) -> None:
         """Compute all tensors that are scheduled to be stored."""
-        units = self._schedule.steps()
+        steps = self._schedule.steps()
         self._memory.bind_constants(self._schedule.constants)
         with one_program():
-            ready = compiled(units, self.context)
+            ready = compiled(steps, self.context)
         for step in ready:
             self.traced.nodes.append(device_node(step, self._memory))
             step.run(self._memory)

@@ -86,10 +86,10 @@ class UncomputedTracer:
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
         """Enqueue the commands for the outputs; return their arrays, or constants."""
         results = [self._result(output) for output in outputs]
-        units = self._schedule.steps()
+        scheduled = self._schedule.steps()
         self._memory.bind_constants(self._schedule.constants)
         with one_program():
-            steps = compiled(units, self.context)
+            steps = compiled(scheduled, self.context)
         for step in steps:
             step.run(self._memory)
         return [self._memory.array(result) if isinstance(result, Stored) else result for result in results]

@@ -28,7 +28,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier
 from optdb.runtime.library import cl
 
-__all__ = ["REPLY", "ProgramDescription", "build", "build_apart", "logged"]
+__all__ = ["REPLY", "ProgramDescription", "build", "build_in_child", "logged"]
 
 _logger = logging.getLogger(__name__)
 
@@ -128,10 +128,10 @@ def build(
     return program, cases
 
 
-def build_apart(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict[KernelKey, int]]:
+def build_in_child(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict[KernelKey, int]]:
     """Build a program in a child process and load it, or build it here if the child fails."""
     with logged("the process that builds a persistent kernel"):
-        written = _written_apart(context, description)
+        written = _built_in_child(context, description)
     with logged("loading a persistent kernel"):
         built = build(context, description, written)
     description.note_built(context)
@@ -147,7 +147,7 @@ def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
     cl.enqueue_nd_range_kernel(queue, kernel, (items,), (items,)).wait()
 
 
-def _written_apart(context: Context, description: ProgramDescription) -> Written | None:
+def _built_in_child(context: Context, description: ProgramDescription) -> Written | None:
     """Return the program that a child process has written, built and launched; None if it failed."""
     kept = binaries.current()
     try:
@@ -175,10 +175,10 @@ def _written_apart(context: Context, description: ProgramDescription) -> Written
 
 
 @contextlib.contextmanager
-def logged(what: str) -> Iterator[None]:
+def logged(activity: str) -> Iterator[None]:
     """Log how long a block takes."""
     began = time.perf_counter()
     try:
         yield
     finally:
-        _logger.debug("%s took %.1f ms", what, (time.perf_counter() - began) * 1e3)
+        _logger.debug("%s took %.1f ms", activity, (time.perf_counter() - began) * 1e3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from optdb.device.launches import persistent
+from optdb.device.launches import persistent, residencies
 from optdb.device.launches.accesses import Accesses, body_of
 from optdb.device.launches.merging import Course, LaunchMerging, Pause, Segments
 from optdb.device.launches.sequential import sequential_course
@@ -34,8 +34,8 @@ def plan_merging(
         Whether the flag value 'auto' means to merge at once, because others wait for each call.
     """
 
-    def sooner(wish: str) -> str:
-        return "always" if at_once and wish == "auto" else wish
+    def sooner(setting: str) -> str:
+        return "always" if at_once and setting == "auto" else setting
 
     return LaunchMerging(_course(segments, contexts, accesses, sooner(merge), persist, sooner(persist)))
 
@@ -47,7 +47,7 @@ def _course(
         return None
 
     def are_decided() -> bool:
-        return all(persistent.is_decided(context, when) for context in contexts)
+        return all(residencies.is_decided(context, when) for context in contexts)
 
     if not are_decided():
         # Read the kernel bodies now, so that the call that decides does not have to.
@@ -55,8 +55,8 @@ def _course(
             if isinstance(command, EnqueueKernel):
                 body_of(command)
         yield Pause(is_ready=are_decided)
-    chosen = {context.queue.int_ptr: persistent.residency(context, persist) for context in contexts}
-    residencies = {handle: resident for handle, resident in chosen.items() if resident is not None}
-    if residencies:
-        return (yield from persistent.persistent_course(segments, residencies, accesses, when))
+    chosen = {context.queue.int_ptr: residencies.residency(context, persist) for context in contexts}
+    persisting = {handle: resident for handle, resident in chosen.items() if resident is not None}
+    if persisting:
+        return (yield from persistent.persistent_course(segments, persisting, accesses, when))
     return (yield from sequential_course(segments, merge))

@@ -35,30 +35,30 @@ _MIN_COPIES = 4
 _GROUP = {"cpu": 1, "gpu": 256}
 
 
-def copies_course(context: Context, commands: CommandList, wish: str) -> Course:
+def copies_course(context: Context, commands: CommandList, setting: str) -> Course:
     """Merge the small copies among bound commands.
 
-    The wish is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'. With 'auto', no call waits.
+    The setting is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'. With 'auto', no call waits.
     """
-    due = calls_until_gathering(context, commands, wish)
+    due = calls_until_gathering(context, commands, setting)
     if due == math.inf:
         return None
     yield Pause(calls=int(due))
-    if wish == "always":
+    if setting == "always":
         return [gathered(context, commands)]
     merged = yield from in_thread(functools.partial(gathered, context, commands))
     return None if merged is None else [merged]
 
 
-def calls_until_gathering(context: Context, commands: Sequence[Command], wish: str) -> float:
+def calls_until_gathering(context: Context, commands: Sequence[Command], setting: str) -> float:
     """Return the number of calls after which merging the copies among bound commands pays off; infinity if never."""
     quirks = context.profile.quirks
-    if wish == "never" or not (quirks.keeps_addresses and quirks.copy_s):
+    if setting == "never" or not (quirks.keeps_addresses and quirks.copy_s):
         return math.inf
     saved = sum(len(run) - 1 for run, merges in _runs(commands) if merges)
     if not saved:
         return math.inf
-    return 0 if wish == "always" else math.ceil(quirks.kernel_compile_s / (saved * quirks.copy_s))
+    return 0 if setting == "always" else math.ceil(quirks.kernel_compile_s / (saved * quirks.copy_s))
 
 
 def build_early(context: Context) -> None:

@@ -52,7 +52,7 @@ class LaunchMerging:
         self._course = course
         self._calls = 0
         self._pause: Pause | None = None
-        self._go_on()
+        self._advance()
 
     @property
     def done(self) -> bool:
@@ -65,7 +65,7 @@ class LaunchMerging:
         pause = self._pause
         if pause is None or self._calls <= pause.calls or not pause.is_ready():
             return None
-        return self._go_on()
+        return self._advance()
 
     def call_ended(self) -> None:
         """Note that all commands of a call are enqueued."""
@@ -82,7 +82,7 @@ class LaunchMerging:
         self._calls = min(self._calls + times, pause.calls)
         return self._calls >= pause.calls
 
-    def _go_on(self) -> Segments | None:
+    def _advance(self) -> Segments | None:
         self._pause = None
         try:
             self._pause = next(self._course)

@@ -192,7 +192,10 @@ def _reader_name(name: str) -> str:
 
 def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
     """Return a function that reads a kernel's arguments from an entry and calls its body."""
-    lines = ["uint its_word = 8;", *(_taken(form, " ".join(kind.split()), name) for kind, name in kernel.params)]
+    lines = [
+        "uint its_word = 8;",
+        *(_read_parameter(form, " ".join(kind.split()), name) for kind, name in kernel.params),
+    ]
     queries = [query.split() for _, query in kernel.queries]
     values = [form.value_of_query(word, int(dim)) for word, dim in queries]
     is_team = has_teams and kernel.may_be_team
@@ -215,7 +218,7 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
     return filled(_CODE[form.reader], **words)
 
 
-def _taken(form: Form, kind: str, name: str) -> str:
+def _read_parameter(form: Form, kind: str, name: str) -> str:
     """Return code that reads a parameter from the next aligned word of an entry."""
     if "*" in kind:
         kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)

@@ -49,12 +49,12 @@ _MAX_PATTERN_BYTES = 8
 PROBED_CALLS = 5
 
 
-def sequential_course(segments: Segments, wish: str) -> Course:
+def sequential_course(segments: Segments, setting: str) -> Course:
     """Merge launches of some segments.
 
-    The wish is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'.
+    The setting is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'.
     """
-    due = math.inf if wish == "never" else _calls_until_paid(segments, may_be_merged, wish)
+    due = math.inf if setting == "never" else _calls_until_paid(segments, may_be_merged, setting)
     if due == math.inf:
         return None
     yield Pause(calls=int(due))
@@ -67,7 +67,7 @@ def sequential_course(segments: Segments, wish: str) -> Course:
     def is_small(command: Any) -> bool:
         return id(command) in small
 
-    due = _calls_until_paid(segments, is_small, wish)
+    due = _calls_until_paid(segments, is_small, setting)
     if due == math.inf:
         return segments
     if due > probing_ends:
@@ -75,13 +75,13 @@ def sequential_course(segments: Segments, wish: str) -> Course:
     return _merged(segments, is_small)
 
 
-def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], wish: str) -> float:
+def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], setting: str) -> float:
     """Return the number of calls after which merging small commands pays off; infinity without small launches."""
     runs = [run for run, merges in _runs(segments, is_small) if merges]
     kernels = _kernels(runs)
     if not kernels:
         return math.inf
-    if wish != "auto":
+    if setting != "auto":
         return 0
     costs = profile_of(runs[0][0].queue.device).quirks
     saved_s = sum((len(run) - 1) * costs.launch_s for run in runs)

@@ -56,7 +56,7 @@ class BudgetedRecorder(Recorder):
         self._in_loop = False
         self._given: dict[cl.Context, int] = {}
         #: An upper bound of the bytes that the function has allocated and still holds.
-        self._taken: dict[cl.Context, int] = {}
+        self._held_nbytes: dict[cl.Context, int] = {}
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
         """Record a new buffer and return its memory; raise if the function would exceed the budget of the device."""
@@ -64,16 +64,16 @@ class BudgetedRecorder(Recorder):
         context = memory.context
         if context not in self._given:
             self._given[context] = _given_bytes(self._linked, context)
-        self._taken[context] = self._taken.get(context, 0) + memory.nbytes
+        self._held_nbytes[context] = self._held_nbytes.get(context, 0) + memory.nbytes
         fraction = self._linked.options().device_memory_fraction
-        if self._given[context] + self._taken[context] > allowed(context, fraction):
+        if self._given[context] + self._held_nbytes[context] > allowed(context, fraction):
             held = self._held(memory)
-            self._taken[context] = sum(allocation.nbytes for allocation in held)
+            self._held_nbytes[context] = sum(allocation.nbytes for allocation in held)
             sizes = (
                 (self._linked.describe(*origin) if origin else _INTERMEDIATE, allocation.nbytes)
                 for allocation, origin in held.items()
             )
-            _require(context, fraction, self._taken[context], self._given[context], sizes)
+            _require(context, fraction, self._held_nbytes[context], self._given[context], sizes)
         return memory
 
     @contextmanager

@@ -93,6 +93,6 @@ class NodeGraph:
         """Tell whether a node has inputs or outputs on a device."""
         return any(map(self.on_device, node.inputs)) or any(map(self.on_device, node.outputs))
 
-    def is_unseen(self, node: Node) -> bool:
+    def is_unobservable(self, node: Node) -> bool:
         """Tell whether it is unobservable when a node computes: it is pure, and all its values are on the host."""
         return node.is_pure and not self.touches_device(node)

@@ -7,12 +7,9 @@ selected, other conditions while it runs.
 from __future__ import annotations
 
 import logging
-import operator
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,12 +20,23 @@ from optdb.device.plans.graph import ValueId
 from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.paths import Path, Round
 from optdb.device.plans.plan import Before, Plan
-from optdb.device.plans.recording import Recording, record, same
+from optdb.device.plans.plan_cache import (
+    Addresses,
+    CachedPlan,
+    InputKeys,
+    LastCall,
+    PlanCacheEntry,
+    PlanSearch,
+    Repetition,
+    SameValues,
+    Shapes,
+)
+from optdb.device.plans.recording import Recording, record
 from optdb.device.plans.steps import BranchTaken
 from optdb.device.plans.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
-from optdb.runtime.commands import CommandList, listened, listening
+from optdb.runtime.commands import CommandList
+from optdb.runtime.dispatch import listened, listening
 from optdb.runtime.holding import HeldCommands
-from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import commit_point, defer_sigint, repeat_without_sigint
 
@@ -38,15 +46,8 @@ _logger = logging.getLogger(__name__)
 PLAN_CACHE_SIZE = 8
 #: After this many consecutive recordings of which no plan was used, a function runs without plans.
 MAX_UNUSED_RECORDINGS = 16
-#: Maximum number of plans that a call tries when its branches differ from the last call's; then it runs without a plan.
-_MOST_GUESSES = 3
 #: Maximum number of combinations of shapes and early conditions whose last path is cached.
 _MOST_EXPECTED = 64
-#: The shape and the address of each input of a call; together they select a plan.
-Shapes = tuple[tuple[int, ...] | None, ...]
-Addresses = tuple[Any, ...]
-#: Returns the value in a cell.
-_first_of = operator.itemgetter(0)
 
 
 class PlannedMachine:
@@ -63,12 +64,12 @@ class PlannedMachine:
             (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
         ]
         #: Cache entries by the shapes of the inputs and the path of the call.
-        self._cache: OrderedDict[tuple[Shapes, Path | None], _PlanCacheEntry] = OrderedDict()
+        self._cache: OrderedDict[tuple[Shapes, Path | None], PlanCacheEntry] = OrderedDict()
         #: The path of the last call, by the shapes of the inputs and the first round.
         self._expected: dict[tuple[Shapes, Round], Path] = {}
         self._loaded: Plan | None = None
         #: The plan and inputs of the last call, while the next call may reuse them without a search.
-        self._last = _LastCall()
+        self._last = LastCall()
         self._unused_recordings = 0
         #: Whether a call has no effect but its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
@@ -76,11 +77,7 @@ class PlannedMachine:
         self._returned = [linked.cells[var] for var in linked.outputs]
         if set(linked.updates).isdisjoint(linked.outputs):
             self._returned = []
-        self._inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
-        #: For each input, a recent array and that array's part of the key: most inputs repeat from call to call.
-        self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self._inputs)
-        #: The inputs that were ever rebindable.
-        self._rebound: frozenset[ValueId] = frozenset()
+        self._keys = InputKeys(linked)
         self._concerned = [linked.cells[var] for var in linked.inputs if linked.on_device(var)]
         self._concerned += [linked.cells[var] for var in linked.outputs]
         precleared = {id(cell) for cell in linked.clear_before}
@@ -100,7 +97,7 @@ class PlannedMachine:
     @property
     def plans(self) -> list[Plan]:
         """The cached plans; the most recently used one is last."""
-        return [entry.made.plan for entry in self._cache.values() if entry.made is not None]
+        return [entry.cached.plan for entry in self._cache.values() if entry.cached is not None]
 
     def seen(self) -> list[dict[ValueId, tuple[Any, Any]]]:
         """Return the shapes and the small host values of recorded calls' inputs; the most recent call is last."""
@@ -146,7 +143,7 @@ class PlannedMachine:
         return defer_sigint(self._call, before)
 
     def _call(self, before: Before | None) -> list[Any] | None:
-        if before is not None and not self._knows_first_commands():
+        if before is not None and not self._repeats_first_commands():
             before(CommandList())
             before = None
         if self._call_again():
@@ -155,35 +152,35 @@ class PlannedMachine:
             cell[0] = None
         if self._reused:
             self._spare_arguments()
-        made, search = self._find()
-        while made is not None:
+        cached, search = self._find()
+        while cached is not None:
             try:
-                made.plan.run(before)
-                self._finish(made)
-                self._loaded = made.plan
+                cached.plan.run(before)
+                self._finish(cached)
+                self._loaded = cached.plan
                 break
             except BranchTaken as taken:
                 before = None
-                made.plan.unload()
+                cached.plan.unload()
                 assert search is not None, "a plan with branches was found without a search"
-                made = self._find_next(search, taken.round)
+                cached = self._find_next(search, taken.round)
             except BaseException:
-                made.plan.unload()
+                cached.plan.unload()
                 raise
         if search is not None:
-            self._end(search, made)
-        elif made is None:
+            self._end(search, cached)
+        elif cached is None:
             self._compute()
         commit_point()
         outputs = [cell[0] for cell in self._returned]
         advance(self._advancing)
-        if made is not None:
-            made.plan.call_ended()
+        if cached is not None:
+            cached.plan.call_ended()
             if self.linked.repeats_commands:
-                self._last.repetition = self._repetition(made)
+                self._last.repetition = self._repetition(cached)
         return outputs or None
 
-    def _find(self) -> tuple[_MadePlan | None, _Search | None]:
+    def _find(self) -> tuple[CachedPlan | None, PlanSearch | None]:
         """Return the plan for the inputs, loaded, and how it was found.
 
         The plan is None if the call is to be recorded; the search is None too if the call is to run without a plan.
@@ -196,49 +193,50 @@ class PlannedMachine:
         before = self._loaded
         if self._finds_last_plan():
             self._loaded = None
-            return self._last.made, None
-        self._last = _LastCall()
-        shapes, addresses = self._key()
+            return self._last.cached, None
+        self._last = LastCall()
+        shapes, addresses = self._keys.key()
         first = self._first()
         path = self._expected_path(shapes, first)
-        search = _Search(shapes, addresses, first, path, before)
+        search = PlanSearch(shapes, addresses, first, path, before)
         return self._load(shapes, addresses, path), search
 
     def _finds_last_plan(self) -> bool:
         """Tell whether a call uses the plan of the last one, since its inputs are the same arrays."""
         last = self._last
-        if last.made is None or self._loaded is not last.made.plan or listening() is not None:
+        if last.cached is None or self._loaded is not last.cached.plan or listening() is not None:
             return False
-        return last.inputs.are_there() and all(getattr(cell[0], "shape", None) == shape for cell, shape in last.shapes)
+        return last.inputs.are_identical() and all(
+            getattr(cell[0], "shape", None) == shape for cell, shape in last.shapes
+        )
 
-    def _knows_first_commands(self) -> bool:
+    def _repeats_first_commands(self) -> bool:
         """Tell whether a call begins with the same commands as the last one."""
-        made = self._last.made
-        return made is not None and self._finds_last_plan() and not made.plan.expect(1)
+        cached = self._last.cached
+        return cached is not None and self._finds_last_plan() and not cached.plan.expect(1)
 
-    def _find_next(self, search: _Search, taken: Round) -> _MadePlan | None:
+    def _find_next(self, search: PlanSearch, taken: Round) -> CachedPlan | None:
         """Return another plan, since the conditions of the call differ from those of the last plan tried."""
         search.guesses -= 1
         search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
         return self._load(search.shapes, search.addresses, search.path)
 
-    def _end(self, search: _Search, made: _MadePlan | None) -> None:
+    def _end(self, search: PlanSearch, cached: CachedPlan | None) -> None:
         """Record the call if no plan was found for it; cache its path and inputs for the next call."""
         path = search.path
-        if made is None:
+        if cached is None:
             path = self._record(search.shapes, search.addresses, search.first)
-        elif search.before is made.plan and not (self.linked.branches.conditions or self._rebound):
+        elif search.before is cached.plan and not (self.linked.branches.conditions or self._keys.rebound):
             # Without branches and rebindable inputs, the same arrays always select the same plan.
-            self._note_inputs(made, search.shapes)
+            self._note_inputs(cached, search.shapes)
         if path is not None:
             self._expected[search.shapes, search.first] = path
 
-    def _note_inputs(self, made: _MadePlan, shapes: Shapes) -> None:
+    def _note_inputs(self, cached: CachedPlan, shapes: Shapes) -> None:
         """Store the inputs of a call whose key has just been computed, unless an array is gone already."""
-        here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self._inputs, self._keyed) if is_here]
-        if all(array is not None for _, array in here):
-            others = [(cell, shape) for (_, cell, is_here), shape in zip(self._inputs, shapes) if not is_here]
-            self._last = _LastCall(made, _SameValues(here), others)
+        noted = self._keys.noted(shapes)
+        if noted is not None:
+            self._last = LastCall(cached, *noted)
 
     def again(self) -> bool:
         """Repeat the last call if all values are unchanged; otherwise do nothing and return False."""
@@ -262,38 +260,38 @@ class PlannedMachine:
             return None
         return repetition.commands
 
-    def _repetition(self, made: _MadePlan) -> _Repetition | None:
+    def _repetition(self, cached: CachedPlan) -> Repetition | None:
         """Return how to repeat the call that has just ended, if a repetition only enqueues commands."""
-        plan = made.plan
+        plan = cached.plan
         if plan.always_computes or self._reused or self._returned or plan.buffers.io.external:
             return None
-        if made.copies or not made.commit.is_final:
+        if cached.copies or not cached.commit.is_final:
             return None
         entry = self._current_entry()
-        if entry is None or entry.made is not made:
+        if entry is None or entry.cached is not cached:
             return None
         with plan.restored_cells():
-            commands = self._commands_of(made)
-        on_host = [var for var, _, here in self._inputs if not here]
+            commands = self._commands_of(cached)
+        on_host = [var for var, _, here in self._keys.inputs if not here]
         if commands is None or not all(isinstance(entry.recording.given.get(var), np.ndarray) for var in on_host):
             return None  # an input is large, or no array
         hosts = [(self.linked.cells[var], np.array(self.linked.value(var))) for var in on_host]
         values = [(cell, cell[0]) for cell in self._concerned]
-        return _Repetition(plan, _SameValues(values), hosts, commands)
+        return Repetition(plan, SameValues(values), hosts, commands)
 
-    def _commands_of(self, made: _MadePlan) -> CommandList | None:
+    def _commands_of(self, cached: CachedPlan) -> CommandList | None:
         """Return all commands that a call of a plan enqueues with the present inputs; None if it needs Python."""
-        commands = made.plan.unconditional_commands()
-        updates = None if commands is None else made.commit.commands()
+        commands = cached.plan.unconditional_commands()
+        updates = None if commands is None else cached.commit.commands()
         return None if commands is None or updates is None else CommandList([*commands, *updates])
 
-    def _finish(self, made: _MadePlan) -> None:
+    def _finish(self, cached: CachedPlan) -> None:
         """Run the steps of a plan that overwrite inputs, and commit: either completely or not at all."""
-        plan, commit = made.plan, made.commit
-        if self._is_pure and not made.copies and self.before_commit is None:
+        plan, commit = cached.plan, cached.commit
+        if self._is_pure and not cached.copies and self.before_commit is None:
             return
         # Without Python between the first command and the last one, nothing can raise.
-        if not (made.copies or plan.final_computes) and commit.is_ready():
+        if not (cached.copies or plan.final_computes) and commit.is_ready():
             self._begin_commit()
             plan.run_final()
             commit.run()
@@ -303,7 +301,7 @@ class PlannedMachine:
             plan.run_final()
             was_ready = commit.is_ready()
             commit.run()
-            made.copies = plan.release(self._borrowed) or not was_ready
+            cached.copies = plan.release(self._borrowed) or not was_ready
         self._begin_commit()
         held.enqueue()
 
@@ -340,43 +338,20 @@ class PlannedMachine:
         Return None if such a call needs Python.
         """
         entry = self._current_entry()
-        made = None if entry is None else entry.made
-        if made is None or made.plan is not self._loaded or made.plan.expect(times):
+        cached = None if entry is None else entry.cached
+        if cached is None or cached.plan is not self._loaded or cached.plan.expect(times):
             return None
-        made.plan.restore_cells()
-        return self._commands_of(made)
+        cached.plan.restore_cells()
+        return self._commands_of(cached)
 
     def drop_external(self) -> None:
         """Release the external buffers of inputs and outputs."""
         for plan in self.plans:
             plan.drop_external()
 
-    def _key(self) -> tuple[Shapes, Addresses]:
-        """Return the shapes of the inputs, and the addresses of the device arrays that are not rebound."""
-        shapes, addresses = [], []
-        rebindable = self.linked.rebindable_inputs
-        self._rebound |= rebindable
-        for i, (var, cell, here) in enumerate(self._inputs):
-            value = cell[0]
-            if not here:
-                shapes.append(getattr(value, "shape", None))
-                continue
-            known, shape, address = self._keyed[i]
-            if known is None or known() is not value:
-                shape, buffer = value.shape, value.base_data
-                if var in rebindable and pays_zero_copy(value.nbytes):
-                    address = value.dtype
-                else:
-                    address = None if buffer is None else buffer.int_ptr, value.offset, value.strides
-                if var not in self._rebound:  # the arrays of rebound inputs get other buffers
-                    self._keyed[i] = weakref.ref(value), shape, address
-            shapes.append(shape)
-            addresses.append(address)
-        return tuple(shapes), tuple(addresses)
-
     def _spare_arguments(self) -> None:
         """Drop the last results whose memory is an argument of this call: nodes then allocate new memory."""
-        arguments = [cell[0] for _, cell, here in self._inputs if not here and isinstance(cell[0], np.ndarray)]
+        arguments = [cell[0] for _, cell, here in self._keys.inputs if not here and isinstance(cell[0], np.ndarray)]
         for result, cells in self._reused:
             value = result[0]
             if isinstance(value, np.ndarray) and any(np.may_share_memory(value, given) for given in arguments):
@@ -430,9 +405,9 @@ class PlannedMachine:
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if path is not None and following in path.rounds), None)
 
-    def _current_entry(self) -> _PlanCacheEntry | None:
+    def _current_entry(self) -> PlanCacheEntry | None:
         """Return the cache entry for inputs like those in the cells now."""
-        shapes, addresses = self._key()
+        shapes, addresses = self._keys.key()
         entry = self._cache.get((shapes, self._expected_path(shapes, self._first())))
         return entry if entry is not None and entry.addresses == addresses else None
 
@@ -458,9 +433,9 @@ class PlannedMachine:
         held.enqueue()
         path = recording.path
         # Inputs that were copied because of this call have other buffers in the next call.
-        if copied or not path.can_begin_anew:
+        if copied or not path.can_restart:
             return None
-        self._cache[shapes, path] = _PlanCacheEntry(addresses, recording)
+        self._cache[shapes, path] = PlanCacheEntry(addresses, recording)
         if len(self._cache) > PLAN_CACHE_SIZE:
             self._cache.popitem(last=False)
         if len(self._expected) > _MOST_EXPECTED:
@@ -470,25 +445,25 @@ class PlannedMachine:
             _logger.info("A function's inputs differ from call to call; it runs without plans from now on.")
         return path
 
-    def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> _MadePlan | None:
+    def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> CachedPlan | None:
         """Return the loaded plan of a path, which is made first if necessary; None if no cache entry matches."""
         entry = self._cache.get((shapes, path))
         if entry is None or entry.addresses != addresses:
             return None
         self._cache.move_to_end((shapes, path))
-        made = entry.made
-        if made is None:
+        cached = entry.cached
+        if cached is None:
             self._unload()
             self.linked.forget()
-            times = 0 if entry.recording.advances_from_external else MAX_RECORDINGS
-            made = entry.made = _MadePlan(self._plan(entry.recording), CommitUpdates(self.linked, times))
+            times = 0 if entry.recording.updates_from_external else MAX_RECORDINGS
+            cached = entry.cached = CachedPlan(self._plan(entry.recording), CommitUpdates(self.linked, times))
         self._unused_recordings = 0
-        if self._loaded is not made.plan:
+        if self._loaded is not cached.plan:
             self._unload()
-            made.plan.load()
+            cached.plan.load()
         # Set again only after the plan has succeeded: after an error, the cells hold partial results.
         self._loaded = None
-        return made
+        return cached
 
     def _plan(self, recording: Recording) -> Plan:
         """Return a plan; if memory is short, drop the other plans first."""
@@ -499,86 +474,11 @@ class PlannedMachine:
                 if not self.plans:
                     raise
             for entry in self._cache.values():
-                entry.made = None
+                entry.cached = None
             return Plan(recording)
 
     def _unload(self) -> None:
-        self._last = _LastCall()
+        self._last = LastCall()
         if self._loaded is not None:
             self._loaded.unload()
             self._loaded = None
-
-
-@dataclass(eq=False)
-class _Search:
-    """The state of the search for a call's plan."""
-
-    shapes: Shapes
-    addresses: Addresses
-    first: Round
-    path: Path | None
-    #: The plan of the last call.
-    before: Plan | None
-    guesses: int = _MOST_GUESSES
-
-
-class _SameValues:
-    """Cells and the values that they had; comparing hundreds of them by identity takes microseconds."""
-
-    def __init__(self, pairs: Sequence[tuple[list[Any], Any]]) -> None:
-        self._cells = [cell for cell, _ in pairs]
-        self._values = [value for _, value in pairs]
-
-    def are_there(self) -> bool:
-        """Tell whether each cell holds the identical object."""
-        return all(map(operator.is_, map(_first_of, self._cells), self._values))
-
-
-@dataclass(eq=False)
-class _LastCall:
-    """The plan and inputs of the last call; a call with the same inputs does not search for its plan."""
-
-    #: The plan that the inputs selected; None if the same inputs may select another one next time.
-    made: _MadePlan | None = None
-    #: The inputs on the device.
-    inputs: _SameValues = field(default_factory=lambda: _SameValues(()))
-    #: The cells of other inputs, with the shapes of their values.
-    shapes: list[tuple[list[Any], Any]] = field(default_factory=list)
-    #: How to repeat the call without Python, if that is known.
-    repetition: _Repetition | None = None
-
-
-@dataclass(eq=False)
-class _Repetition:
-    """A call that only enqueues its commands as long as all values are unchanged."""
-
-    plan: Plan
-    #: Arrays on the device, and results.
-    values: _SameValues
-    #: Cells of the function's inputs on the host, with copies of their values.
-    given: list[tuple[list[Any], Any]]
-    commands: CommandList
-
-    def is_due(self) -> bool:
-        """Tell whether all values are unchanged."""
-        are_there = self.values.are_there()
-        return are_there and (not self.given or all(same(cell[0], before) for cell, before in self.given))
-
-
-@dataclass(eq=False)
-class _MadePlan:
-    """A plan, and the object that commits the updates of its calls."""
-
-    plan: Plan
-    commit: CommitUpdates
-    #: Whether a call may have to copy results for the caller, even if its commit is recorded.
-    copies: bool = True
-
-
-@dataclass(eq=False)
-class _PlanCacheEntry:
-    """The addresses of the device arrays, the recording, and its plan once made."""
-
-    addresses: Addresses
-    recording: Recording
-    made: _MadePlan | None = None

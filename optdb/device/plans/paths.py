@@ -45,7 +45,7 @@ class Path:
         return self._branches.used(node, self.rounds[-1].state)
 
     @property
-    def can_begin_anew(self) -> bool:
+    def can_restart(self) -> bool:
         """Whether the function's inputs are still intact wherever a guard fails."""
         return all(index <= self.final for index, _ in self.guards)
 

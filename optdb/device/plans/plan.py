@@ -23,7 +23,7 @@ from optdb.device.plans.steps import (
     CommandSegment,
     GuardedStep,
     KeptUpload,
-    Step,
+    PlanStep,
     TableUploads,
     in_segments,
 )
@@ -81,8 +81,8 @@ class Plan:
             self._accesses,
             *(options.merge_launches, options.persistent_launches, linked.merges_at_once),
         )
-        #: Cache of `_together`: the lists of commands, and their concatenation.
-        self._lead: tuple[list[CommandList], CommandList] = [], CommandList()
+        #: Cache of `_concatenated`: the lists of commands, and their concatenation.
+        self._concatenation: tuple[list[CommandList], CommandList] = [], CommandList()
         #: Cache of `_divided`: a list with commands that wait for another device, and its two parts.
         self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
         # After a call, `commit` and `release` may have replaced results by copies.
@@ -90,13 +90,13 @@ class Plan:
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
-    def _bound_steps(self) -> tuple[list[Step], list[Step]]:
+    def _bound_steps(self) -> tuple[list[PlanStep], list[PlanStep]]:
         """Return the steps with bound commands, split before the first that overwrites inputs of the function.
 
         Enqueue the commands that later runs do not repeat: those of invariant nodes and kept uploads.
         """
         recording, path = self._recording, self._recording.path
-        halves: tuple[list[Step], list[Step]] = [], []
+        halves: tuple[list[PlanStep], list[PlanStep]] = [], []
         uploads = TableUploads(recording, halves)
         for index, (number, node, segment) in enumerate(recording.steps):
             steps = halves[index > self._final]
@@ -117,13 +117,13 @@ class Plan:
         uploads.insert(recording.given)
         return halves
 
-    def _step(self, number: int, node: Node, segment: Segment, bound: CommandList) -> Step:
+    def _step(self, number: int, node: Node, segment: Segment, bound: CommandList) -> PlanStep:
         """Return the step of a node that is not invariant."""
         if number in self._recording.kept_uploads:
             bound.enqueue()
             return KeptUpload(self._recording, number, node, segment, CommandList(), self._arrays)
         if node not in self._recording.roles.value_dependent:
-            return Step(bound)
+            return PlanStep(bound)
         return GuardedStep(self._recording, number, node, segment, bound, self._arrays)
 
     def load(self) -> None:
@@ -173,7 +173,7 @@ class Plan:
         waiting = CommandList()
         done = 0
         for step in self._halves[0]:
-            if step.is_unseen:
+            if step.is_unobservable:
                 enqueue_bound(step.due(self._changed))
             elif step.is_repeated(self._changed):
                 first, waiting = self._divided(step.commands)
@@ -183,7 +183,7 @@ class Plan:
             done += 1
             if waiting:
                 break
-        if not before(self._together(lists)):
+        if not before(self._concatenated(lists)):
             for commands in lists:
                 enqueue_bound(commands)
         enqueue_bound(waiting)
@@ -198,12 +198,12 @@ class Plan:
             self._waiting = commands, CommandList(commands[:count]), CommandList(commands[count:])
         return self._waiting[1:]
 
-    def _together(self, lists: list[CommandList]) -> CommandList:
+    def _concatenated(self, lists: list[CommandList]) -> CommandList:
         """Concatenate lists of commands; return the identical object for identical lists."""
-        parts, _ = self._lead
+        parts, _ = self._concatenation
         if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
-            self._lead = lists, CommandList(itertools.chain(*lists))
-        return self._lead[1]
+            self._concatenation = lists, CommandList(itertools.chain(*lists))
+        return self._concatenation[1]
 
     @property
     def final_computes(self) -> bool:

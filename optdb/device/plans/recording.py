@@ -103,7 +103,7 @@ class Recording:
         return frozenset(large - self.io.inputs.keys())
 
     @property
-    def advances_from_external(self) -> bool:
+    def updates_from_external(self) -> bool:
         """Whether a next value is in the memory of an external input, so that each call copies a different buffer."""
         external = set(self.io.inputs.values())
         following = self.linked.updates.values()

@@ -24,7 +24,7 @@ from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.recording import Segment
 
 
-class Step:
+class PlanStep:
     """Commands that are repeated while the guarded inputs are unchanged; this base class has no guards."""
 
     #: Whether the step computes in each run.
@@ -45,7 +45,7 @@ class Step:
         return self.free or self.stale
 
     @functools.cached_property
-    def is_unseen(self) -> bool:
+    def is_unobservable(self) -> bool:
         """Whether no other function can observe the step: it enqueues nothing but uploads to the plan's own memory."""
         return not self.commands
 
@@ -82,7 +82,7 @@ class Step:
         raise NotImplementedError
 
 
-class GuardedStep(Step):
+class GuardedStep(PlanStep):
     """A node that may have to compute in Python; if it is `free`, it does in each run."""
 
     def __init__(
@@ -108,8 +108,8 @@ class GuardedStep(Step):
         ]
 
     @functools.cached_property
-    def is_unseen(self) -> bool:
-        return not self.commands and self._linked.is_unseen(self._linked.nodes[self._number])
+    def is_unobservable(self) -> bool:
+        return not self.commands and self._linked.is_unobservable(self._linked.nodes[self._number])
 
     def _compute(self, changed: set[ValueId]) -> None:
         self._linked.run(self._number)
@@ -125,7 +125,7 @@ class KeptUpload(GuardedStep):
     """A node whose results stay in memory of their own, and are reused while its inputs equal the recorded ones."""
 
     @functools.cached_property
-    def is_unseen(self) -> bool:
+    def is_unobservable(self) -> bool:
         node = self._linked.nodes[self._number]
         return not any(map(self._linked.on_device, node.inputs)) and self._linked.exposed.isdisjoint(node.outputs)
 
@@ -141,7 +141,7 @@ class KeptUpload(GuardedStep):
         self.stale = self.stale or differs
 
 
-class TableUpload(Step):
+class TableUpload(PlanStep):
     """Writes the lookup tables that the kernels of a node read, computed from the present host values.
 
     If a table cannot be computed, as for a class out of bounds, it adds its `failure` to the changed variables. That
@@ -181,23 +181,23 @@ class TableUploads:
     ----------
     recording : Recording
         The recording that holds the tables.
-    halves : pair of list of Step
+    halves : pair of list of PlanStep
         The steps so far, to which steps are appended meanwhile.
     """
 
-    def __init__(self, recording: Recording, halves: tuple[list[Step], list[Step]]) -> None:
+    def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves
         #: Maps a host value to the position from which it is known: the half, and the number of steps before it.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
         #: For each upload: its earliest position, the upload, and the step that reads its tables.
-        self._uploads: list[tuple[tuple[int, int], TableUpload, Step]] = []
+        self._uploads: list[tuple[tuple[int, int], TableUpload, PlanStep]] = []
 
     def begin_round(self) -> None:
         """Note that the next steps run only if the conditions evaluated so far allow it."""
         self._round_begin = self._end
 
-    def precede(self, number: int, step: Step) -> None:
+    def precede(self, number: int, step: PlanStep) -> None:
         """If a node reads host values only through tables, upload them before its step, and drop its host guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
@@ -207,33 +207,35 @@ class TableUploads:
         step.inputs = step.inputs - upload.inputs | {upload.failure}
         self._uploads.append((max(self._round_begin, *known), upload, step))
 
-    def follow(self, step: Step) -> None:
+    def follow(self, step: PlanStep) -> None:
         """Note that the host outputs of the last step are known from here on."""
         self._known.update(dict.fromkeys(step.on_host, self._end))
 
     def insert(self, changing: Iterable[ValueId]) -> None:
         """Insert the uploads into the steps; `changing` are variables that may change at each call."""
-        apart = self._apart(set(changing))
-        found = [(self._position(first, step, apart), upload) for first, upload, step in self._uploads]
+        separate = self._separate_positions(set(changing))
+        found = [(self._position(first, step, separate), upload) for first, upload, step in self._uploads]
         for (half, position), upload in sorted(found, key=itemgetter(0), reverse=True):
             self._halves[half].insert(position, upload)
 
-    def _apart(self, changing: set[ValueId]) -> tuple[list[int], list[int]]:
+    def _separate_positions(self, changing: set[ValueId]) -> tuple[list[int], list[int]]:
         """Return the positions, in each half, of steps that are not merged into segments."""
         found: tuple[list[int], list[int]] = [], []
         for half, steps in enumerate(self._halves):
             for position, step in enumerate(steps):
-                if stays_apart(step, changing):
+                if is_separate(step, changing):
                     changing.update(step.on_host)
                     found[half].append(position)
         return found
 
-    def _position(self, first: tuple[int, int], step: Step, apart: tuple[list[int], list[int]]) -> tuple[int, int]:
+    def _position(
+        self, first: tuple[int, int], step: PlanStep, separate: tuple[list[int], list[int]]
+    ) -> tuple[int, int]:
         """Return the position of an upload: before the step that reads its tables, but not before `first`."""
         half, start = first
         steps = self._halves[half]
         end = next((position for position, other in enumerate(steps) if other is step), len(steps))
-        return half, max([start, *(position for position in apart[half] if start <= position <= end)])
+        return half, max([start, *(position for position in separate[half] if start <= position <= end)])
 
     @property
     def _end(self) -> tuple[int, int]:
@@ -249,13 +251,13 @@ class BranchTaken(Exception):
         self.round = round_
 
 
-class BranchGuard(Step):
+class BranchGuard(PlanStep):
     """Checks the conditions that are evaluated during a call, before the steps of the branches that they select."""
 
     #: The conditions may change in each call.
     free = True
     #: The conditions may depend on results of other functions.
-    is_unseen = False
+    is_unobservable = False
 
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
@@ -268,17 +270,17 @@ class BranchGuard(Step):
             raise BranchTaken(self._round)
 
 
-class CommandSegment(Step):
+class CommandSegment(PlanStep):
     """Consecutive steps that are mostly repeated together, so that one comparison covers all of them."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[PlanStep]) -> None:
         commands = CommandList(command for step in steps for command in step.commands)
         super().__init__(commands, frozenset().union(*(step.inputs for step in steps)))
         self._steps = steps
 
     @functools.cached_property
-    def is_unseen(self) -> bool:
-        return not self.commands and all(step.is_unseen for step in self._steps)
+    def is_unobservable(self) -> bool:
+        return not self.commands and all(step.is_unobservable for step in self._steps)
 
     def restore(self) -> None:
         """Note that cells of host values may hold other values than the recorded ones."""
@@ -298,21 +300,21 @@ class CommandSegment(Step):
         self.stale = any(step.stale for step in self._steps)
 
 
-def stays_apart(step: Step, changing: Set[ValueId]) -> bool:
+def is_separate(step: PlanStep, changing: Set[ValueId]) -> bool:
     """Tell whether a step computes in each run, or guards a variable that may change in each call."""
     return step.free or not changing.isdisjoint(step.inputs)
 
 
-def in_segments(steps: Iterable[Step], changing: set[ValueId]) -> list[Step]:
+def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
     """Group consecutive steps whose inputs rarely change into segments.
 
     A step stays separate if it computes in each run, or guards a variable in `changing`, which may change in each call.
     The host outputs of separate steps are added to `changing`.
     """
-    gathered: list[Step] = []
-    together: list[Step] = []
+    gathered: list[PlanStep] = []
+    together: list[PlanStep] = []
     for step in steps:
-        if not stays_apart(step, changing):
+        if not is_separate(step, changing):
             together.append(step)
             continue
         changing.update(step.on_host)

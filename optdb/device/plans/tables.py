@@ -15,7 +15,8 @@ from optdb.device.plans.graph import Node, ValueId
 from optdb.device.plans.linked import LinkedFunction
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import EnqueueUpload, enqueue, keep_event
+from optdb.runtime.commands import EnqueueUpload
+from optdb.runtime.dispatch import enqueue, keep_event
 from optdb.runtime.recording import Segment
 from optdb.runtime.tables import TableSource
 

@@ -13,15 +13,15 @@ from optdb.codegen.loops.body import Buffer
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.loops.repeated import MovingRow, NotRepeatable, RepeatedLoops
 from optdb.device.iterations import Carried, Iteration
+from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, ScheduledOperation, ScheduleNode
 from optdb.device.schedule.stored import Replacements, Stored
-from optdb.device.schedule.work_units import MOST_BUFFERS, LoopStep, OperationUnit, WorkUnit
 from optdb.device.tensors import Tensor
 from optdb.runtime.device_profiles import DeviceProfile
 
-__all__ = ["BodySchedule", "IterationUnit", "repeated", "scheduled"]
+__all__ = ["BodySchedule", "ScheduledIteration", "repeated", "scheduled"]
 
 
-class IterationUnit(WorkUnit):
+class ScheduledIteration(ScheduleNode):
     """A loop: the steps of its body, which are compiled once, and the rows that advance.
 
     Parameters
@@ -35,7 +35,10 @@ class IterationUnit(WorkUnit):
     """
 
     def __init__(
-        self, iteration: Iteration, rows: Sequence[MovingRow], body: Sequence[LoopStep | OperationUnit | IterationUnit]
+        self,
+        iteration: Iteration,
+        rows: Sequence[MovingRow],
+        body: Sequence[FusedKernel | ScheduledOperation | ScheduledIteration],
     ) -> None:
         super().__init__()
         self.iteration = iteration
@@ -44,11 +47,11 @@ class IterationUnit(WorkUnit):
         #: The buffers that only the body uses.
         self.own_buffers = {row.buffer for row in rows}
         for step in body:
-            if isinstance(step, LoopStep):
-                self.own_buffers.update(buffer for part in step.units for buffer in part.writes)
+            if isinstance(step, FusedKernel):
+                self.own_buffers.update(buffer for part in step.loops for buffer in part.writes)
             else:
                 self.own_buffers.update(step.writes)
-            if isinstance(step, IterationUnit):
+            if isinstance(step, ScheduledIteration):
                 self.own_buffers |= step.own_buffers
 
 
@@ -58,19 +61,19 @@ class BodySchedule(Protocol):
     stored: Replacements
 
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
-        """Add the units that store a tensor, in a region if one is given; return its location."""
+        """Add the nodes that store a tensor, in a region if one is given; return its location."""
 
     def store_in_place(self, tensor: Tensor, region: Stored) -> None:
-        """Add the units that store a tensor in a region of a buffer that nothing else writes."""
+        """Add the nodes that store a tensor in a region of a buffer that nothing else writes."""
 
-    def steps(self) -> list[LoopStep | OperationUnit | IterationUnit]:
+    def steps(self) -> list[FusedKernel | ScheduledOperation | ScheduledIteration]:
         """Return the steps that compute all tensors to be stored, in order."""
 
 
 def scheduled(
     iteration: Iteration, arrays: Mapping[Carried, Stored], sources: Mapping[Tensor, Stored], body: BodySchedule
-) -> IterationUnit:
-    """Return the unit of a loop.
+) -> ScheduledIteration:
+    """Return the node of a loop.
 
     Parameters
     ----------
@@ -109,27 +112,27 @@ def scheduled(
     steps = body.steps()
     for region, target in late:
         body.store(region, target)
-    unit = IterationUnit(iteration, rows, [*steps, *body.steps()])
-    unit.reads = {stored.buffer for stored in sources.values()}
-    unit.writes = [array.buffer for array in arrays.values()]
-    return unit
+    node = ScheduledIteration(iteration, rows, [*steps, *body.steps()])
+    node.reads = {stored.buffer for stored in sources.values()}
+    node.writes = [array.buffer for array in arrays.values()]
+    return node
 
 
-def repeated(unit: IterationUnit, profile: DeviceProfile) -> RepeatedLoops | None:
+def repeated(node: ScheduledIteration, profile: DeviceProfile) -> RepeatedLoops | None:
     """Return a loop as one kernel if one work item of a processor computes each part of a step anyway; else None."""
-    if not profile.runs_items_serially or not unit.body:
+    if not profile.runs_items_serially or not node.body:
         return None
     parts: list[tuple[LoopKernel, LoopGrid] | RepeatedLoops] = []
-    for step in unit.body:
-        if isinstance(step, LoopStep) and step.grid.items == 1:
+    for step in node.body:
+        if isinstance(step, FusedKernel) and step.grid.items == 1:
             parts.append((step.kernel, step.grid))
             continue
-        nested = repeated(step, profile) if isinstance(step, IterationUnit) else None
+        nested = repeated(step, profile) if isinstance(step, ScheduledIteration) else None
         if nested is None:
             return None
         parts.append(nested)
     try:
-        loops = RepeatedLoops(unit.iteration.steps, unit.rows, parts)
+        loops = RepeatedLoops(node.iteration.steps, node.rows, parts)
     except NotRepeatable:
         return None
     return loops if len(loops.arrays) <= MOST_BUFFERS else None

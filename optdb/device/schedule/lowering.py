@@ -179,7 +179,7 @@ class Lowering(LoopBody):
             (axis,) = looked_up
             if tensor.x.shape[axis] <= SHORT and tensor.size * 2 > tensor.x.size // tensor.x.shape[axis]:
                 return (yield from self._chosen(tensor.x, at, axis))
-        if not tensor.is_affine and source.size < tensor.size and _is_deep(source):
+        if not tensor.is_affine and source.size < tensor.size and _is_expensive(source):
             return self._miss(source)
         return (yield tensor.x, tuple(at))
 
@@ -334,10 +334,10 @@ def has_parts(tensor: Folded, stored: Replacements) -> bool:
     return isinstance(source, Stored) and source.is_parts
 
 
-def _is_deep(tensor: Tensor, depth: int = 3) -> bool:
+def _is_expensive(tensor: Tensor, depth: int = 3) -> bool:
     """Tell whether computing an element of a tensor takes longer than reading it."""
     while isinstance(tensor, ViewTensor):
         tensor = tensor.x
     if not isinstance(tensor, Mapped):
         return isinstance(tensor, Folded)
-    return tensor.is_costly or depth == 0 or any(_is_deep(x, depth - 1) for x in tensor.inputs)
+    return tensor.is_costly or depth == 0 or any(_is_expensive(x, depth - 1) for x in tensor.inputs)

@@ -1,8 +1,8 @@
 """Decides which tensors a function stores, and which kernels compute them.
 
 A tensor is stored if it is a result, if a separate operation reads or computes it, or if a kernel that needs it cannot
-compute it on the fly, such as a fold over many elements. Each unit of work writes tensors into buffers, see
-`optdb.device.schedule.work_units`.
+compute it on the fly, such as a fold over many elements. Each node of the schedule writes tensors into buffers, see
+`optdb.device.schedule.schedule_nodes`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,16 @@ from optdb.codegen.reductions.reduction import Reduction
 from optdb.codegen.scalars.program import Number, Scalar
 from optdb.device.expressions import broadcast, transposed
 from optdb.device.iterations import Iterated, Iteration
-from optdb.device.schedule.loop_bodies import IterationUnit, scheduled
+from optdb.device.schedule.loop_bodies import ScheduledIteration, scheduled
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, has_parts, unrolls
+from optdb.device.schedule.schedule_nodes import (
+    FusedKernel,
+    FusibleLoop,
+    ScheduledOperation,
+    ScheduleNode,
+    ordered_steps,
+)
 from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
-from optdb.device.schedule.work_units import LoopStep, LoopUnit, OperationUnit, WorkUnit, ordered_steps
 from optdb.device.tensors import (
     Application,
     ArgumentTensor,
@@ -71,7 +77,7 @@ _MOST_PART_BYTES = 1 << 28
 
 @dataclass
 class Schedule:
-    """Collects the units that store tensors, and orders them."""
+    """Collects the nodes that store tensors, and orders them."""
 
     context: Context
     #: The replacements of tensors, including all arguments.
@@ -82,14 +88,14 @@ class Schedule:
     def __post_init__(self) -> None:
         #: The buffers of constants, by address, size and dtype.
         self._constants: dict[tuple[int, int, str], Buffer] = {}
-        self._units: list[WorkUnit] = []
-        #: The units that have not been lowered yet.
-        self._waiting: list[LoopUnit] = []
+        self._nodes: list[ScheduleNode] = []
+        #: The nodes that have not been lowered yet.
+        self._waiting: list[FusibleLoop] = []
         self._profile = profile = self.context.profile
         self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
 
     def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
-        """Add the units that store a tensor, in a region if one is given; return its location."""
+        """Add the nodes that store a tensor, in a region if one is given; return its location."""
         if region is not None:
             self._store_into(tensor, region)
             return region
@@ -112,7 +118,7 @@ class Schedule:
             self._make(tensor)
 
     def store_in_place(self, tensor: Tensor, region: Stored) -> None:
-        """Add the units that store a tensor in a region of a buffer that nothing else writes.
+        """Add the nodes that store a tensor in a region of a buffer that nothing else writes.
 
         A tensor that no kernel computes element by element is read from there, and is not stored a second time.
         """
@@ -121,19 +127,19 @@ class Schedule:
         self._store_into(tensor, region)
 
     def store_late(self, tensor: Tensor, region: Stored) -> None:
-        """Add the units that store a tensor in a region after all other units."""
-        for unit in self._store_into(tensor, region):
-            unit.is_late = True
+        """Add the nodes that store a tensor in a region after all other nodes."""
+        for node in self._store_into(tensor, region):
+            node.is_late = True
 
     def lowering(self, domain: Sequence[int]) -> Lowering:
         """Return the lowering that writes the body of a kernel over a domain."""
         return Lowering(self.stored, domain, self._takes_rows)
 
-    def steps(self) -> list[LoopStep | OperationUnit | IterationUnit]:
+    def steps(self) -> list[FusedKernel | ScheduledOperation | ScheduledIteration]:
         """Return the steps that compute all tensors to be stored, in order."""
         self._lower_waiting()
-        steps = ordered_steps(self._units, self.lowering, self._profile)
-        self._units = []
+        steps = ordered_steps(self._nodes, self.lowering, self._profile)
+        self._nodes = []
         return steps
 
     def _need(self, tensor: Tensor) -> None:
@@ -147,7 +153,7 @@ class Schedule:
             self._make(tensor)
 
     def _make(self, tensor: Tensor) -> Tensor:
-        """Add the units for a tensor; return its replacement."""
+        """Add the nodes for a tensor; return its replacement."""
         if isinstance(tensor, ArgumentTensor) and tensor.size:
             raise KeyError(f"{tensor} is no argument of this function")
         if isinstance(tensor, Computed):
@@ -197,35 +203,35 @@ class Schedule:
         self.stored.update(zip(application.outputs, outputs))
 
     def _iterate(self, iteration: Iteration) -> None:
-        """Add the units of a loop: those that store its initial values, and the loop itself."""
+        """Add the nodes of a loop: those that store its initial values, and the loop itself."""
         sources = {x: self.store(x) for x in iteration.taken}
         arrays = {
             array: Stored(Buffer(output.size, output.dtype, "rows of a loop"), output.shape)
             for array, output in zip(iteration.carried, iteration.outputs, strict=True)
         }
-        before: list[WorkUnit] = []
+        before: list[ScheduleNode] = []
         for array, stored in arrays.items():
             for first, rows in array.initial:
                 offset = first * math.prod(array.row_shape)
                 before += self._store_into(rows, stored.part(rows.shape, offset, stored.strides))
         body = Schedule(self.context, {x: sources[x] for x in iteration.invariants}, self.constants)
         body._constants = self._constants
-        unit = scheduled(iteration, arrays, sources, body)
-        unit.after += before
-        self._add(unit)
+        node = scheduled(iteration, arrays, sources, body)
+        node.after += before
+        self._add(node)
         self.stored.update(zip(iteration.outputs, arrays.values(), strict=True))
 
     def _operate(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
         if any(x.size for x in outputs):
-            self._add(OperationUnit(make, inputs, outputs))
+            self._add(ScheduledOperation(make, inputs, outputs))
 
-    def _add(self, unit: WorkUnit) -> None:
-        self._units.append(unit)
-        if isinstance(unit, LoopUnit):
-            self._waiting.append(unit)
+    def _add(self, node: ScheduleNode) -> None:
+        self._nodes.append(node)
+        if isinstance(node, FusibleLoop):
+            self._waiting.append(node)
 
-    def _store_into(self, tensor: Tensor, region: Stored) -> list[WorkUnit]:
-        """Add the units that write a tensor's elements into a region."""
+    def _store_into(self, tensor: Tensor, region: Stored) -> list[ScheduleNode]:
+        """Add the nodes that write a tensor's elements into a region."""
         found = resolve(tensor, self.stored)
         tensor = tensor if found is region else found
         if not tensor.size:
@@ -242,12 +248,12 @@ class Schedule:
         return [self._loop_store(tensor, region)]
 
     @staticmethod
-    def _ordered_after(before: list[WorkUnit], units: list[WorkUnit]) -> list[WorkUnit]:
-        for unit in units:
-            unit.after += before
-        return [*before, *units]
+    def _ordered_after(before: list[ScheduleNode], nodes: list[ScheduleNode]) -> list[ScheduleNode]:
+        for node in nodes:
+            node.after += before
+        return [*before, *nodes]
 
-    def _replace_in(self, tensor: Replaced, region: Stored) -> list[WorkUnit]:
+    def _replace_in(self, tensor: Replaced, region: Stored) -> list[ScheduleNode]:
         before = self._store_into(tensor.x, region)
         steps = list(zip(tensor.stripes, region.strides, strict=True))
         offset = region.offset + sum(stripe.start * step for stripe, step in steps)
@@ -255,29 +261,29 @@ class Schedule:
         shape = [stripe.length for stripe in tensor.stripes]
         lead = len(shape) - tensor.part.ndim
         part = tensor.part if not lead else transposed(tensor.part, [None] * lead + list(range(tensor.part.ndim)))
-        units = self._store_into(_spread(part, shape), region.part(shape, offset, strides))
-        return self._ordered_after(before, units)
+        nodes = self._store_into(_spread(part, shape), region.part(shape, offset, strides))
+        return self._ordered_after(before, nodes)
 
-    def _join_into(self, tensor: Joined, region: Stored) -> list[WorkUnit]:
-        units, offset = [], region.offset
+    def _join_into(self, tensor: Joined, region: Stored) -> list[ScheduleNode]:
+        nodes, offset = [], region.offset
         for part in tensor.parts:
-            units += self._store_into(part, region.part(part.shape, offset, region.strides))
+            nodes += self._store_into(part, region.part(part.shape, offset, region.strides))
             offset += part.shape[tensor.axis] * region.strides[tensor.axis]
-        return units
+        return nodes
 
-    def _loop_store(self, tensor: Tensor, region: Stored) -> WorkUnit:
-        """Add the unit that computes a tensor's elements and writes them."""
+    def _loop_store(self, tensor: Tensor, region: Stored) -> ScheduleNode:
+        """Add the node that computes a tensor's elements and writes them."""
         if tensor.size <= FEW and self._is_small(tensor):
             looped: list[int] = []
         else:
             looped = list(range(tensor.ndim))
             if isinstance(tensor, Scanned):
                 looped = [axis for axis in looped if axis != tensor.axis]
-            elif self._folds_within(tensor):
+            elif self._unrolls_folds(tensor):
                 looped = _long_axes(tensor.shape, looped)
-        return self._store_over(tensor, region, looped)
+        return self._add_element_loop(tensor, region, looped)
 
-    def _store_over(self, tensor: Tensor, region: Stored, looped: Sequence[int]) -> WorkUnit:
+    def _add_element_loop(self, tensor: Tensor, region: Stored, looped: Sequence[int]) -> ScheduleNode:
         domain = [tensor.shape[axis] for axis in looped]
 
         def value(lowering: Lowering, at: Sequence[Index]) -> LoweredValue | Number:
@@ -291,9 +297,9 @@ class Schedule:
                 for at in _positions(tensor.shape, looped)
             ]
 
-        unit = self._add_loop(domain, targets, region.buffer)
-        unit.root = tensor
-        return unit
+        node = self._add_loop(domain, targets, region.buffer)
+        node.root = tensor
+        return node
 
     def _add_loop(
         self,
@@ -302,12 +308,12 @@ class Schedule:
         buffer: Buffer,
         accumulates: bool = False,
         is_sequential: bool = False,
-    ) -> LoopUnit:
+    ) -> FusibleLoop:
         grid = grid_of(math.prod(domain), self._profile, accumulates, is_sequential)
-        unit = LoopUnit(domain, grid, targets)
-        unit.writes = [buffer]
-        self._add(unit)
-        return unit
+        node = FusibleLoop(domain, grid, targets)
+        node.writes = [buffer]
+        self._add(node)
+        return node
 
     def _is_small(self, tensor: Tensor) -> bool:
         """Tell whether one kernel without loops can compute all elements of a tensor."""
@@ -319,7 +325,7 @@ class Schedule:
             return False
         return len(lowering.steps) <= MOST_SCALARS
 
-    def _folds_within(self, tensor: Tensor) -> bool:
+    def _unrolls_folds(self, tensor: Tensor) -> bool:
         """Tell whether a kernel for a tensor would unroll folds, which other elements of the same row can share."""
         lowering = self.lowering(tensor.shape)
         try:
@@ -400,7 +406,7 @@ class Schedule:
         return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [self.store(x)], None
 
     def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
-        """Add the units of a product: a loop that adds the matrix columns, or an operation."""
+        """Add the nodes of a product: a loop that adds the matrix columns, or an operation."""
         matrix = self.store(tensor.matrix)
         rows = tensor.matrix.shape[1]
         is_float = tensor.dtype in ("float32", "float64")
@@ -457,13 +463,13 @@ class Schedule:
                 found.append(Scatter(value, computed, index.const, tensor.size, parts, shared))
             return found
 
-        before: list[WorkUnit] = []
+        before: list[ScheduleNode] = []
         if shared:
             zeros = broadcast(Constant(np.zeros((), tensor.dtype)), (parts.size,))
             before = self._store_into(zeros, Stored(parts, (parts.size,)))
-        unit = self._add_loop(domain, targets, parts, accumulates=True)
-        unit.after += before
-        unit.grid = grid
+        node = self._add_loop(domain, targets, parts, accumulates=True)
+        node.after += before
+        node.grid = grid
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _shared_parts(self, tensor: ScatterSum) -> int:
@@ -474,7 +480,7 @@ class Schedule:
             return 0
         return max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
 
-    def _scatter_store(self, tensor: ScatterSet, region: Stored) -> WorkUnit:
+    def _scatter_store(self, tensor: ScatterSet, region: Stored) -> ScheduleNode:
         x = tensor.x
         looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
         # The last of several elements wins. Unrolled axes vary fastest, so the looped axes must be the leading ones.
@@ -491,15 +497,15 @@ class Schedule:
 
         return self._add_loop(domain, targets, region.buffer, is_sequential=True)
 
-    def _lower(self, unit: LoopUnit) -> None:
-        """Add units that store all tensors that a unit needs."""
+    def _lower(self, node: FusibleLoop) -> None:
+        """Add nodes that store all tensors that a node needs."""
         while True:
-            lowering = self.lowering(unit.domain)
+            lowering = self.lowering(node.domain)
             try:
-                unit.targets(lowering)
+                node.targets(lowering)
                 needed = list(lowering.missing)
             except TooLarge:
-                needed = [*lowering.missing, *lowering.divided(unit.root)]
+                needed = [*lowering.missing, *lowering.divided(node.root)]
                 if not needed:
                     raise
             if not needed:
@@ -508,22 +514,24 @@ class Schedule:
                 self._need(tensor)
 
     def _lower_waiting(self) -> None:
-        """Lower units until everything that they need is stored, and record the buffers that they read."""
+        """Lower nodes until everything that they need is stored, and record the buffers that they read."""
         while self._waiting:
             while self._waiting:
                 self._lower(self._waiting.pop())
-            # A needed tensor may have been replaced by a larger program since the unit was lowered.
-            self._waiting = [unit for unit in self._units if isinstance(unit, LoopUnit) and not self._note_reads(unit)]
+            # A needed tensor may have been replaced by a larger program since the node was lowered.
+            self._waiting = [
+                node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node)
+            ]
 
-    def _note_reads(self, unit: LoopUnit) -> bool:
-        """Record the buffers that a unit reads; return False if the unit has become too large."""
-        lowering = self.lowering(unit.domain)
+    def _note_reads(self, node: FusibleLoop) -> bool:
+        """Record the buffers that a node reads; return False if the node has become too large."""
+        lowering = self.lowering(node.domain)
         try:
-            targets = unit.targets(lowering)
+            targets = node.targets(lowering)
         except TooLarge:
             return False
         matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
-        unit.reads = {*lowering.buffers_read, *matrices}
+        node.reads = {*lowering.buffers_read, *matrices}
         return True
 
 

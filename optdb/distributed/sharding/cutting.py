@@ -1,4 +1,4 @@
-"""Divides the graph of one worker into functions with a sum over workers between them: `exact_plan`.
+"""Divides the graph of one worker into functions with a sum over workers between them: `synchronous_training`.
 
 ``gradients``
     takes the worker's part of the batch, and stores summands in separate shared variables. If it needs a sum over
@@ -19,35 +19,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optdb.distributed.errors import NoGradients, NotSplittable
-from optdb.distributed.sharding import loops, rules, whole_batch_rules
+from optdb.distributed.sharding import rules
 from optdb.distributed.sharding.collective import GOT, MOMENTS, SUM, AllReduce, Completion, MergeMoments, ReductionRound
 from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value, array_of
 from optdb.distributed.sharding.spreading import Spreader
-from optdb.distributed.step_plans import OutputReduction, StepPlan
+from optdb.distributed.training_functions import OutputReduction, SynchronousTraining
 from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.api.traces import source_location
 from optdb.host.api.variables import SharedVariable, TensorType, TensorVariable
 from optdb.host.theano.functions.channel_statistics import NUMBERS
 from optdb.host.theano.functions.originals import Original, compile_step, held_variable, int_scalar, tensor
 
-__all__ = ["exact_plan"]
+__all__ = ["synchronous_training"]
 
 #: The modules whose rules are registered when they are imported.
-RULE_MODULES = (loops, whole_batch_rules, rules, whole_batch_rules)
+RULE_MODULES = rules.FAMILIES
 #: The minimum number of summands in a bucket: the overhead of starting a copy is then small in comparison.
 _BUCKET_MEMBERS = 4
 #: Ops that combine the values of all workers.
 _OVER_WORKERS = (AllReduce, MergeMoments)
 
 
-def exact_plan(
+def synchronous_training(
     original: Original,
     axes: Mapping[Variable, int],
     reductions: Mapping[int, str],
     gradients: Mapping[SharedVariable, Variable] | None,
     own_statistics: bool,
     buckets: int = 0,
-) -> StepPlan:
+) -> SynchronousTraining:
     """Return the functions with which workers make exact steps.
 
     Parameters
@@ -82,7 +82,7 @@ def exact_plan(
     updates = _following(spreader, original)
     specs, wholes, own = _outputs(spreader, original, asked, reductions)
     roots = [*wholes, *updates.values()]
-    return _Cut(original, axes, length, first, token, buckets).plan(roots, own, specs, updates)
+    return _Cut(original, axes, length, first, token, buckets).training(roots, own, specs, updates)
 
 
 def _following(spreader: Spreader, original: Original) -> dict[SharedVariable, Variable]:
@@ -193,13 +193,13 @@ class _Cut:
         self._length, self._first, self._token = length, first, token
         self._buckets = buckets
 
-    def plan(
+    def training(
         self,
         roots: Sequence[Variable],
         own: Sequence[Variable],
         specs: list[OutputReduction],
         updates: Mapping[SharedVariable, Variable],
-    ) -> StepPlan:
+    ) -> SynchronousTraining:
         """Return the functions; `roots` are the values that all workers share, `own` those of each worker."""
         nodes = io_toposort([], [*roots, *own])
         reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
@@ -234,7 +234,7 @@ class _Cut:
         same = [var for var in arguments if var not in self._local]
         name, optimizer = self._original.name or "step", self._original.optimizer
         given, taken = [*arguments, self._length, self._first, self._token], [*same, self._length]
-        return StepPlan(
+        return SynchronousTraining(
             shared=self._original.shared,
             # Not borrowed: the next step may be computed before the caller has used the results of this one.
             gradients=compile_step(

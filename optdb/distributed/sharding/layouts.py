@@ -1,11 +1,13 @@
-"""The layout of a value: the ways in which workers hold it."""
+"""The layout of a value: the ways in which workers hold it, and questions about layouts that rules ask."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optdb.host.api.graph import Variable
+from optdb.distributed.errors import NotSplittable
+from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.variables import TensorType, TensorVariable
 
 
@@ -81,3 +83,32 @@ class Vector(Value):
 @dataclass(frozen=True)
 class RowNumbers(Value):
     """The numbers 0, 1, ... up to the length, which may index rows, but not be used in computations."""
+
+
+def has(values: Sequence[Value], layout: type) -> bool:
+    """Tell whether one of some values has a layout."""
+    return any(isinstance(value, layout) for value in values)
+
+
+def has_zeros(value: Value) -> bool:
+    """Tell whether all elements of a value are known to be zero."""
+    return isinstance(value, Replicated) and value.zero
+
+
+def with_layout_of(value: Value, var: Variable) -> Value:
+    """Return another variable's value, with the layout of a given value."""
+    if isinstance(value, Replicated):
+        return Replicated(var, value.zero)
+    if isinstance(value, Sharded):
+        return Sharded(var, value.axis, value.unit, value.interleaved)
+    return type(value)(var)
+
+
+def common_layout(node: Apply, values: Sequence[Value]) -> Sharded:
+    """Return the layout of the split arrays among some values; their rows must belong to the same examples."""
+    split = [value for value in values if isinstance(value, Sharded)]
+    first = split[0]
+    for value in split:
+        if value.axis != first.axis or value.interleaved != first.interleaved:
+            raise NotSplittable(node, f"rows of {first.var} meet rows of {value.var} that belong to other examples")
+    return min(split, key=lambda value: value.unit)

@@ -19,8 +19,8 @@ from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
 from optdb.runtime.all_reduce import EnqueueAllReduce, EnqueueGive, ExchangeRound, Moments, VectorSpec
 from optdb.runtime.arrays import copy, empty
-from optdb.runtime.commands import enqueue
 from optdb.runtime.context import Context
+from optdb.runtime.dispatch import enqueue
 from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]

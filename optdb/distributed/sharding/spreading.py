@@ -29,7 +29,7 @@ from optdb.host.theano.functions.originals import tensor
 
 Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]
 
-#: Rules by class of op; `rules` registers its functions here.
+#: Rules by class of op; the modules of `rules` register their functions here.
 RULES: dict[type, Rule] = {}
 
 

@@ -36,9 +36,9 @@ from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.opencl.type import without_zeros
 from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray, FromDevice, ValuesUnknown
+from optdb.runtime.dispatch import listened
 from optdb.runtime.sizes import SymInt, SymIntVector
 from optdb.runtime.tracing import Untraceable
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Slot
+from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, owner_of
-from optdb.opencl.fusing.groups import Frame, FusionUnit, identity, node_program, seen, seen_through, through
+from optdb.opencl.fusing.groups import Frame, FusionGroup, identity, node_program, seen, seen_through, through
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import FusedScalars
@@ -20,11 +20,11 @@ Source = tuple[Variable, Frame] | Number
 class GroupBuilder:
     """Builds the op of a group, whose nodes are in `order`, operands first."""
 
-    def __init__(self, fgraph: FunctionGraph, unit: FusionUnit, order: Sequence[Apply]) -> None:
+    def __init__(self, fgraph: FunctionGraph, group: FusionGroup, order: Sequence[Apply]) -> None:
         self._fgraph = fgraph
-        self._unit = unit
+        self._group = group
         self._order = order
-        sources = [self._source(var, unit.members[node]) for node in order for var in node.inputs]
+        sources = [self._source(var, group.members[node]) for node in order for var in node.inputs]
         self._has_numbers = any(isinstance(source, Number) for source in sources)
         outside = [source for source in sources if not isinstance(source, Number) and not self._is_inside(*source)]
         self.inputs: list[tuple[Variable, Frame]] = list(dict.fromkeys(outside))
@@ -43,17 +43,17 @@ class GroupBuilder:
             return []  # without the constant, the type has fewer known lengths
         return list(zip(self.wanted, new, strict=True))
 
-    def program(self) -> Program:
+    def program(self) -> ScalarProgram:
         """Return the program that computes each element."""
         builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
         operand_slots: dict[tuple[Variable, Frame], Slot] = {source: slot for slot, source in enumerate(self.inputs)}
         for node in self._order:
-            frame = self._unit.members[node]
+            frame = self._group.members[node]
             sources = [self._source(var, frame) for var in node.inputs]
             operands = [source if isinstance(source, Number) else operand_slots[source] for source in sources]
             slots = builder.inline(node_program(node), operands)
             operand_slots.update(zip([(out, frame) for out in node.outputs], slots, strict=True))
-        return builder.build([operand_slots[out, self._unit.members[owner_of(out)]] for out in self.wanted])
+        return builder.build([operand_slots[out, self._group.members[owner_of(out)]] for out in self.wanted])
 
     def _source(self, var: Variable, frame: Frame) -> Source:
         """Return the source of an input of a node; DimShuffles in between are seen through."""
@@ -66,24 +66,24 @@ class GroupBuilder:
         return (var, frame) if frame == identity(var.type.ndim) else (base, seen_by)
 
     def _is_inside(self, var: Variable, frame: Frame) -> bool:
-        return var.owner is not None and self._unit.members.get(var.owner) == frame
+        return var.owner is not None and self._group.members.get(var.owner) == frame
 
     def _is_wanted(self, out: Variable) -> bool:
         return any(is_output(client) or not self._takes(client) for client, _ in clients(self._fgraph, out))
 
     def _takes(self, client: Apply) -> bool:
         """Tell whether a node is in the group, or is a DimShuffle between members."""
-        if client in self._unit.members:
+        if client in self._group.members:
             return True
         if type(client.op) is not OpenCLDimShuffle:
             return False
         users = clients(self._fgraph, client.outputs[0])
         maker = client.inputs[0].owner
-        input_frame = None if maker is None else self._unit.members.get(maker)
+        input_frame = None if maker is None else self._group.members.get(maker)
         return all(
             not is_output(user)
-            and user in self._unit.members
-            and through(self._unit.members[user], client.op.new_order) == input_frame
+            and user in self._group.members
+            and through(self._group.members[user], client.op.new_order) == input_frame
             for user, _ in users
         )
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of
 from optdb.opencl.branches import needs_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -75,17 +75,17 @@ def seen(var: Variable, frame: Frame) -> Variable:
     return OpenCLDimShuffle(var.type.broadcastable, frame)(var)
 
 
-class FusionUnit:
-    """A node, or the nodes of a group: one element of the topological order."""
+class FusionGroup:
+    """Nodes that become one kernel, or a single node: an element of the topological order."""
 
     __slots__ = ("after", "before", "context_name", "inputs", "members", "pattern", "steps", "wanted")
 
     def __init__(self, node: Apply) -> None:
         #: The frame of each node.
         self.members: dict[Apply, Frame] = {}
-        #: The units that it depends on, and those that depend on it.
-        self.before: set[FusionUnit] = set()
-        self.after: set[FusionUnit] = set()
+        #: The groups that it depends on, and those that depend on it.
+        self.before: set[FusionGroup] = set()
+        self.after: set[FusionGroup] = set()
         if not can_fuse(node):
             return
         out = node.outputs[0]
@@ -102,7 +102,7 @@ def can_fuse(node: Apply) -> bool:
     return type(node.op) is OpenCLElemwise and not node.op.inplace_pattern
 
 
-def node_program(node: Apply) -> Program:
+def node_program(node: Apply) -> ScalarProgram:
     """Return the program of an elementwise op."""
     return program_of(op_of(node, OpenCLElemwise).scalar_op, [var.type.dtype for var in node.inputs])
 
@@ -115,36 +115,36 @@ class FusionGroups:
         self._fgraph = fgraph
         self._separate = separate
         self._needs = needs_of(fgraph)
-        self._order = TopologicalOrder(lambda unit: unit.before, lambda unit: unit.after)
+        self._order = TopologicalOrder(lambda group: group.before, lambda group: group.after)
         nodes = fgraph.toposort()
         self._index = {node: i for i, node in enumerate(nodes)}
-        self._unit_of = {node: FusionUnit(node) for node in nodes}
-        for node, unit in self._unit_of.items():
+        self._group_of = {node: FusionGroup(node) for node in nodes}
+        for node, group in self._group_of.items():
             for var in node.inputs:
                 if var.owner is not None:
-                    unit.before.add(self._unit_of[var.owner])
-                    self._unit_of[var.owner].after.add(unit)
-        self._order.extend(self._unit_of.values())
+                    group.before.add(self._group_of[var.owner])
+                    self._group_of[var.owner].after.add(group)
+        self._order.extend(self._group_of.values())
         for node in reversed(nodes):
             if can_fuse(node) and node not in self._separate:
                 self._join_users(node)
 
-    def __iter__(self) -> Iterator[FusionUnit]:
-        return iter(dict.fromkeys(unit for unit in self._unit_of.values() if unit.members))
+    def __iter__(self) -> Iterator[FusionGroup]:
+        return iter(dict.fromkeys(group for group in self._group_of.values() if group.members))
 
-    def in_order(self, unit: FusionUnit) -> list[Apply]:
+    def in_order(self, group: FusionGroup) -> list[Apply]:
         """Return the nodes of a group, operands first."""
-        return sorted(unit.members, key=self._index.__getitem__)
+        return sorted(group.members, key=self._index.__getitem__)
 
     def _join_users(self, node: Apply) -> None:
         """Add a node to the groups of its users where possible."""
-        for (unit, frame), between in self._users(node).items():
-            if self._unit_of[node] is not unit and self._fits(node, unit, frame, between):
-                self._join(node, unit, frame, between)
+        for (group, frame), between in self._users(node).items():
+            if self._group_of[node] is not group and self._fits(node, group, frame, between):
+                self._join(node, group, frame, between)
 
-    def _users(self, node: Apply) -> dict[tuple[FusionUnit, Frame], list[Apply]]:
+    def _users(self, node: Apply) -> dict[tuple[FusionGroup, Frame], list[Apply]]:
         """Return the groups that use a node, each with its frame of the node, mapped to the DimShuffles in between."""
-        uses: dict[tuple[FusionUnit, Frame], list[Apply]] = {}
+        uses: dict[tuple[FusionGroup, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
                 if is_output(client):
@@ -154,64 +154,64 @@ class FusionGroups:
                     uses.setdefault(use, []).extend(() if client in use[0].members else (client,))
         return uses
 
-    def _seen_by(self, client: Apply) -> tuple[FusionUnit, Frame] | None:
+    def _seen_by(self, client: Apply) -> tuple[FusionGroup, Frame] | None:
         """Return the only group that reads a value through a client, and its frame; a DimShuffle is seen through."""
-        unit = self._unit_of[client]
-        if client in unit.members:
-            return unit, unit.members[client]
+        group = self._group_of[client]
+        if client in group.members:
+            return group, group.members[client]
         if type(client.op) is not OpenCLDimShuffle:
             return None
         seen = set()
         for user, _ in clients(self._fgraph, client.outputs[0]):
-            if is_output(user) or user not in self._unit_of[user].members:
+            if is_output(user) or user not in self._group_of[user].members:
                 return None
-            unit = self._unit_of[user]
-            seen.add((unit, through(unit.members[user], client.op.new_order)))
+            group = self._group_of[user]
+            seen.add((group, through(group.members[user], client.op.new_order)))
         return seen.pop() if len(seen) == 1 else None
 
-    def _fits(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> bool:
+    def _fits(self, node: Apply, group: FusionGroup, frame: Frame, between: list[Apply]) -> bool:
         """Tell whether a node may join a group, if the topological order allows it."""
-        node_unit = self._unit_of[node]
+        own_group = self._group_of[node]
         out = node.outputs[0]
-        if node_unit.context_name != unit.context_name or not _has_room(unit, node_unit):
+        if own_group.context_name != group.context_name or not _has_room(group, own_group):
             return False
-        if self._needs.get(node) != self._needs.get(next(iter(unit.members))):
+        if self._needs.get(node) != self._needs.get(next(iter(group.members))):
             return False
-        if any(other != frame for var, other in unit.inputs if var.owner is node):
+        if any(other != frame for var, other in group.inputs if var.owner is node):
             return False
-        if frame == identity(out.type.ndim) and node_unit.pattern == unit.pattern:
+        if frame == identity(out.type.ndim) and own_group.pattern == group.pattern:
             return True
-        if len(node_unit.members) > 1 or len(node.outputs) > 1 or self._is_wanted_outside(node, unit, between):
+        if len(own_group.members) > 1 or len(node.outputs) > 1 or self._is_wanted_outside(node, group, between):
             return False
         here = pattern(out, frame)
-        return here == unit.pattern or all(here) or is_cheap(node)
+        return here == group.pattern or all(here) or is_cheap(node)
 
-    def _is_wanted_outside(self, node: Apply, unit: FusionUnit, between: list[Apply]) -> bool:
+    def _is_wanted_outside(self, node: Apply, group: FusionGroup, between: list[Apply]) -> bool:
         return any(
-            is_output(client) or (client not in unit.members and client not in between)
+            is_output(client) or (client not in group.members and client not in between)
             for out in node.outputs
             for client, _ in clients(self._fgraph, out)
         )
 
-    def _join(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> None:
-        node_unit = self._unit_of[node]
+    def _join(self, node: Apply, group: FusionGroup, frame: Frame, between: list[Apply]) -> None:
+        own_group = self._group_of[node]
         for view in between:
-            if not self._merge(self._unit_of[view], unit):
+            if not self._merge(self._group_of[view], group):
                 return
-            self._unit_of[view] = unit
-        if not self._merge(node_unit, unit):
+            self._group_of[view] = group
+        if not self._merge(own_group, group):
             return
-        is_alone = len(node_unit.members) == 1
-        unit.members.update({node: frame} if is_alone else node_unit.members)
-        self._unit_of.update(dict.fromkeys(node_unit.members, unit))
-        inside = {*unit.members, *between}
-        inputs = unit.inputs | ({(var, frame) for var in node.inputs} if is_alone else node_unit.inputs)
-        unit.inputs = {(var, seen) for var, seen in inputs if var.owner not in inside}
-        unit.steps += node_unit.steps
-        unit.wanted += sum(self._is_wanted_outside(member, unit, between) for member in node_unit.members)
+        is_alone = len(own_group.members) == 1
+        group.members.update({node: frame} if is_alone else own_group.members)
+        self._group_of.update(dict.fromkeys(own_group.members, group))
+        inside = {*group.members, *between}
+        inputs = group.inputs | ({(var, frame) for var in node.inputs} if is_alone else own_group.inputs)
+        group.inputs = {(var, seen) for var, seen in inputs if var.owner not in inside}
+        group.steps += own_group.steps
+        group.wanted += sum(self._is_wanted_outside(member, group, between) for member in own_group.members)
 
-    def _merge(self, gone: FusionUnit, kept: FusionUnit) -> bool:
-        """Merge two units at the position of the later one, unless a path connects them through a third."""
+    def _merge(self, gone: FusionGroup, kept: FusionGroup) -> bool:
+        """Merge two groups at the position of the later one, unless a path connects them through a third."""
         if gone is kept:
             return True
         first, later = (kept, gone) if self._order.precedes(kept, gone) else (gone, kept)
@@ -221,9 +221,9 @@ class FusionGroups:
         self._contract(gone, kept, position_of=later)
         return True
 
-    def _contract(self, gone: FusionUnit, kept: FusionUnit, position_of: FusionUnit) -> None:
+    def _contract(self, gone: FusionGroup, kept: FusionGroup, position_of: FusionGroup) -> None:
         if position_of is not kept:
-            # The remaining unit takes over the later position.
+            # The remaining group takes over the later position.
             self._order.remove(kept)
             position = self._order.position_of.pop(gone)
             position.node = kept
@@ -231,22 +231,22 @@ class FusionGroups:
         else:
             self._order.remove(gone)
         for near, far in (("before", "after"), ("after", "before")):
-            for unit in getattr(gone, near):
-                others = getattr(unit, far)
+            for group in getattr(gone, near):
+                others = getattr(group, far)
                 others.discard(gone)
-                if unit is not kept:
+                if group is not kept:
                     others.add(kept)
             setattr(kept, near, (getattr(kept, near) | getattr(gone, near)) - {gone, kept})
 
 
-def _has_room(unit: FusionUnit, own: FusionUnit) -> bool:
-    """Tell whether a kernel of both units stays within the limits."""
-    if unit.steps + own.steps > MOST_STEPS:
+def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
+    """Tell whether a kernel of both groups stays within the limits."""
+    if group.steps + own.steps > MOST_STEPS:
         return False
-    ndim = max(len(unit.pattern), 1)
-    constants, inputs = partitioned(var for var, _ in unit.inputs | own.inputs)
-    arrays = len(inputs) + unit.wanted + own.wanted
-    kind = next(iter(unit.members)).outputs[0].type
+    ndim = max(len(group.pattern), 1)
+    constants, inputs = partitioned(var for var, _ in group.inputs | own.inputs)
+    arrays = len(inputs) + group.wanted + own.wanted
+    kind = next(iter(group.members)).outputs[0].type
     return argument_bytes(ndim, arrays, len(constants)) <= kind.context.profile.max_parameter_bytes
 
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Slot
+from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, owner_of
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, common_pattern, is_cheap, node_program
@@ -32,7 +32,7 @@ __all__ = ["recompute"]
 _QUICK = frozenset({"Sgn", "TrueDiv", "Inv", "Sqrt"})
 
 #: The arrays that a kernel reads, and the program that it applies to their elements.
-_Kernel = tuple[list[Variable], Program]
+_Kernel = tuple[list[Variable], ScalarProgram]
 Replace = Callable[[FunctionGraph, list[tuple[Variable, Variable]]], None]
 
 
@@ -68,11 +68,11 @@ class _Reader:
     node: Apply
     #: The inputs that its program reads, without those of its epilogue.
     inputs: tuple[Variable, ...]
-    program: Program
+    program: ScalarProgram
     #: The inputs of its epilogue.
     others: tuple[Variable, ...] = ()
 
-    def remade(self, inputs: list[Variable], program: Program) -> Apply:
+    def remade(self, inputs: list[Variable], program: ScalarProgram) -> Apply:
         """Return a node of the same kind with other inputs, and a program that reads them."""
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
@@ -183,7 +183,7 @@ def _kernel_of_reader(node: Apply, reader: _Reader, stored: Collection[int]) -> 
     return _without_unused(sources, builder.build(builder.inline(reader.program, operands)))
 
 
-def _without_unused(inputs: Collection[Variable], program: Program) -> _Kernel:
+def _without_unused(inputs: Collection[Variable], program: ScalarProgram) -> _Kernel:
     pruned, used = program.pruned()
     return [var for number, var in enumerate(inputs) if number in used], pruned
 

@@ -8,7 +8,7 @@ epilogue of one reduction, whose result no other node uses. Results of other red
 
 from __future__ import annotations
 
-from optdb.codegen.scalars.program import Program, ProgramBuilder
+from optdb.codegen.scalars.program import ProgramBuilder, ScalarProgram
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, op_of, owner_of
 from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, node_program, pattern, seen, seen_through
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -83,7 +83,7 @@ def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Va
     return pairs if all(old.type == new.type for old, new in pairs) else []
 
 
-def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], Program]:
+def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
     """Return the other inputs of a node, with the axes of the result, and the program of the epilogue."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
@@ -93,12 +93,12 @@ def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable],
     return [seen(*source) for source in sources[1:]], builder.build(slots)
 
 
-def prologue_of(node: Apply) -> Program:
+def prologue_of(node: Apply) -> ScalarProgram:
     """Return the program that computes the elements that a reduction folds."""
     op = op_of(node, OpenCLCAReduce)
     folded, _ = op.parted(node.inputs)
     dtypes = [var.type.dtype for var in folded]
-    return Program.copying(*dtypes) if op.pre_scalar_op is None else program_of(op.pre_scalar_op, dtypes)
+    return ScalarProgram.copying(*dtypes) if op.pre_scalar_op is None else program_of(op.pre_scalar_op, dtypes)
 
 
 def has_room(x: Variable, arrays: int) -> bool:

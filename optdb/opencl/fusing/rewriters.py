@@ -29,8 +29,8 @@ class OpenCLFusion(GraphRewriter):
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
         self.replace(fgraph, list(shapes_of_operands(fgraph)))
         groups = FusionGroups(fgraph, separate=split_wide_nodes(fgraph))
-        for unit in groups:
-            self.replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
+        for group in groups:
+            self.replace(fgraph, GroupBuilder(fgraph, group, groups.in_order(group)).replacements())
         for node in fgraph.toposort():
             reduction = with_prologue(fgraph, node)
             if reduction is not None:

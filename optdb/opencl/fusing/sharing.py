@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api.graph import Apply, FunctionGraph, op_of
 from optdb.opencl.fusing.groups import can_fuse
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -15,10 +15,10 @@ def share_kernels(fgraph: FunctionGraph) -> None:
 
     Other programs keep their constants in the kernel's source: each argument makes a launch slower.
     """
-    by_kernel: dict[Hashable, list[Program]] = {}
+    by_kernel: dict[Hashable, list[ScalarProgram]] = {}
     for node in fgraph.apply_nodes:
         program = op_of(node, OpenCLElemwise).scalar_op if can_fuse(node) else None
-        if isinstance(program, Program):
+        if isinstance(program, ScalarProgram):
             by_kernel.setdefault(_kernel_key(node, program), []).append(program)
     for programs in by_kernel.values():
         if len(set(programs)) > 1:
@@ -26,7 +26,7 @@ def share_kernels(fgraph: FunctionGraph) -> None:
                 program.takes_arguments = True
 
 
-def _kernel_key(node: Apply, program: Program) -> Hashable:
+def _kernel_key(node: Apply, program: ScalarProgram) -> Hashable:
     """Return everything except constants that determines the kernel of an elementwise op."""
     shared, _ = program.with_arguments()
     single = tuple([all(var.type.broadcastable) for var in node.inputs])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from optdb.codegen.scalars.program import Program, ProgramBuilder, Slot
+from optdb.codegen.scalars.program import ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, op_of
 from optdb.opencl.branches import Needs, needs_of
 from optdb.opencl.fusing.groups import MOST_STEPS, common_pattern
@@ -143,7 +143,7 @@ def _inputs(members: Sequence[Apply]) -> tuple[list[Variable], list[Variable]]:
     return list(arrays), list(others)
 
 
-def _post(node: Apply) -> Program | None:
+def _post(node: Apply) -> ScalarProgram | None:
     """Return the program of a reduction's epilogue."""
     op = _reduction(node)
     if op.post_scalar_op is None:
@@ -166,7 +166,7 @@ def fused(family: Family) -> list[tuple[Variable, Variable]]:
     return pairs if all(old.type == new.type for old, new in pairs) else []
 
 
-def _common_prologue(members: Sequence[Apply], arrays: Sequence[Variable]) -> Program:
+def _common_prologue(members: Sequence[Apply], arrays: Sequence[Variable]) -> ScalarProgram:
     builder = ProgramBuilder([var.type.dtype for var in arrays])
     elements: list[Slot] = []
     for member in members:
@@ -175,7 +175,7 @@ def _common_prologue(members: Sequence[Apply], arrays: Sequence[Variable]) -> Pr
     return builder.build(elements)
 
 
-def _common_epilogue(members: Sequence[Apply], others: Sequence[Variable]) -> Program | None:
+def _common_epilogue(members: Sequence[Apply], others: Sequence[Variable]) -> ScalarProgram | None:
     programs = list(map(_post, members))
     if not any(programs):
         return None

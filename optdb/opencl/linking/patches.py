@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from optdb.device.launches.copies import build_early
-from optdb.device.launches.persistent import is_decided
+from optdb.device.launches.residencies import is_decided
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import IfElse
 from optdb.host.api.graph import Apply, Op, Variable, op_of

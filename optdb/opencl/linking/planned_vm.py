@@ -33,7 +33,8 @@ from optdb.opencl.linking.nodes import (
 )
 from optdb.opencl.type import without_zeros
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import HostCall, enqueue, listened, listening
+from optdb.runtime.commands import HostCall
+from optdb.runtime.dispatch import enqueue, listened, listening
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.recording import ArrayLayout, Recorder
 

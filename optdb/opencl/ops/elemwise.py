@@ -7,7 +7,7 @@ from typing import Any
 
 from optdb.codegen.elementwise_programs import Elementwise
 from optdb.codegen.operation import Operation
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.ops import grad_undefined
@@ -74,12 +74,12 @@ class OpenCLElemwise(Shell):
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
         """Return the gradients of the host's op, on the device; gradients of fused ops are not defined."""
-        if isinstance(self.scalar_op, Program):
+        if isinstance(self.scalar_op, ScalarProgram):
             return [grad_undefined(self, i, x, "loop fusion made the op") for i, x in enumerate(inputs)]
         return as_on_host(host.Elemwise(self.scalar_op).L_op, inputs, outputs, output_grads)
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> list[Any]:  # noqa: N802
-        if isinstance(self.scalar_op, Program):
+        if isinstance(self.scalar_op, ScalarProgram):
             raise NotImplementedError(f"{self} has no R-operator: loop fusion made it. Derive before compiling")
         return as_on_host(host.Elemwise(self.scalar_op).R_op, inputs, eval_points)
 

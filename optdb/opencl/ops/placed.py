@@ -7,7 +7,7 @@ from typing import Any
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.placing import PlacedElementwise
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.type import OpenCLArrayType, opencl_type
@@ -24,7 +24,9 @@ class OpenCLPlacedElemwise(Shell):
     #: The operation checks them.
     checks_lengths = True
 
-    def __init__(self, program: Program, kind: OpenCLArrayType, axis: int, places: tuple[tuple[int, int], ...]) -> None:
+    def __init__(
+        self, program: ScalarProgram, kind: OpenCLArrayType, axis: int, places: tuple[tuple[int, int], ...]
+    ) -> None:
         self.program, self.kind, self.axis, self.places = program, kind, axis, places
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.recurrence import SavedProducts
-from optdb.codegen.views import full_shape, in_one_order
+from optdb.codegen.views import full_shape, in_matching_order
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.opencl.ops.counterpart_base import Performed
@@ -69,4 +69,4 @@ class OpenCLInOneOrder(Performed, Op):
             full_shape(x.shape, wanted, 2)[width] == x.shape[2]
             for x, wanted, width in zip(arrays, lengths, self.widths, strict=True)
         )
-        outputs[0][0], outputs[1][0] = in_one_order(*arrays) if is_merging else arrays
+        outputs[0][0], outputs[1][0] = in_matching_order(*arrays) if is_merging else arrays

@@ -11,7 +11,7 @@ from typing import Any
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.reductions.reduction import Reduction
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Variable, op_of
@@ -37,11 +37,11 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         The reduced axes; all if not given.
     dtype, acc_dtype : str, optional
         The dtypes of the result and of the accumulator; the defaults are those of the host's `CAReduceDtype`.
-    pre_scalar_op : ScalarOp or Program, optional
+    pre_scalar_op : ScalarOp or ScalarProgram, optional
         The prologue, which computes an element from elements of the inputs. These have the same number of axes, and
-        broadcast. A `Program` may compute several elements, each of which is folded separately. Without it, the
+        broadcast. A `ScalarProgram` may compute several elements, each of which is folded separately. Without it, the
         elements of the only input are folded.
-    post_scalar_op : ScalarOp or Program, optional
+    post_scalar_op : ScalarOp or ScalarProgram, optional
         The epilogue, which computes the outputs from the results, its first operands, and from further inputs, which
         broadcast to the results' shape. Its `nin` counts both. Without it, the outputs are the results.
     """
@@ -95,7 +95,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     @property
     def results(self) -> int:
         """Number of results before the epilogue."""
-        return len(self.pre_scalar_op.results) if isinstance(self.pre_scalar_op, Program) else 1
+        return len(self.pre_scalar_op.results) if isinstance(self.pre_scalar_op, ScalarProgram) else 1
 
     def parted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the inputs that are folded, and those of the epilogue."""
@@ -152,5 +152,5 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
             [spec_of(x) for x in others],
         )
 
-    def _program(self, op: Any, dtypes: Sequence[str]) -> Program | None:
+    def _program(self, op: Any, dtypes: Sequence[str]) -> ScalarProgram | None:
         return None if op is None else program_of(op, dtypes)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors, op_of
@@ -159,7 +159,7 @@ def _by_elementwise_op(
         return []
     program = node_program(node)
     results = [program.results[node.outputs.index(out)] for out in (*values, *others)]
-    together = Program(program.dtypes, program.steps, tuple(results), program.takes_arguments)
+    together = ScalarProgram(program.dtypes, program.steps, tuple(results), program.takes_arguments)
     made = _made(together, chain, node.inputs)
     return [] if made is None else list(zip([last.outputs[0], *others], made.outputs, strict=True))
 
@@ -168,12 +168,12 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
     """Return the replacement of a chain whose parts are copied from arrays."""
     values = list(dict.fromkeys(chain.values))
     dtypes = tuple([value.type.dtype for value in values])
-    together = Program(dtypes, (), tuple([values.index(value) for value in chain.values]))
+    together = ScalarProgram(dtypes, (), tuple([values.index(value) for value in chain.values]))
     made = _made(together, chain, values)
     return [] if made is None else [(last.outputs[0], made.outputs[0])]
 
 
-def _made(program: Program, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
+def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
     """Return the node that computes a chain's parts in their array; None if it takes too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind

@@ -9,7 +9,7 @@ import pyopencl as cl
 import pytest
 
 from optdb.codegen.scalars.code import scalar_code
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.runtime.device_profiles import profile_of
 
@@ -34,7 +34,7 @@ def opencl():
 def of_scalar(name, arrays, out=None, **properties):
     """Return the program of a scalar on arrays; its result has the dtype `out`, or that of the first array."""
     dtypes = [array.dtype.name for array in arrays]
-    return Program.of(Scalar(name, out or dtypes[0], tuple(properties.items())), dtypes)
+    return ScalarProgram.of(Scalar(name, out or dtypes[0], tuple(properties.items())), dtypes)
 
 
 def block(program, positions, result, width):

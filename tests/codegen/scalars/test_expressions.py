@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 
 from optdb.codegen.scalars.code import computed_dtypes, scalar_code
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
+from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram
 from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
 from tests.codegen.scalars.device_results import device_results, of_scalar, opencl, values, with_poles
 
@@ -213,18 +213,18 @@ def test_literals_are_exact(dtype):
 
 def test_what_has_no_code_says_why():
     with pytest.raises(NoCode, match="no OpenCL C for Odd"):
-        computed_dtypes(Program.of(Scalar("Odd", "float32"), ["float32"]))
+        computed_dtypes(ScalarProgram.of(Scalar("Odd", "float32"), ["float32"]))
     with pytest.raises(NoCode, match="Erf of complex numbers"):
-        computed_dtypes(Program.of(Scalar("Erf", "complex64"), ["complex64"]))
+        computed_dtypes(ScalarProgram.of(Scalar("Erf", "complex64"), ["complex64"]))
     with pytest.raises(NoCode, match="take its real part"):
-        computed_dtypes(Program.of(Scalar("Cast", "float32"), ["complex64"]))
+        computed_dtypes(ScalarProgram.of(Scalar("Cast", "float32"), ["complex64"]))
     with pytest.raises(NoCode, match="vectors"):
-        scalar_code(Program.of(Scalar("Add", "complex64"), ["complex64"] * 2), ["x", "y"], ["z"], width=16)
+        scalar_code(ScalarProgram.of(Scalar("Add", "complex64"), ["complex64"] * 2), ["x", "y"], ["z"], width=16)
 
 
 def test_dtypes_in_between_are_told():
-    assert "float64" in computed_dtypes(Program.of(Scalar("TrueDiv", "float32"), ["int8", "int8"]))
-    assert computed_dtypes(Program.of(Scalar("Add", "float32"), ["float32"] * 2)) == {"float32"}
+    assert "float64" in computed_dtypes(ScalarProgram.of(Scalar("TrueDiv", "float32"), ["int8", "int8"]))
+    assert computed_dtypes(ScalarProgram.of(Scalar("Add", "float32"), ["float32"] * 2)) == {"float32"}
 
 
 def power(dtype, exponent):

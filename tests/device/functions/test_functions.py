@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.device.expressions import (
     applied,
     broadcast,
@@ -333,7 +333,7 @@ def test_random_expressions(data):
     fold = data.draw(st.sampled_from(["Add", "Mul"]))
 
     def describe(a, b):
-        (total,) = mapped(Program.of(Scalar("Add", F), [a.dtype, b.dtype]), [a, b])
+        (total,) = mapped(ScalarProgram.of(Scalar("Add", F), [a.dtype, b.dtype]), [a, b])
         whole = broadcast(total, shape)
         turned = transposed(whole, order)
         flat = reshaped(turned, (turned.size,))

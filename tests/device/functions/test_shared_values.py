@@ -155,10 +155,10 @@ def test_a_call_that_raises_changes_no_value(reason, context):
 
 def test_an_interrupt_at_the_end_waits_for_all_values(context, monkeypatch):
     function = function_of(context, lambda a, b: [applied("Add", F, a, b), applied("Mul", F, a, b)], 2)
-    a, b, usual = [np.full(3, 2.0)], [np.full(3, 3.0)], PlacedValue.stand_in
+    a, b, usual = [np.full(3, 2.0)], [np.full(3, 3.0)], PlacedValue.proxy
     function.run([a, b])
 
-    def stand_in(self, is_done):
+    def proxy(self, is_done):
         signal.raise_signal(signal.SIGINT)
         return usual(self, is_done)
 
@@ -167,7 +167,7 @@ def test_an_interrupt_at_the_end_waits_for_all_values(context, monkeypatch):
         if number % 2:
             a[0], b[0] = [value.copy() for value in before]
         with monkeypatch.context() as patched:
-            patched.setattr(PlacedValue, "stand_in", stand_in)
+            patched.setattr(PlacedValue, "proxy", proxy)
             with pytest.raises(KeyboardInterrupt):
                 function.run([a, b])
         np.testing.assert_array_equal(np.array(a[0]), before[0] + before[1])

@@ -151,7 +151,7 @@ def test_rounds_of_a_step_are_one_call(devices, memory, monkeypatch):
         with_memory_of_their_own(devices) if memory == "own" else nullcontext(),
         DataParallel(f, devices=devices, timeout=60) as train,
     ):
-        assert train._plan.rounds == 3
+        assert train._training.rounds == 3
         monkeypatch.setattr(Exchange, "exchange", None)
         check(f, train, given(*[9] * 6, *[8] * 6, *[1] * 4, 9, 5, 8, 9, 9, 9))
         for commands in native_lists(train):

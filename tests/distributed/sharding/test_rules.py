@@ -11,7 +11,7 @@ from theano.tensor.signal.pool import pool_2d
 from optdb.distributed.batches import axes_of
 from optdb.distributed.errors import NoGradients
 from optdb.distributed.sharding.collective import MOMENTS, SUM, ReductionRound
-from optdb.distributed.sharding.cutting import exact_plan
+from optdb.distributed.sharding.cutting import synchronous_training
 from optdb.host.theano.functions.originals import original_of
 from tests.distributed.hosts import check_step, compiled, spread_step
 
@@ -229,11 +229,11 @@ def test_independent_normalizations_are_one_round():
     loss = tt.tanh(deeper).sum()
     f = compiled([pictures], [loss], [(scale, scale - tt.grad(loss, scale)), (bias, bias - tt.grad(loss, bias))])
     original = original_of(f)
-    plan = exact_plan(original, axes_of(original.arguments, None), {}, None, False)
-    rounds = [node.op for node in plan.gradients.maker.fgraph.toposort() if isinstance(node.op, ReductionRound)]
+    training = synchronous_training(original, axes_of(original.arguments, None), {}, None, False)
+    rounds = [node.op for node in training.gradients.maker.fgraph.toposort() if isinstance(node.op, ReductionRound)]
     # Forward, a round for two layers, and one for the last; backward, one for the last. The others are left to the end.
     assert [round_.kinds for round_ in rounds] == [(MOMENTS,), (MOMENTS,), (SUM,)]
-    assert plan.rounds == 3
+    assert training.rounds == 3
     check_step(compiled([pictures], [one * other]), [floats(ROWS, 2, 3, 3)])
 
 
@@ -301,7 +301,9 @@ def test_a_table_of_statistics_of_parts_is_refused():
     table = mean.dimshuffle(1)
     f = compiled([x, numbers], [tt.inc_subtensor(table[numbers], x[:, 0]), out.sum()])
     with pytest.raises(NoGradients):
-        exact_plan(original_of(f), axes_of(original_of(f).arguments, None), {}, None, own_statistics=True, buckets=0)
+        synchronous_training(
+            original_of(f), axes_of(original_of(f).arguments, None), {}, None, own_statistics=True, buckets=0
+        )
 
 
 def test_the_error_names_the_variable_the_line_and_the_cures():

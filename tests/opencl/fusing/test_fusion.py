@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from theano.ifelse import ifelse
 
 import optdb
-from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
+from optdb.codegen.scalars.program import Number, ProgramBuilder, Scalar, ScalarProgram
 from optdb.opencl import OpenCLArrayType, get_context
 from optdb.opencl.fusing.groups import argument_bytes
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -60,7 +60,7 @@ def test_a_chain_becomes_one_kernel_with_constants_in_its_code():
     x, y = there(A, B)
     two = np.float32(2)
     (node,) = kernels([tt.exp(x * two) + y / two], [np.exp(A * 2) + B / 2], 1)
-    assert len(node.inputs) == 2 and isinstance(node.op.scalar_op, Program)
+    assert len(node.inputs) == 2 and isinstance(node.op.scalar_op, ScalarProgram)
 
 
 def test_what_is_wanted_elsewhere_is_one_more_output():
@@ -135,7 +135,7 @@ def test_a_kernel_has_no_more_arguments_than_the_device_takes():
     limit = get_context("dev0").device.max_parameter_size
     for node in nodes_of(f):
         n = len(node.inputs) + len(node.outputs)
-        assert n <= 3 or argument_bytes(2, n) <= limit or not isinstance(node.op.scalar_op, Program)
+        assert n <= 3 or argument_bytes(2, n) <= limit or not isinstance(node.op.scalar_op, ScalarProgram)
 
 
 def test_half_floats_and_casts(each_device_kind):
@@ -342,7 +342,9 @@ def test_shapes_of_reductions_are_inferred():
 def programs_of(function):
     """Return the distinct kernel codes of a function."""
     return {
-        node.op.gpu_kernels(node, "")[0].code for node in nodes_of(function) if isinstance(node.op.scalar_op, Program)
+        node.op.gpu_kernels(node, "")[0].code
+        for node in nodes_of(function)
+        if isinstance(node.op.scalar_op, ScalarProgram)
     }
 
 

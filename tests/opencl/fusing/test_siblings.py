@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from theano.ifelse import ifelse
 
 import optdb
-from optdb.codegen.scalars.program import Number, Program, Scalar
+from optdb.codegen.scalars.program import Number, Scalar, ScalarProgram
 from optdb.opencl import get_context
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
@@ -152,10 +152,10 @@ def test_what_is_dear_is_computed_once(gpu):
 def test_a_program_without_what_is_unused():
     one = Number.of(1, "float32")
     steps = [(Scalar("Mul", "float32"), (0, 1)), (Scalar("Add", "float32"), (2, one)), (Scalar("Sqr", "float32"), (4,))]
-    program = Program(("float32",) * 3, tuple(steps), (5, 4, 2))
+    program = ScalarProgram(("float32",) * 3, tuple(steps), (5, 4, 2))
     pruned, kept = program.pruned()
     assert kept == (2,)
-    assert pruned == Program(("float32",), ((steps[1][0], (0, one)), (steps[2][0], (1,))), (2, 1, 0))
+    assert pruned == ScalarProgram(("float32",), ((steps[1][0], (0, one)), (steps[2][0], (1,))), (2, 1, 0))
 
 
 UNARY = [tt.sqr, lambda x: x * np.float32(1.5), lambda x: -x, abs, lambda x: tt.switch(x > 0, x, np.float32(0.1) * x)]

@@ -19,7 +19,7 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.device.launches import building, persistent
+from optdb.device.launches import building, persistent, persistent_program, residencies
 from optdb.opencl import get_context
 from optdb.opencl.linking import patches as linking
 from optdb.runtime import grid_failures, timing
@@ -67,13 +67,13 @@ def refusing(monkeypatch):
 
 def meet_by(monkeypatch, barrier):
     """Make the only group of launches use a barrier."""
-    choose = persistent.residency
+    choose = residencies.residency
 
     def chosen(context, wish):
         resident = choose(context, wish)
         return resident and replace(resident, barrier=replace(barrier, meets=False))
 
-    monkeypatch.setattr(persistent, "residency", chosen)
+    monkeypatch.setattr(residencies, "residency", chosen)
 
 
 @pytest.mark.slow
@@ -128,11 +128,11 @@ def test_products_are_halved_where_groups_would_idle(each_device_kind, persist, 
     if each_device_kind != "gpu":
         pytest.skip("a processor has other kernels")
     halved = []
-    launches_of = persistent.PersistentProgram._halved
+    launches_of = persistent_program.PersistentProgram._halved
     monkeypatch.setattr(
-        persistent.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
+        persistent_program.PersistentProgram, "_halved", lambda *args: halved.append(launches_of(*args)) or halved[-1]
     )
-    monkeypatch.setattr(persistent, "_SPLIT_GROUPS", groups)
+    monkeypatch.setattr(residencies, "_SPLIT_GROUPS", groups)
     context = get_context("dev0")
     monkeypatch.setattr(context, "options", replace(context.options, quad_tiles="all"))
     x = tt.fmatrix("x")
@@ -194,7 +194,7 @@ def test_random_functions(seed, choices, rows, max_tiles):
     data = [rng.uniform(-1, 1, (rows, 4)).astype("float32") for _ in range(CALLS)]
     got = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(persistent, "_MAX_TILES_ALONE", max_tiles)
+        patch.setattr(residencies, "_MAX_TILES_ALONE", max_tiles)
         for wish in WISHES:
             with theano.change_flags(**{"optdb.persistent_launches": wish}):
                 outputs = [values[-1], values[len(values) // 2]]
@@ -211,7 +211,7 @@ def test_a_missing_dependency_shows(persist, monkeypatch):
     persist("split")
     x, _, value = chain(6)
     f, sim = simulated([x], value)
-    monkeypatch.setattr(persistent, "roomy_phases_of", lambda commands, *_: [0 for _ in commands])
+    monkeypatch.setattr(persistent_program, "roomy_phases_of", lambda commands, *_: [0 for _ in commands])
     data = np.ones((2, 3), "float32")
     assert any(not np.allclose(sim(data * i), f(data * i)) for i in range(1, 2 * CALLS))
 
@@ -222,7 +222,7 @@ def test_a_launch_that_never_gets_its_groups_is_an_error(persist, monkeypatch):
     persist("always")
     atomics = GRID_BARRIERS["atomics"]
     meet_by(monkeypatch, replace(atomics, wait=atomics.wait.replace("* groups", "* (groups + 1)")))
-    monkeypatch.setattr(persistent, "_POLLS", 1 << 10)
+    monkeypatch.setattr(persistent_program, "_POLLS", 1 << 10)
     x, _, value = chain(4)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
@@ -269,7 +269,7 @@ def test_no_processor_has_persistent_launches_by_default(persist):
     persist("auto")
     context = get_context("dev0")
     assert not context.profile.quirks.persistent_launches
-    assert persistent.residency(context, "auto") is None
+    assert residencies.residency(context, "auto") is None
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def pays(persist, monkeypatch):
 
     Programs are built in this process, which takes less time.
     """
-    monkeypatch.setattr(persistent, "build_apart", building.build)
+    monkeypatch.setattr(persistent_program, "build_in_child", building.build)
 
     def say(calls=3, medians=(2.0, 1.0, 3.0), ways=((4, 2), (1, 2))):
         persist("auto")
@@ -286,7 +286,7 @@ def pays(persist, monkeypatch):
         # A chain of three has about ten commands, and fewer kernels.
         quirks = replace(context.profile.quirks, persistent_launches=True, kernel_compile_s=calls * 1e-5, launch_s=1e-5)
         monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks))
-        monkeypatch.setattr(persistent, "_WAYS", ways)
+        monkeypatch.setattr(persistent, "_CONFIGURATIONS", ways)
         monkeypatch.setattr(timing.StepTrial, "medians", medians)
 
     return say
@@ -334,7 +334,7 @@ def test_the_smallest_commands_alone_are_tried_too(pays, monkeypatch, quickest):
     def max_tiles(self, command):
         return 10**6 * (self.max_rounds > 1 or not getattr(command, "name", "").startswith("matmul"))
 
-    monkeypatch.setattr(persistent.Residency, "max_tiles", max_tiles)
+    monkeypatch.setattr(residencies.Residency, "max_tiles", max_tiles)
     f, sim, w, data = training_step()
     enqueued = []
 
@@ -358,7 +358,7 @@ def test_long_runs_alone_are_tried_too(pays, monkeypatch, quickest):
     """A product with its own launch lies between a short run of commands and a longer one."""
     pays(medians=[float(way != quickest) for way in range(3)], ways=((4, 2), (4, 6)))
     monkeypatch.setattr(
-        persistent.Residency,
+        residencies.Residency,
         "max_tiles",
         lambda _, command: 10**6 * (not getattr(command, "name", "").startswith("matmul")),
     )
@@ -407,7 +407,7 @@ def test_what_is_on_disk_is_loaded_soon(pays, monkeypatch):
 def test_nothing_waits_until_it_is_known_whether_groups_can_meet(pays, monkeypatch):
     pays()
     is_tried = False
-    monkeypatch.setattr(persistent, "is_decided", lambda context, wish: is_tried)
+    monkeypatch.setattr(residencies, "is_decided", lambda context, wish: is_tried)
     x, _, value = chain(3)
     f, sim = simulated([x], value)
     data = np.ones((2, 3), "float32")
@@ -460,10 +460,10 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
 
         monkeypatch.setattr(owner, name, do)
 
-    slowly(persistent.PersistentMerger, "look")
-    slowly(persistent, "build_apart")
-    slowly(persistent, "addresses_of")
-    slowly(persistent.PersistentProgram, "merged")
+    slowly(persistent.PersistentMerger, "find_commands")
+    slowly(persistent_program, "build_in_child")
+    slowly(persistent_program, "addresses_of")
+    slowly(persistent_program.PersistentProgram, "merged")
     x, w, value = chain(3)
     f, sim = simulated([x], value, updates=[(w, w + value.sum() / 100)])
     data = np.ones((2, 3), "float32")
@@ -476,7 +476,7 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
             goes_on.set()
 
     called_until(sim, lambda plan: plan._merging.done, call)
-    assert set(reached) == {"look", "build_apart", "addresses_of", "merged"}
+    assert set(reached) == {"find_commands", "build_in_child", "addresses_of", "merged"}
     assert all(calls_at[count] > 20 for count in range(1, len(reached) + 1))
     assert plan_of(sim).enqueued <= 3
 
@@ -485,14 +485,14 @@ def test_no_call_does_what_is_to_be_done_in_the_background(pays, monkeypatch):
 def described(monkeypatch):
     """Return a list to which the descriptions of programs are appended."""
     made, make = [], building.ProgramDescription
-    monkeypatch.setattr(persistent, "ProgramDescription", lambda *args: made.append(make(*args)) or made[-1])
+    monkeypatch.setattr(persistent_program, "ProgramDescription", lambda *args: made.append(make(*args)) or made[-1])
     return made
 
 
 @pytest.mark.slow
 def test_another_process_writes_and_builds_the_program(pays, monkeypatch, described):
     pays()
-    monkeypatch.setattr(persistent, "build_apart", building.build_apart)
+    monkeypatch.setattr(persistent_program, "build_in_child", building.build_in_child)
     written = building.ProgramDescription.written
     monkeypatch.setattr(building.ProgramDescription, "written", lambda _: pytest.fail("it is written in this process"))
     x, w, value = chain(3)
@@ -507,13 +507,13 @@ def test_another_process_writes_and_builds_the_program(pays, monkeypatch, descri
     again = building.ProgramDescription.of_json(json.loads(description.json), context)
     assert again.json == description.json
     assert written(again)[0] == written(description)[0]
-    assert building._written_apart(context, description) == written(description)
+    assert building._built_in_child(context, description) == written(description)
 
 
 @pytest.mark.parametrize("command", [["no-such-program"], [sys.executable, "-c", "print('no program')"]])
 def test_without_another_process_the_program_is_built_here(pays, monkeypatch, caplog, command):
     pays()
-    monkeypatch.setattr(persistent, "build_apart", building.build_apart)
+    monkeypatch.setattr(persistent_program, "build_in_child", building.build_in_child)
     told = []
     monkeypatch.setattr(building.children, "command", lambda *args: told.append(args) or command)
     x, _, value = chain(3)
@@ -531,10 +531,12 @@ def test_without_another_process_the_program_is_built_here(pays, monkeypatch, ca
 def test_what_was_built_is_known_to_later_processes(pays, monkeypatch, described, tmp_path):
     pays()
     monkeypatch.setattr(building.binaries, "for_device", lambda _: building.binaries.Binaries(tmp_path))
-    monkeypatch.setattr(persistent, "build_apart", building.build_apart)
-    monkeypatch.setattr(building, "_written_apart", lambda *_: None)
-    due, look = [], persistent.PersistentMerger.look
-    monkeypatch.setattr(persistent.PersistentMerger, "look", lambda merger: due.append(look(merger)) or due[-1])
+    monkeypatch.setattr(persistent_program, "build_in_child", building.build_in_child)
+    monkeypatch.setattr(building, "_built_in_child", lambda *_: None)
+    due, find = [], persistent.PersistentMerger.find_commands
+    monkeypatch.setattr(
+        persistent.PersistentMerger, "find_commands", lambda merger: due.append(find(merger)) or due[-1]
+    )
     x, _, value = chain(3)
     context = get_context("dev0")
     for was_built in (False, True):
@@ -563,8 +565,8 @@ def test_an_error_in_a_timed_call_does_not_count(pays):
 
 def test_large_tiles_and_many_of_teams_have_launches_of_their_own(monkeypatch):
     barrier = replace(GRID_BARRIERS["atomics"], meets=True)
-    resident = persistent.Residency(get_context("dev0"), barrier, 132, 256)
-    monkeypatch.setattr(persistent, "_synchronizes", lambda command: command.name.startswith("fold"))
+    resident = residencies.Residency(get_context("dev0"), barrier, 132, 256)
+    monkeypatch.setattr(residencies, "synchronizes", lambda command: command.name.startswith("fold"))
 
     def most(name):
         return resident.max_tiles(EnqueueKernel(None, SimpleNamespace(function_name=name), (256,), (256,), ()))

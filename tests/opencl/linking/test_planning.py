@@ -15,7 +15,8 @@ from optdb.opencl.kernel_ops import OpenCLKernelBase
 from optdb.opencl.linking.nodes import is_small
 from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.runtime.arrays import DeviceArray
-from optdb.runtime.commands import EnqueueKernel, enqueue
+from optdb.runtime.commands import EnqueueKernel
+from optdb.runtime.dispatch import enqueue
 from optdb.runtime.library import cl
 from tests.processes import run_code
 

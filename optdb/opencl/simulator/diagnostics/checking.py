@@ -23,7 +23,7 @@ from optdb.host.api.traces import source_location
 from optdb.opencl.linking.nodes import on_device, touches_device
 from optdb.opencl.simulator.diagnostics.check_report import CheckReport, StepCheck
 from optdb.opencl.simulator.diagnostics.comparing import TRIALS, Difference, compare, nudged
-from optdb.opencl.simulator.diagnostics.stepping import NotKnown, Steps, Values
+from optdb.opencl.simulator.diagnostics.stepping import NodeEvaluator, NotKnown, Values
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.transfers import TransferOp
 from optdb.runtime.arrays import as_host_value
@@ -38,9 +38,9 @@ class Checker:
         self._graph = executable.graph.fgraph
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
-        self._on_device = Steps()
+        self._on_device = NodeEvaluator()
         # Some ops have no ``perform``, or a wrong one: if it disagrees, the checker also compares with C.
-        self._on_host = [Steps()] if executable.c_thunks else [Steps("py"), Steps()]
+        self._on_host = [NodeEvaluator()] if executable.c_thunks else [NodeEvaluator("py"), NodeEvaluator()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
     def run(self) -> CheckReport:
@@ -98,7 +98,7 @@ class Checker:
             if not self._needs[origin]:
                 self._known.pop(origin, None)
 
-    def _difference(self, steps: Steps, var: Variable) -> Difference | None:
+    def _difference(self, steps: NodeEvaluator, var: Variable) -> Difference | None:
         """Compare a variable with the value that the host computes with `steps`."""
         origin = self._origins[var]
 
@@ -130,7 +130,7 @@ class Checker:
             )
         )
 
-    def _host_value(self, steps: Steps, origin: Variable, random: np.random.RandomState | None = None) -> Any:
+    def _host_value(self, steps: NodeEvaluator, origin: Variable, random: np.random.RandomState | None = None) -> Any:
         """Return the host's result from the device's values; with `random`, from slightly perturbed values."""
         values = {var: value for var, value in self._known.items() if var is not origin}
         if random is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api.fusion import Composite
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.traces import source_location
@@ -28,10 +28,11 @@ from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGr
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.simulator.diagnostics.profile_report import HOST, ProfileReport, Row, Span
-from optdb.opencl.simulator.diagnostics.stepping import Cells, Steps, Values
+from optdb.opencl.simulator.diagnostics.stepping import Cells, NodeEvaluator, Values
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.runtime.arrays import Array, from_host, to_host
-from optdb.runtime.commands import EnqueueKernel, listened
+from optdb.runtime.commands import EnqueueKernel
+from optdb.runtime.dispatch import listened
 from optdb.runtime.timing import Timed, Timer
 
 
@@ -52,7 +53,7 @@ class Profiler:
         self._graph = executable.graph.fgraph
         self._given = executable.given()
         self._arguments = {var: to_host(self._given[var]) for var in executable.arguments}
-        self._steps = Steps(keep=True, around=self._node)
+        self._steps = NodeEvaluator(keep=True, around=self._node)
         self._origins: dict[Apply, tuple[str, str, str]] = {
             node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes
         }
@@ -197,7 +198,7 @@ def _length(op: Any) -> int:
     """Return the number of elementary scalar ops in `op`."""
     if op is None:
         return 0
-    if isinstance(op, Program):
+    if isinstance(op, ScalarProgram):
         return len(op.steps)
     return sum(_length(node.op) for node in op.fgraph.apply_nodes) if isinstance(op, Composite) else 1
 

@@ -29,7 +29,7 @@ class NotKnown(Exception):
     """A variable cannot be computed: an input that it depends on has no value."""
 
 
-class Steps:
+class NodeEvaluator:
     """Computes nodes; keeps each node's thunk for reuse.
 
     `impl` selects the nodes' implementation, ``'py'`` or ``'c'``. With `keep`, nodes reuse the memory of their last
@@ -45,7 +45,7 @@ class Steps:
         self._impl = impl
         self._keep = keep
         self._around = around
-        self._steps: dict[Apply, NodeStep] = {}
+        self._steps: dict[Apply, NodeThunk] = {}
 
     def compute(
         self, wanted: Sequence[Variable], values: Values, computed: Callable[[Apply], None] | None = None
@@ -65,7 +65,7 @@ class Steps:
             if var.owner is None:
                 raise NotKnown(f"{var} has no value")
             if var.owner not in self._steps:
-                self._steps[var.owner] = NodeStep(var.owner, self._impl, self._keep)
+                self._steps[var.owner] = NodeThunk(var.owner, self._impl, self._keep)
             step = self._steps[var.owner]
             missing = step.missing(values)
             if missing:
@@ -79,8 +79,8 @@ class Steps:
         return [values.get(var, getattr(var, "data", None)) for var in wanted]
 
 
-class NodeStep:
-    """One node of any graph; the parameters are those of `Steps`."""
+class NodeThunk:
+    """The thunk of one node, with storage of its own; the parameters are those of `NodeEvaluator`."""
 
     def __init__(self, node: Apply, impl: str | None, keep: bool) -> None:
         self._node = node
@@ -103,7 +103,7 @@ class NodeStep:
         return [self._node.inputs[index] for index in self._thunk() or ()]
 
     def run(self, values: Values, around: Callable[..., None]) -> list[Any]:
-        """Return the values of the outputs; `around` is that of `Steps`."""
+        """Return the values of the outputs; `around` is that of `NodeEvaluator`."""
         if not self._lazy:  # a lazy thunk has already computed, in the last call of `missing`
             self._fill(values)
             try:
@@ -133,7 +133,7 @@ class NodeStep:
 def count_moves(executable: Executable) -> Traffic:
     """Compute node by node, and count a call's transfers between host and device, without changing any value."""
     with count_transfers() as traffic:
-        outputs = Steps().compute(executable.graph.fgraph.outputs, executable.given())
+        outputs = NodeEvaluator().compute(executable.graph.fgraph.outputs, executable.given())
         for _, array in executable.downloaded(outputs):
             record_transfer(RESULTS, array.nbytes)
     return traffic

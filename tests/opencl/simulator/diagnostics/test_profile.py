@@ -14,7 +14,8 @@ from theano.ifelse import ifelse
 import optdb
 from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import empty, from_host, seen_by_host, to_host
-from optdb.runtime.commands import EnqueueFill, enqueue, listened
+from optdb.runtime.commands import EnqueueFill
+from optdb.runtime.dispatch import enqueue, listened
 from optdb.runtime.timing import Timer
 
 

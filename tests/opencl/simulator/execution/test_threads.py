@@ -18,7 +18,8 @@ import theano.tensor as tt
 import optdb
 from optdb.opencl import blas, get_context
 from optdb.runtime.arrays import from_host, to_host
-from optdb.runtime.commands import EnqueueKernel, listened
+from optdb.runtime.commands import EnqueueKernel
+from optdb.runtime.dispatch import listened
 from optdb.runtime.holding import HeldCommands
 from tests.opencl.simulator.elsewhere import answers
 from tests.processes import run_code

@@ -1,4 +1,7 @@
-"""The functions of a step, which are sent to workers (`StepPlan`, `LoosePlan`), and how outputs are combined."""
+"""The functions of a step, which are sent to workers, and how the workers' outputs are combined.
+
+`SynchronousTraining` holds the functions of exact steps, and `LocalTraining` those of independent steps.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from optdb.host.api.variables import SharedVariable, TensorType
 from optdb.host.theano.functions.compiled import Function
 from optdb.host.theano.functions.originals import Original, compile_step
 
-__all__ = ["LoosePlan", "OutputReduction", "StepPlan", "loose_plan"]
+__all__ = ["LocalTraining", "OutputReduction", "SynchronousTraining", "local_training"]
 
 #: How workers' values of an output are combined.
 REDUCTIONS = ("mean", "sum", "concatenate")
@@ -31,8 +34,8 @@ class OutputReduction:
 
 
 @dataclass
-class StepPlan:
-    """An exact step; see `optdb.distributed.sharding.cutting`."""
+class SynchronousTraining:
+    """The functions of exact steps, which all workers make together; see `optdb.distributed.sharding.cutting`."""
 
     #: All shared variables of the user's function, in order.
     shared: list[SharedVariable]
@@ -55,8 +58,8 @@ class StepPlan:
 
 
 @dataclass
-class LoosePlan:
-    """A step that each worker makes independently, on its part of the batch."""
+class LocalTraining:
+    """The functions of local SGD: each worker makes steps on its part of the batch, and values are averaged later."""
 
     shared: list[SharedVariable]
     #: Computes the outputs, and stores next values in `following`.
@@ -71,7 +74,7 @@ class LoosePlan:
     outputs: list[OutputReduction] = field(default_factory=list)
 
 
-def loose_plan(original: Original, reductions: Mapping[int, str], average_every: int) -> LoosePlan:
+def local_training(original: Original, reductions: Mapping[int, str], average_every: int) -> LocalTraining:
     """Return the functions of independent steps.
 
     Parameters
@@ -94,7 +97,7 @@ def loose_plan(original: Original, reductions: Mapping[int, str], average_every:
     updates = {following[shared]: var for shared, var in original.updates.items()}
     averaged = [i for i, shared in enumerate(original.shared) if shared in following and _is_float_array(shared)]
     specs = [OutputReduction(reductions.get(i, "mean"), i) for i in range(len(original.outputs))]
-    return LoosePlan(
+    return LocalTraining(
         original.shared,
         compile_step(arguments, original.outputs, updates, optimizer, f"{name}: local step", borrow=False),
         compile_step([], [], following, optimizer, f"{name}: next values"),

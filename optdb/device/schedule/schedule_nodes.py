@@ -1,4 +1,4 @@
-"""The units of work of a schedule, in order, with loops over one domain fused into one kernel."""
+"""The nodes of a schedule: separate operations, and loops over one domain, which are fused into one kernel."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from optdb.runtime.device_profiles import DeviceProfile
 MOST_BUFFERS = 48
 
 
-class WorkUnit:
-    """Work that writes buffers."""
+class ScheduleNode:
+    """A computation that writes buffers, and the nodes that have to precede it."""
 
     def __init__(self) -> None:
-        #: The buffers that the unit reads, and other units that have to precede it.
+        #: The buffers that the node reads, and other nodes that have to precede it.
         self.reads: set[Buffer] = set()
-        self.after: list[WorkUnit] = []
+        self.after: list[ScheduleNode] = []
         self.writes: list[Buffer] = []
-        #: Whether the unit comes after all units that are not late.
+        #: Whether the node comes after all nodes that are not late.
         self.is_late = False
 
 
-#: Maps a unit to the units that have to precede it.
-Needs = dict[WorkUnit, set[WorkUnit]]
+#: Maps a node to the nodes that have to precede it.
+Needs = dict[ScheduleNode, set[ScheduleNode]]
 
 
-class OperationUnit(WorkUnit):
+class ScheduledOperation(ScheduleNode):
     """A separate operation on stored tensors."""
 
     def __init__(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
@@ -49,12 +49,12 @@ class OperationUnit(WorkUnit):
         self.writes = [x.buffer for x in outputs]
 
 
-class LoopUnit(WorkUnit):
-    """Work in a fused loop: its targets, for a lowering of its domain."""
+class FusibleLoop(ScheduleNode):
+    """A loop over a domain, which can be fused with other loops over it; `targets` lowers its body."""
 
     def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
         super().__init__()
-        #: The tensor that the unit stores, if any.
+        #: The tensor that the node stores, if any.
         self.root: Tensor | None = None
         self.domain = tuple(domain)
         self.grid = grid
@@ -62,44 +62,44 @@ class LoopUnit(WorkUnit):
 
 
 @dataclass(eq=False)
-class LoopStep:
+class FusedKernel:
     """A fused kernel, and how it is launched."""
 
     kernel: LoopKernel
     grid: LoopGrid
-    units: Sequence[LoopUnit]
+    loops: Sequence[FusibleLoop]
 
 
 def ordered_steps(
-    units: Sequence[WorkUnit], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
+    nodes: Sequence[ScheduleNode], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
 ) -> list[Any]:
-    """Order units, and fuse loops.
+    """Order nodes, and fuse loops.
 
     Parameters
     ----------
-    units : sequence of WorkUnit
-        The units, in any order.
+    nodes : sequence of ScheduleNode
+        The nodes, in any order.
     lowering_of : callable
         Returns the lowering that writes the body of a kernel over a domain.
     profile : DeviceProfile
         The profile of the device.
     """
-    writers: dict[Buffer, list[WorkUnit]] = {}
-    for unit in units:
-        for buffer in unit.writes:
-            writers.setdefault(buffer, []).append(unit)
+    writers: dict[Buffer, list[ScheduleNode]] = {}
+    for node in nodes:
+        for buffer in node.writes:
+            writers.setdefault(buffer, []).append(node)
     needs = {
-        unit: {w for buffer in unit.reads for w in writers.get(buffer, ()) if w is not unit} | set(unit.after)
-        for unit in units
+        node: {w for buffer in node.reads for w in writers.get(buffer, ()) if w is not node} | set(node.after)
+        for node in nodes
     }
     steps: list[Any] = []
-    pending = dict.fromkeys(units)
+    pending = dict.fromkeys(nodes)
     while pending:
-        ready = [unit for unit in pending if not any(need in pending for need in needs[unit])]
+        ready = [node for node in pending if not any(need in pending for need in needs[node])]
         if not ready:
             raise AssertionError("units of a schedule wait for each other")
-        ready = [unit for unit in ready if not unit.is_late] or ready
-        operations = [unit for unit in ready if not isinstance(unit, LoopUnit)]
+        ready = [node for node in ready if not node.is_late] or ready
+        operations = [node for node in ready if not isinstance(node, FusibleLoop)]
         loops = [] if operations else _next_loops(ready, pending, needs)
         for done in (*operations, *loops):
             del pending[done]
@@ -107,32 +107,32 @@ def ordered_steps(
     return steps
 
 
-def _next_loops(ready: list[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> list[LoopUnit]:
+def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
     """Return the loops of the next step: the class with the fewest blocked loops; if several have, fewest points."""
-    classes: dict[Any, list[LoopUnit]] = {}
-    for unit in ready:
-        if isinstance(unit, LoopUnit):
-            classes.setdefault((unit.domain, unit.grid), []).append(unit)
+    classes: dict[Any, list[FusibleLoop]] = {}
+    for node in ready:
+        if isinstance(node, FusibleLoop):
+            classes.setdefault((node.domain, node.grid), []).append(node)
 
     def blocked(key: Any) -> int:
         """Return the number of loops of a class that wait only for other classes."""
-        late: set[WorkUnit] = set(classes[key])
+        late: set[ScheduleNode] = set(classes[key])
         count = 0
-        for unit in pending:  # a unit may come before the units that it needs
-            if unit in late or not isinstance(unit, LoopUnit) or (unit.domain, unit.grid) != key:
+        for node in pending:  # a node may come before the nodes that it needs
+            if node in late or not isinstance(node, FusibleLoop) or (node.domain, node.grid) != key:
                 continue
-            count += not _reaches(unit, set(classes[key]), pending, needs)
+            count += not _reaches(node, set(classes[key]), pending, needs)
         return count
 
-    if all(unit.is_late for unit in ready):
+    if all(node.is_late for node in ready):
         # A loop over many points may read elements where a loop over few points would overwrite them.
         return classes[max(classes, key=lambda key: math.prod(key[0]))]
     return classes[min(classes, key=lambda key: (blocked(key), math.prod(key[0])))]
 
 
-def _reaches(unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, None], needs: Needs) -> bool:
-    """Tell whether a unit depends on one of the targets, directly or indirectly."""
-    stack, seen = [unit], {unit}
+def _reaches(node: ScheduleNode, targets: set[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> bool:
+    """Tell whether a node depends on one of the targets, directly or indirectly."""
+    stack, seen = [node], {node}
     while stack:
         for need in needs[stack.pop()]:
             if need in targets:
@@ -144,18 +144,18 @@ def _reaches(unit: WorkUnit, targets: set[WorkUnit], pending: dict[WorkUnit, Non
 
 
 def _fused(
-    units: Sequence[LoopUnit], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
-) -> list[LoopStep]:
-    """Return one kernel for units over one domain, or several if one would be too large."""
-    first = units[0]
+    nodes: Sequence[FusibleLoop], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
+) -> list[FusedKernel]:
+    """Return one kernel for nodes over one domain, or several if one would be too large."""
+    first = nodes[0]
     lowering = lowering_of(first.domain)
     try:
-        targets = [target for unit in units for target in unit.targets(lowering)]
-        if len(units) > 1 and len({*lowering.buffers_read, *(b for u in units for b in u.writes)}) > MOST_BUFFERS:
+        targets = [target for node in nodes for target in node.targets(lowering)]
+        if len(nodes) > 1 and len({*lowering.buffers_read, *(b for node in nodes for b in node.writes)}) > MOST_BUFFERS:
             raise TooLarge
     except TooLarge:
-        if len(units) == 1:
+        if len(nodes) == 1:
             raise
-        half = len(units) // 2
-        return [*_fused(units[:half], lowering_of, profile), *_fused(units[half:], lowering_of, profile)]
-    return [LoopStep(LoopKernel(lowering, targets, profile), first.grid, list(units))]
+        half = len(nodes) // 2
+        return [*_fused(nodes[:half], lowering_of, profile), *_fused(nodes[half:], lowering_of, profile)]
+    return [FusedKernel(LoopKernel(lowering, targets, profile), first.grid, list(nodes))]

@@ -1,8 +1,8 @@
-"""One application of a scalar op in a program, to numbers or to vectors.
+"""Emitters of the OpenCL C of one application of a scalar op, to numbers or to vectors.
 
 On CPUs, vector functions are many times faster than scalar functions, and compilers do not vectorize scalar calls. An
-expression built by the methods of a :class:`ScalarStep` is also valid for a :class:`LaneStep`, where comparisons return
-masks, and choices are selects.
+expression that the methods of a :class:`ScalarEmitter` build is also valid for a :class:`VectorEmitter`, where
+comparisons return masks, and choices are selects.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class NotInVectors(Exception):
 
 
 @dataclass
-class ScalarStep:
-    """One application of a scalar op to numbers."""
+class ScalarEmitter:
+    """Emits the parts of an expression: one application of a scalar op to numbers."""
 
     scalar: Scalar
     #: The dtypes of the inputs.
@@ -104,8 +104,8 @@ class ScalarStep:
 
 
 @dataclass(kw_only=True)
-class LaneStep(ScalarStep):
-    """One application of a scalar op to vectors."""
+class VectorEmitter(ScalarEmitter):
+    """Emits the parts of an expression: one application of a scalar op to vectors."""
 
     #: Vector width.
     width: int

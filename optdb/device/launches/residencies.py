@@ -1,0 +1,141 @@
+"""How a context runs persistent launches (`Residency`), and which commands one can execute.
+
+If the groups of a launch can meet at a barrier, a launch has as many groups as the device runs at once. Otherwise one
+group does all the work, which is useful only for tests.
+
+A command with more tiles than the resident groups process in a few rounds keeps its own launch, which fills the device
+with more groups.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.codegen.gemm.blocks import has_large_tiles
+from optdb.device.launches.accesses import body_of
+from optdb.device.launches.entries import MAX_PATTERN_NBYTES, PIECE_NBYTES
+from optdb.device.launches.programs import NOINLINE
+from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
+from optdb.runtime.context import Context
+from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
+from optdb.runtime.library import cl
+
+__all__ = ["Residency", "is_decided", "residency"]
+
+#: Work items of a group, by the kind of the device.
+_ITEMS = {"cpu": 1, "gpu": 256}
+#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet takes as long
+#: with eight as with two, but eight halves the number of commands.
+MAX_ROUNDS = 4
+#: Maximum number of tiles per group for products and for reductions, whose items synchronize: in a launch of their own,
+#: several groups share a compute unit; in a persistent launch, each unit has one group. On an H200, the sum of 3,200
+#: rows of 10,000 columns takes 75 us in its own launch, and 130 us as a phase; a product of 512 x 512 x 3840 with large
+#: tiles takes 80 us in its own launch, and 210 us beside other commands of a phase.
+_MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
+_PRODUCT = "matmul_"
+#: Maximum number of tiles of a command if a single group does all the work, in tests.
+_MAX_TILES_ALONE = 1 << 12
+#: Number of groups of launches that are split at their barriers.
+_SPLIT_GROUPS = 3
+#: Minimum number of commands to merge.
+MIN_COMMANDS = 2
+#: The classes of commands that a persistent kernel can execute.
+MERGEABLE_KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
+#: The number of items of a team is a multiple of this: the warp size of a GPU.
+_TEAM_ITEMS = 32
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How a context runs persistent launches."""
+
+    context: Context
+    barrier: GridBarrier
+    groups: int  #: Number of groups, all of them resident at once.
+    items: int  #: Number of work items of a group.
+    #: Whether each phase is a launch of its own, whose commands run in any order.
+    is_split: bool = False
+    min_commands: int = MIN_COMMANDS  #: Minimum number of commands to merge.
+    max_rounds: int = MAX_ROUNDS  #: Maximum number of tiles of a command per group.
+    options: tuple[str, ...] = ()  #: Compiler options.
+    attribute: str = NOINLINE  #: Attribute of functions without barriers.
+
+    def tiles_of(self, command: Any) -> int:
+        """Return the number of tiles of a command."""
+        if isinstance(command, EnqueueKernel):
+            return -(-math.prod(command.global_size) // self.items)
+        nbytes: int = command.nbytes
+        return -(-nbytes // PIECE_NBYTES)
+
+    def max_tiles(self, command: Any) -> int:
+        """Return the maximum number of tiles of a command; with more tiles, it keeps a launch of its own."""
+        if not self.barrier.meets:
+            return _MAX_TILES_ALONE
+        most = self.max_rounds * self.groups
+        if not isinstance(command, EnqueueKernel):
+            return most
+        if has_large_tiles(command.name):
+            return 0
+        if command.name.startswith(_PRODUCT):
+            return min(most, _MAX_ROUNDS_OF_PRODUCTS * self.groups)
+        return min(most, _MAX_ROUNDS_OF_REDUCTIONS * self.groups) if synchronizes(command) else most
+
+
+def residency(context: Context, setting: str) -> Residency | None:
+    """Return how a context runs persistent launches; None if it runs none.
+
+    The setting is the flag ``optdb.persistent_launches``: 'auto', 'always', 'never' or 'split'.
+    """
+    profile = context.profile
+    quirks = profile.quirks
+    if setting == "never" or not quirks.keeps_addresses or (setting == "auto" and not quirks.persistent_launches):
+        return None
+    items = min(_ITEMS[profile.device_kind], profile.max_local_size)
+    if setting == "split":
+        return Residency(context, GROUP_BARRIER, _SPLIT_GROUPS, items, is_split=True)
+    if profile.is_processor or quirks.is_memory_checker:
+        return Residency(context, GROUP_BARRIER, 1, items)
+    barrier = usable_barrier(context)
+    if barrier is None:
+        return None
+    return Residency(context, barrier, context.device.max_compute_units, items)
+
+
+def is_decided(context: Context, setting: str) -> bool:
+    """Tell whether `residency` would return without waiting; if not, start the trial in the background."""
+    profile = context.profile
+    if setting != "auto" or not profile.quirks.persistent_launches or profile.is_processor:
+        return True
+    return is_tried(context)
+
+
+def can_execute(command: Any, resident: Residency) -> bool:
+    """Tell whether a persistent kernel can run a bound command."""
+    if not isinstance(command, MERGEABLE_KINDS):
+        return False
+    if command.is_rebindable or resident.tiles_of(command) > resident.max_tiles(command):
+        return False
+    if isinstance(command, EnqueueFill):
+        return bool(command.pattern.nbytes <= MAX_PATTERN_NBYTES)
+    return isinstance(command, EnqueueCopy) or _runs_as_body(command, resident)
+
+
+def _runs_as_body(command: EnqueueKernel, resident: Residency) -> bool:
+    body = body_of(command)
+    if body is None or command.kept_alive or len(body.params) != len(command.args):
+        return False
+    if any(isinstance(arg, cl.LocalMemory) for arg in command.args):
+        return False
+    group = math.prod(command.local_size or ())
+    if not body.synchronizes or group == resident.items:
+        return True
+    has_teams = resident.barrier.has_teams and body.may_be_team
+    return has_teams and group % _TEAM_ITEMS == 0 and resident.items % group == 0
+
+
+def synchronizes(command: Any) -> bool:
+    """Tell whether the items of a command synchronize, as in products and reductions."""
+    body = body_of(command) if isinstance(command, EnqueueKernel) else None
+    return body is not None and body.synchronizes

@@ -1,0 +1,155 @@
+"""The cache entries of plans, what selects one of them for a call, and what a call keeps for the next one.
+
+The shapes and the addresses of a call's inputs (`InputKeys`) and its path select a cached plan (`PlanSearch`). A call
+whose inputs are those of the last call finds its plan without a search (`LastCall`), and may only repeat its commands
+(`Repetition`).
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from optdb.device.plans.graph import ValueId
+from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.paths import Path, Round
+from optdb.device.plans.plan import Plan
+from optdb.device.plans.recording import Recording, same
+from optdb.device.plans.updates import CommitUpdates
+from optdb.runtime.commands import CommandList
+from optdb.runtime.host_buffers import pays_zero_copy
+
+__all__ = ["CachedPlan", "InputKeys", "LastCall", "PlanCacheEntry", "PlanSearch", "Repetition", "SameValues"]
+
+#: Maximum number of plans that a call tries when its branches differ from the last call's; then it runs without a plan.
+_MOST_GUESSES = 3
+#: The shape and the address of each input of a call; together they select a plan.
+Shapes = tuple[tuple[int, ...] | None, ...]
+Addresses = tuple[Any, ...]
+#: Returns the value in a cell.
+_first_of = operator.itemgetter(0)
+
+
+@dataclass(eq=False)
+class PlanSearch:
+    """The state of the search for a call's plan."""
+
+    shapes: Shapes
+    addresses: Addresses
+    first: Round
+    path: Path | None
+    #: The plan of the last call.
+    before: Plan | None
+    guesses: int = _MOST_GUESSES
+
+
+class SameValues:
+    """Cells and the values that they had; comparing hundreds of them by identity takes microseconds."""
+
+    def __init__(self, pairs: Sequence[tuple[list[Any], Any]]) -> None:
+        self._cells = [cell for cell, _ in pairs]
+        self._values = [value for _, value in pairs]
+
+    def are_identical(self) -> bool:
+        """Tell whether each cell holds the identical object."""
+        return all(map(operator.is_, map(_first_of, self._cells), self._values))
+
+
+class InputKeys:
+    """Computes the key of a call's inputs, and keeps the keys of recent arrays."""
+
+    def __init__(self, linked: LinkedFunction) -> None:
+        self._linked = linked
+        #: For each input: the variable, its cell, and whether it is on the device.
+        self.inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
+        #: For each input, a recent array and that array's part of the key: most inputs repeat from call to call.
+        self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self.inputs)
+        #: The inputs that were ever rebindable.
+        self.rebound: frozenset[ValueId] = frozenset()
+
+    def key(self) -> tuple[Shapes, Addresses]:
+        """Return the shapes of the inputs, and the addresses of the device arrays that are not rebound."""
+        shapes, addresses = [], []
+        rebindable = self._linked.rebindable_inputs
+        self.rebound |= rebindable
+        for i, (var, cell, here) in enumerate(self.inputs):
+            value = cell[0]
+            if not here:
+                shapes.append(getattr(value, "shape", None))
+                continue
+            known, shape, address = self._keyed[i]
+            if known is None or known() is not value:
+                shape, buffer = value.shape, value.base_data
+                if var in rebindable and pays_zero_copy(value.nbytes):
+                    address = value.dtype
+                else:
+                    address = None if buffer is None else buffer.int_ptr, value.offset, value.strides
+                if var not in self.rebound:  # the arrays of rebound inputs get other buffers
+                    self._keyed[i] = weakref.ref(value), shape, address
+            shapes.append(shape)
+            addresses.append(address)
+        return tuple(shapes), tuple(addresses)
+
+    def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[list[Any], Any]]] | None:
+        """Return the arrays on the device, and the cells and shapes of the other inputs; None if an array is gone.
+
+        The `shapes` are those of the key that has just been computed.
+        """
+        here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self.inputs, self._keyed) if is_here]
+        if any(array is None for _, array in here):
+            return None
+        others = [(cell, shape) for (_, cell, is_here), shape in zip(self.inputs, shapes) if not is_here]
+        return SameValues(here), others
+
+
+@dataclass(eq=False)
+class LastCall:
+    """The plan and inputs of the last call; a call with the same inputs does not search for its plan."""
+
+    #: The plan that the inputs selected; None if the same inputs may select another one next time.
+    cached: CachedPlan | None = None
+    #: The inputs on the device.
+    inputs: SameValues = field(default_factory=lambda: SameValues(()))
+    #: The cells of other inputs, with the shapes of their values.
+    shapes: list[tuple[list[Any], Any]] = field(default_factory=list)
+    #: How to repeat the call without Python, if that is known.
+    repetition: Repetition | None = None
+
+
+@dataclass(eq=False)
+class Repetition:
+    """A call that only enqueues its commands as long as all values are unchanged."""
+
+    plan: Plan
+    #: Arrays on the device, and results.
+    values: SameValues
+    #: Cells of the function's inputs on the host, with copies of their values.
+    given: list[tuple[list[Any], Any]]
+    commands: CommandList
+
+    def is_due(self) -> bool:
+        """Tell whether all values are unchanged."""
+        are_identical = self.values.are_identical()
+        return are_identical and (not self.given or all(same(cell[0], before) for cell, before in self.given))
+
+
+@dataclass(eq=False)
+class CachedPlan:
+    """A plan, and the object that commits the updates of its calls."""
+
+    plan: Plan
+    commit: CommitUpdates
+    #: Whether a call may have to copy results for the caller, even if its commit is recorded.
+    copies: bool = True
+
+
+@dataclass(eq=False)
+class PlanCacheEntry:
+    """The addresses of the device arrays, the recording, and its plan once it is made."""
+
+    addresses: Addresses
+    recording: Recording
+    cached: CachedPlan | None = None

@@ -1,0 +1,231 @@
+"""A worker's part of a step, in phases (`Replica`).
+
+A step has two phases. `prepare` computes and waits for the other workers; it changes no shared variable. `commit`
+stores the next values of shared variables, and waits for no other worker. The next `prepare` discards a prepared step
+that was not committed.
+
+`prepare` can also run in stages: `launch` starts the device, `collect` and `finish` wait for the other workers. A step
+may be launched while the device still computes the one before; meanwhile, its arguments are copied to the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.device.plans.plan import Before
+from optdb.distributed.agreements import Agreement
+from optdb.distributed.exchange import Exchange
+from optdb.opencl.simulator import SimulatorOCL
+from optdb.opencl.simulator.results import Results
+from optdb.runtime.commands import CommandList
+from optdb.runtime.scripts import Script
+
+__all__ = ["Ending", "Part", "Prepared", "Replica"]
+
+
+@dataclass
+class Part:
+    """One worker's part of a batch."""
+
+    #: Arguments in the function's order; split arguments contain the worker's rows.
+    arguments: Sequence[Any]
+    #: The number of the worker's rows. If it is 0, split arguments are None.
+    rows: int
+    #: The index of the worker's first row in the batch.
+    first: int
+    #: The length of the whole batch.
+    length: int
+
+
+@dataclass
+class Prepared:
+    """The results of the first phase."""
+
+    #: Outputs that are the same for all workers; only the first worker computes them.
+    wholes: list[np.ndarray]
+    #: Outputs for this worker's part.
+    own: list[np.ndarray]
+    #: Seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' of the previous step.
+    seconds: dict[str, float]
+    #: The `wholes` while they are copied to the host; None afterwards, and on other workers.
+    pending: Results | None = None
+
+
+class Replica:
+    """A copy of the state on one device; see `replica_of` for the parameters."""
+
+    def __init__(self, training: Any, simulator: SimulatorOCL) -> None:
+        self._training = training
+        self._simulator = simulator
+        #: The number of steps that the state includes.
+        self.steps = 0
+        self._prepared_step: int | None = None
+        self._update_seconds = self._download_seconds = self._upload_seconds = 0.0
+        #: The part and the exchange of the launched step.
+        self._under_way: tuple[Part, Exchange] | None = None
+        self._start = 0.0
+
+    @property
+    def device(self) -> str:
+        """The name that the device reports."""
+        return self._simulator.device
+
+    @property
+    def adds_on_device(self) -> bool:
+        """Whether the device can add up the vectors of all workers."""
+        return False
+
+    def settle(self, committed: int) -> bool:
+        """Commit the prepared step if it is among the first `committed` ones, else discard it.
+
+        Return whether the state now includes exactly `committed` steps.
+        """
+        self.commit(committed)
+        self._prepared_step = None
+        return self.steps == committed
+
+    def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
+        """Commit the prepared step if it is among the first `committed` ones.
+
+        `agree` is called right before values are stored; if it raises, nothing is stored.
+        """
+        if self._prepared_step is None or self._prepared_step >= committed:
+            return
+        start = time.perf_counter()
+        self._commit(agree)
+        self._update_seconds = time.perf_counter() - start
+        self.steps = self._prepared_step + 1
+        self._prepared_step = None
+
+    def stage(self, part: Part) -> Part:
+        """Begin to copy a part to the device, which may still compute the step before; return the part for `prepare`.
+
+        Any thread may call this. The arguments may change as soon as it returns.
+        """
+        return part
+
+    def prepare(self, part: Part, exchange: Exchange) -> Prepared:
+        """Compute a step, and wait for the other workers. `complete` waits for results that are still being copied."""
+        self.launch(part, exchange)
+        self.collect()
+        prepared = self.finish()
+        self._rehearse()
+        return prepared
+
+    def launch(
+        self, part: Part, exchange: Exchange, before: Before | None = None, ending: Ending | None = None
+    ) -> None:
+        """Launch a step on the device.
+
+        Parameters
+        ----------
+        part : Part
+            This worker's part.
+        exchange : Exchange
+            The exchange with the other workers.
+        before : callable, optional
+            Ends the previous step, which the device may still compute. It is called before anything that depends on
+            the state or overwrites results of the previous step; if it raises, the step is not launched. Its argument
+            is the list of the step's first commands, which may be empty; it returns whether it has enqueued them.
+        ending : Ending, optional
+            How `before` ends the previous step; without it, the list of first commands is empty.
+        """
+
+        def begin(first: CommandList) -> bool:
+            leads = before is not None and before(first)
+            self._under_way, self._start = (part, exchange), time.perf_counter()
+            return leads
+
+        self._launch(part, exchange, begin, ending)
+
+    def collect(self) -> None:
+        """Wait for other workers' pieces, except for the last ones."""
+
+    def finish(self) -> Prepared:
+        """Wait for the other workers; return the prepared results of the launched step."""
+        part, exchange = self._launched()
+        own, pending = self._finish(part, exchange)
+        prepared = self._described(exchange, own, pending, time.perf_counter() - self._start)
+        self._under_way = None
+        self._prepared_step = self.steps
+        return prepared
+
+    def ending(self, agreement: Agreement) -> Ending | None:
+        """Return a script that finishes, agrees and commits, almost without Python; None if Python is needed.
+
+        Call it after `collect`.
+        """
+        return None
+
+    def end(self, ending: Ending, first: CommandList) -> Prepared:
+        """Finish and commit a step by running `ending`; also enqueue the `first` commands of the next step."""
+        raise NotImplementedError
+
+    def _launched(self) -> tuple[Part, Exchange]:
+        """Return the part and the exchange of the launched step."""
+        assert self._under_way is not None, "`launch` comes first"
+        return self._under_way
+
+    def _described(
+        self, exchange: Exchange, own: list[np.ndarray], pending: Results | None, seconds: float
+    ) -> Prepared:
+        """Return the description of a prepared step, which took `seconds`."""
+        moved = {"download": self._download_seconds, "upload": self._upload_seconds}
+        compute = seconds - exchange.seconds - sum(moved.values())
+        parts = {"compute": compute, **moved, "exchange": exchange.seconds, "update": self._update_seconds}
+        return Prepared([], own, parts, pending)
+
+    def complete(self, prepared: Prepared) -> Prepared:
+        """Wait until all that was prepared is on the host; return it. Any thread may call this, during later steps."""
+        if prepared.pending is not None:
+            prepared.wholes, prepared.pending = prepared.pending.wait(), None
+        return prepared
+
+    def state(self) -> list[Any]:
+        """Return the values of the shared variables, in the order of `SynchronousTraining.shared`."""
+        return [self._simulator.get(shared) for shared in self._training.shared]
+
+    def load(self, state: Sequence[Any], steps: int) -> None:
+        """Set new values, which are the state after `steps` steps."""
+        for shared, value in zip(self._training.shared, state, strict=True):
+            self._simulator.set(shared, value)
+        self.steps, self._prepared_step = steps, None
+
+    def close(self) -> None:
+        """Release the device's memory."""
+        self._simulator.close()
+
+    def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
+        """Call `begin`, and compute the part; arguments may be copied to the device before that."""
+        raise NotImplementedError
+
+    def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
+        """Return the outputs for this worker's part, and the results that are the same for all workers."""
+        raise NotImplementedError
+
+    def _commit(self, agree: Callable[[], None] | None) -> None:
+        raise NotImplementedError
+
+    def _rehearse(self) -> None:
+        """Raise the errors that the commit would raise before it stores anything."""
+
+
+@dataclass
+class Ending:
+    """A script that finishes a step, agrees with the other workers, and commits the step, almost without Python."""
+
+    script: Script
+    agreement: Agreement
+    #: The arguments of the update.
+    taken: list[Any]
+    #: The results that are the same for all workers.
+    pending: Results | None
+    #: The times at which the script reaches its named points, in order.
+    times: dict[str, Any]
+    #: Whether the script has enqueued the first commands of the next step.
+    leads: bool = False

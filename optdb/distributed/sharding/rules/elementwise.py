@@ -1,0 +1,139 @@
+"""The rules of elementwise ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optdb.distributed.errors import NotSplittable
+from optdb.distributed.sharding.layouts import (
+    Length,
+    Own,
+    Partial,
+    Replicated,
+    RowNumbers,
+    Sharded,
+    Value,
+    Vector,
+    common_layout,
+    has,
+    has_zeros,
+    with_layout_of,
+)
+from optdb.distributed.sharding.spreading import Spreader, remade, rule
+from optdb.host.api import ops, scalars
+from optdb.host.api.graph import Apply
+from optdb.host.theano.functions.originals import tensor
+
+#: Linear in one input if the others are the same on all workers.
+_LINEAR = (scalars.Identity, scalars.Neg, scalars.Mul, scalars.Cast)
+#: Linear in all inputs together.
+_SUMS = (scalars.Add, scalars.Sub)
+
+
+@rule(ops.Elemwise)
+def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Compute element by element: rows from rows; sums and multiples of summands are summands."""
+    op = _scalar_op(node)
+    if has(inputs, Vector):
+        return [_elementwise_vector(spreader, node, inputs)]
+    if (
+        isinstance(op, scalars.Second)
+        and all(node.inputs[0].type.broadcastable)
+        and node.outputs[0].type == inputs[1].var.type
+    ):
+        return [inputs[1]]  # the first input does not affect the shape
+    if has(inputs, RowNumbers):
+        if len(inputs) == 1 and isinstance(op, scalars.Cast | scalars.Identity):
+            return [RowNumbers(remade(node, inputs)[0])]
+        raise NotSplittable(node, "it computes with the numbers of rows, which are other ones on each worker")
+    if has(inputs, Sharded):
+        return _rowwise(spreader, node, inputs)
+    if (
+        isinstance(op, scalars.Second)
+        and isinstance(inputs[0], Partial | Replicated)
+        and not isinstance(inputs[1], Length)
+    ):
+        return [with_layout_of(inputs[1], remade(node, inputs)[0])]
+    if has(inputs, Partial):
+        if _is_linear(op, node, inputs):
+            return [Partial(remade(node, inputs)[0])]
+        inputs = [spreader.whole(value, node) if isinstance(value, Partial) else value for value in inputs]
+        return spreader.follow(node, inputs)
+    if has(inputs, Own):
+        others = [value if isinstance(value, Own) else spreader.whole(value, node) for value in inputs]
+        return list(map(Own, remade(node, others)))
+    if has(inputs, Length):
+        return [_of_lengths(spreader, node, inputs)]
+    keeps_zero = isinstance(op, (*_LINEAR, *_SUMS)) and all(map(has_zeros, inputs))
+    return [Replicated(out, keeps_zero) for out in remade(node, inputs)]
+
+
+def _scalar_op(node: Apply) -> scalars.ScalarOp:
+    assert isinstance(node.op, ops.Elemwise)
+    return node.op.scalar_op
+
+
+def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
+    """Tell whether an elementwise op computes a summand from summands."""
+    summands = [isinstance(value, Partial) for value in inputs]
+    zeros = list(map(has_zeros, inputs))
+    known = all(isinstance(value, Partial | Replicated) for value in inputs)
+    if not known:
+        return False
+    if isinstance(op, scalars.Cast) and node.outputs[0].type.dtype.startswith(("int", "uint", "bool")):
+        return node.inputs[0].type.dtype.startswith(("int", "uint"))
+    if isinstance(op, _LINEAR):
+        return sum(summands) == 1
+    if isinstance(op, _SUMS):
+        return all(map(max, summands, zeros))
+    if isinstance(op, scalars.TrueDiv):
+        return summands[0] and not summands[1]
+    if isinstance(op, scalars.Switch):
+        return not summands[0] and all(map(max, summands[1:], zeros[1:]))
+    return False
+
+
+def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Return the results of an op on rows; an unsplit input is shared by all rows, or cut to the worker's rows."""
+    layout = common_layout(node, inputs)
+    local = [value if isinstance(value, Sharded | Own) else spreader.whole(value, node) for value in inputs]
+    for i, value in enumerate(local):
+        if isinstance(value, Sharded) or value.var.type.broadcastable[layout.axis]:
+            continue
+        # It has one row for each row of the whole batch.
+        local[i] = Replicated(spreader.own_rows(value.var, layout, node))
+    return [with_layout_of(layout, out) for out in remade(node, local)]
+
+
+def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
+    """Compute with lengths: integers remain lengths, floats are computed for the whole batch."""
+    op, out = _scalar_op(node), node.outputs[0]
+    whole = remade(node, spreader.wholes(inputs, node))[0]
+    if out.type.dtype.startswith("float"):
+        return Replicated(whole)
+    lengths = [value for value in inputs if isinstance(value, Length)]
+    linear = isinstance(op, _LINEAR) and len(lengths) == 1 and lengths[0].linear
+    unit = lengths[0].unit and len(inputs) == 1
+    return Length(remade(node, inputs)[0] if linear else whole, whole, unit and linear, linear)
+
+
+def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
+    """Compute with vectors of lengths, element by element."""
+    count = next(len(value.entries) for value in inputs if isinstance(value, Vector))
+
+    def entry(value: Value, index: int) -> Value:
+        if isinstance(value, Vector):
+            return value.entries[index]
+        if not isinstance(value, Replicated):
+            raise NotSplittable(node, "it computes with the shape of an array and with the array's values")
+        return Replicated(value.array[0 if value.var.type.broadcastable[0] else index])
+
+    scalar_op = ops.Elemwise(_scalar_op(node))
+    entries = tuple(spreader.apply(scalar_op, *(entry(value, i) for value in inputs)) for i in range(count))
+    return vector_of(entries)
+
+
+def vector_of(entries: Sequence[Value]) -> Value:
+    """Return a vector of numbers; its layout is `Vector` if one of them is a length."""
+    var = tensor.stack([entry.var for entry in entries])
+    return Vector(var, tuple(entries)) if has(entries, Length) else Replicated(var)

@@ -1,0 +1,130 @@
+"""The threads of workers: the interval at which they pass on Python's lock, their tasks, and the link between them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, NoReturn
+
+from optdb.distributed.exchange import Link, Mailbox, Tag
+from optdb.runtime.all_reduce import Member
+
+__all__ = ["ThreadLink", "WorkerThread", "short_switches", "switch_interval"]
+
+#: Seconds after which a thread that enqueues commands passes on Python's lock. With Python's own 5 ms, a thread whose
+#: device is done may wait that long before it begins the next part of a step.
+SWITCH_INTERVAL_S = 1e-5
+#: prctl's option for the timer slack of a thread on Linux, and the smallest slack in nanoseconds. A thread waits for
+#: Python's lock with timed waits, which end up to 50 us late by default.
+_PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
+
+
+class _SwitchInterval:
+    """Python's switch interval, which is short while at least one thread requests it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0.0
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, SWITCH_INTERVAL_S))
+            self._users += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                sys.setswitchinterval(self._before)
+
+
+#: The switch interval of this process.
+switch_interval = _SwitchInterval()
+
+
+@contextmanager
+def short_switches() -> Iterator[None]:
+    """Let the threads of this process pass on Python's lock at short intervals within the block."""
+    switch_interval.begin()
+    try:
+        yield
+    finally:
+        switch_interval.end()
+
+
+def wait_precisely() -> None:
+    """Make timed waits of this thread end on time on systems that let them end late by default."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
+
+
+class WorkerThread:
+    """A thread that runs tasks one after the other; it ends with this object, or with the process.
+
+    Parameters
+    ----------
+    name : str
+        The thread's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        thread = threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True)
+        thread.start()
+        #: Ends the thread, and waits for it.
+        self.end = weakref.finalize(self, _end_thread, self._tasks, thread)
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Queue a task for the thread; return at once."""
+        self._tasks.put(task)
+
+
+def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
+    wait_precisely()
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it may have the last reference to the thread's owner
+
+
+def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading.Thread) -> None:
+    tasks.put(None)
+    if thread is not threading.current_thread():
+        thread.join()
+
+
+class ThreadLink(Link):
+    """Passes references to arrays between threads."""
+
+    #: The sender keeps references to the arrays.
+    received_is_writable = False
+    shares_memory = True
+
+    def __init__(
+        self,
+        rank: int,
+        mailboxes: Sequence[Mailbox],
+        names: Sequence[str],
+        lends: bool = False,
+        member: Member | None = None,
+        readers: list[Sequence[Any]] | None = None,
+    ) -> None:
+        self._rank, self._mailboxes, self._names = rank, mailboxes, names
+        self.lends, self.member = lends, member
+        self.readers = [()] * len(names) if readers is None else readers
+
+    def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
+        self._mailboxes[rank].deliver(self._names[self._rank], tag, arrays)
+
+    def receive(self, rank: int, tag: Tag) -> list[Any]:
+        return self._mailboxes[self._rank].take(self._names[rank], tag)
+
+    def refuse(self, missing: int | None) -> NoReturn:
+        self._mailboxes[self._rank].refuse(None if missing is None else self._names[missing])

@@ -1,0 +1,289 @@
+"""Copies of packed variables in pieces, which begin as soon as the values are ready.
+
+`PiecewiseDownload` downloads pieces as soon as they are computed. `PackedTerm` uploads another device's pieces as they
+become ready. Both copy on separate queues.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from optdb.lifters.transfers import record_transfer
+from optdb.opencl.simulator.packing import TO_DEVICE, TO_HOST, PackedVariables, Shape
+from optdb.runtime.arrays import DeviceArray, lies_in_order
+from optdb.runtime.commands import Locate, Transfer
+from optdb.runtime.dispatch import enqueue
+from optdb.runtime.driver_calls import PreparedCall, driver_calls
+from optdb.runtime.fetching import EnqueueMark, EventHandle, StartQueue
+from optdb.runtime.packing import PackedVector, mark, side_queue
+from optdb.runtime.scripts import Arrival
+
+if TYPE_CHECKING:
+    from optdb.runtime.scripts import Calls
+
+__all__ = ["PackedTerm", "Piece", "PiecewiseDownload"]
+
+#: Minimum bytes of a separate download: with fewer, starting the copy takes longer than the copy itself.
+PIECE_NBYTES = 1 << 19
+
+
+@dataclass
+class Piece:
+    """Some of the packed variables, on the host; their values are complete once `wait` returns."""
+
+    #: Dtype, range in the vector of this dtype, and values of each part.
+    parts: list[tuple[np.dtype, slice, np.ndarray]]
+    #: Events of the copies.
+    events: list[Any]
+    #: Whether the piece is complete only when all variables are computed.
+    is_last: bool
+
+    def wait(self) -> None:
+        """Wait for the values. Any thread may wait."""
+        Arrival(self.events).wait()
+
+
+@dataclass(eq=False, slots=True)
+class _EnqueuePart(Transfer):
+    """Copies adjacent packed variables to the host, if the plan computes them in the packed vector."""
+
+    kind: ClassVar[str] = "fetch"
+
+    part: _PackedPart
+    sources: tuple[Any, ...]
+    offsets: tuple[int, ...]
+    is_rebindable: bool = False
+    call: PreparedCall | None = field(init=False, default=None)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes copied."""
+        return self.part.nbytes
+
+    def operands(self) -> Iterator[tuple[int, Any]]:
+        """Yield the buffers that it uses, each with its operand number for `rebind`."""
+        return iter(enumerate(self.sources))
+
+    def with_operands(self, substitute: Callable[[Any], Any]) -> _EnqueuePart:
+        """Return the same command with other operands."""
+        return replace(self, sources=tuple(map(substitute, self.sources)))
+
+    def bind(self, locate: Locate) -> _EnqueuePart:
+        """Return the command with buffers instead of `Memory`."""
+        sources, shifts = zip(*map(locate, self.sources), strict=True)
+        bound = replace(self, sources=sources, offsets=tuple(map(operator.add, self.offsets, shifts)))
+        bound.call = self.part.call(self.queue, bound.sources, bound.offsets)
+        return bound
+
+    def rebind(self, operand: int, buffer: Any) -> None:
+        """Drop the prepared call: the new buffer is not the packed one."""
+        self.call = None
+
+    def enqueue(self) -> None:
+        """Start the copy if a call is prepared and the driver accepts it; otherwise the part is copied at the end."""
+        if self.call is not None:
+            self.call()
+
+
+class _PackedPart:
+    """Adjacent packed variables of one dtype, which are downloaded while others are computed.
+
+    Parameters
+    ----------
+    packed : PackedVariables
+        All variables.
+    dtype : numpy.dtype
+        Dtype of the part.
+    numbers : range
+        Indices of the part's variables among those of the dtype.
+    shapes : sequence of Shape
+        Shapes of the part's variables.
+    mark : EventHandle
+        Receives the event of the commands that compute them.
+    """
+
+    def __init__(
+        self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
+    ) -> None:
+        self._packed, self.dtype, self.numbers, self._shapes = packed, dtype, numbers, shapes
+        self._mark, self._event = mark, EventHandle()
+        self.nbytes = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
+        #: The vector that holds them, once a plan computes them in it.
+        self._vector: PackedVector | None = None
+
+    def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
+        """Return the call that starts the copy; None if these buffers are not the packed variables."""
+        calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
+        if calls is None or vector is None:
+            return None
+        places = zip(self.numbers, self._shapes, buffers, offsets, strict=True)
+        if not all(itertools.starmap(vector.is_place, places)):
+            return None
+        self._vector = vector
+        buffer, offset, elements = vector.on_both(vector.part(self.numbers.start, self.numbers.stop))
+        return calls.fetch(queue, buffer, offset, elements, self._event.address, self._mark.address)
+
+    def take(self) -> Piece | None:
+        """Return the piece if its copy has started since the last call of `take`, else None."""
+        self._mark.take()
+        event = self._event.take()
+        if event is None or self._vector is None:
+            return None
+        part = self._vector.part(self.numbers.start, self.numbers.stop)
+        return Piece([(self.dtype, part, self._vector.on_both(part)[2])], [event], is_last=False)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the variables are still packed in the same vector."""
+        return self._vector is self._packed._vectors.get(self.dtype)
+
+
+class PiecewiseDownload:
+    """Downloads packed variables in pieces; the copy of each piece starts when its values are computed.
+
+    Parameters
+    ----------
+    packed : PackedVariables
+        Variables on a device with memory of its own.
+    """
+
+    def __init__(self, packed: PackedVariables) -> None:
+        self._packed = packed
+        self._queue = side_queue(packed._state.context)
+        #: Parts that plans' commands download.
+        self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
+        self._pieces: list[Piece] = []
+
+    def restart(self) -> None:
+        """Wait for the pieces of an earlier step and discard them: they are no longer needed."""
+        self._pieces += filter(None, (part.take() for part in self._parts))
+        for piece in self._pieces:
+            piece.wait()
+        self._pieces.clear()
+
+    def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
+        """Enqueue commands that start the download of variables; a plan replays them.
+
+        They do nothing if the plan computes the variables elsewhere. Less than `PIECE_NBYTES` is copied by `end`.
+
+        Parameters
+        ----------
+        arrays : mapping
+            Arrays of the next values, by the variables' indices.
+        """
+        if sum(array.nbytes for array in arrays.values()) < PIECE_NBYTES:
+            return
+        queue, mark = self._packed._state.context.queue, EventHandle()
+        enqueue(EnqueueMark(queue, mark))
+        enqueue(StartQueue(queue))
+        for dtype, members in self._packed._members.items():
+            some = [number for number, i in enumerate(members) if i in arrays and arrays[i].size]
+            if not some or len(some) != some[-1] - some[0] + 1:
+                continue
+            values = [arrays[members[number]] for number in some]
+            if not all(lies_in_order(value.shape, value.strides, dtype.itemsize) for value in values):
+                continue
+            part = _PackedPart(
+                self._packed, dtype, range(some[0], some[-1] + 1), [value.shape for value in values], mark
+            )
+            self._parts.add(part)
+            sources, offsets = zip(*((value.base_data, value.offset) for value in values), strict=True)
+            enqueue(_EnqueuePart(self._queue, part, sources, offsets))
+        enqueue(StartQueue(self._queue))
+
+    def end(self) -> list[Piece]:
+        """Start the download of the remaining variables; return all pieces."""
+        with self._packed._state.turn():
+            self._packed._state.check_open()
+            begun = [(part, piece) for part in self._parts if (piece := part.take()) is not None]
+            self._pieces = [piece for _, piece in sorted(begun, key=lambda pair: pair[0].numbers.start)]
+            self._packed.pack()
+            if not all(part.is_current for part, _ in begun):
+                raise RuntimeError("a summand has changed its shape after it was computed")
+            self._pieces.append(self._rest([part for part, _ in begun]))
+            return self._pieces
+
+    def _rest(self, begun: Sequence[_PackedPart]) -> Piece:
+        """Start the download of the variables outside the parts in `begun`."""
+        after = [mark(self._packed._state.context.queue)]
+        piece = Piece([], [], is_last=True)
+        for dtype, vector in self._packed._vectors.items():
+            left = {number for part in begun if part.dtype == dtype for number in part.numbers}
+            for first, stop in _runs(number for number in range(len(vector.arrays)) if number not in left):
+                part = vector.part(first, stop)
+                if part.start == part.stop:
+                    continue
+                elements, event = vector.fetch(self._queue, part, after)
+                piece.parts.append((dtype, part, elements))
+                piece.events.append(event)
+        self._queue.flush()
+        for each in (*self._pieces, piece):
+            for _, _, elements in each.parts:
+                record_transfer(TO_HOST, elements.nbytes)
+        return piece
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the start and stop of each run of consecutive numbers."""
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield members[0], members[-1] + 1
+
+
+class PackedTerm:
+    """Vectors on a device that receive another device's values piece by piece.
+
+    Parameters
+    ----------
+    packed : PackedVariables
+        Variables on this device, of the same shapes.
+    """
+
+    def __init__(self, packed: PackedVariables) -> None:
+        self._packed = packed
+        self._context = packed._state.context
+        self._queue = side_queue(self._context)
+        #: The vectors, by dtype.
+        self.vectors: dict[np.dtype, PackedVector] = {}
+        self._events: list[Any] = []
+        self._fence: list[Any] = []
+
+    def restart(self) -> None:
+        """Start a step: its pieces are uploaded after all commands enqueued so far, which read the previous pieces."""
+        self.reading.wait()
+        self._events.clear()
+        self._fence = [mark(self._context.queue)]
+
+    def receive(self, piece: Piece, calls: Calls) -> None:
+        """Wait for a piece, and start its upload; it must not change until the device has finished `reading`."""
+        calls.wait(piece.events)
+        for dtype, part, elements in piece.parts:
+            record_transfer(TO_DEVICE, elements.nbytes)
+            self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence, calls))
+        calls.flush(self._queue)
+
+    def delay_queue(self, calls: Calls) -> None:
+        """Make later commands of the device wait for the values."""
+        calls.delay(self._context.queue, self._events)
+
+    @property
+    def reading(self) -> Arrival:
+        """An `Arrival` that waits until the device has read the pieces it received."""
+        return Arrival(tuple(self._events))
+
+    def _vector(self, dtype: np.dtype) -> PackedVector:
+        like = self._packed._vectors[dtype]
+        vector = self.vectors.get(dtype)
+        if vector is None or vector.shapes != like.shapes:
+            # The device's main queue writes the vector's zeros.
+            vector = self.vectors[dtype] = PackedVector(self._context, dtype, like.shapes, on_host=False)
+            self._fence = [mark(self._context.queue)]
+        return vector

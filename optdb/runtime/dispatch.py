@@ -1,0 +1,110 @@
+"""Dispatches the commands of a thread: to the device's queue, or to the thread's listener.
+
+Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. If the thread has a
+*listener*, each command is passed to its method `on` instead: a recorder records the command and enqueues it, a timer
+enqueues it on a queue of its own (``timing``), and a tracer only records it (``tracing``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from optdb.numpy_types import HostArray
+from optdb.runtime.commands import EnqueueUpload
+from optdb.runtime.deferred import DeferredArray
+from optdb.runtime.library import cl
+
+#: Up to this size in bytes, copying an array on the host is quicker than waiting for the device.
+_SMALL_NBYTES = 1 << 16
+#: The number of upload events that each thread keeps: PyOpenCL waits for the device when it drops an event.
+_KEPT_EVENTS = 64
+
+
+class Listener(Protocol):
+    """Receives a thread's commands in place of the device."""
+
+    #: Whether commands are recorded without being enqueued. Arrays then have no memory, and numbers may be symbolic.
+    tracing: bool
+    #: Whether the caller of `on` sets the arguments of a launch's kernel object first.
+    takes_bound: bool
+
+    def on(self, command: Any) -> None:
+        """Receive a command whose operands are buffers; enqueue it unless the listener traces."""
+
+
+class _ThreadState(threading.local):
+    """A thread's listener, and the events of its latest uploads."""
+
+    listener: Listener | None = None
+
+    def __init__(self) -> None:
+        self.events: deque[Any] = deque(maxlen=_KEPT_EVENTS)
+
+
+_state = _ThreadState()
+
+
+@contextmanager
+def listened(listener: Listener | None) -> Iterator[None]:
+    """Send this thread's commands to `listener`, or to none, until the block exits."""
+    outer = listening()
+    _state.listener = listener
+    try:
+        yield
+    finally:
+        _state.listener = outer
+
+
+def listening() -> Listener | None:
+    """Return the listener of this thread's commands; None if there is none."""
+    return _state.listener
+
+
+def tracing() -> Any:
+    """Return the listener that traces this thread's commands; None if they are enqueued."""
+    listener = _state.listener
+    return listener if listener is not None and listener.tracing else None
+
+
+def enqueue(command: Any) -> None:
+    """Enqueue a command, or pass it to the listener. If the listener `takes_bound`, a launch's arguments are set."""
+    listener = _state.listener
+    if listener is None:
+        command.enqueue()
+    else:
+        listener.on(command)
+
+
+def upload(
+    queue: cl.CommandQueue,
+    target: cl.Buffer,
+    offset: int,
+    value: HostArray | DeferredArray,
+    constant: bool = False,
+    events: list[Any] | None = None,
+) -> None:
+    """Copy a C-contiguous array from the host, which may change it as soon as this returns.
+
+    A small array is first copied on the host, which then need not wait for the device. Given a list `events`, an array
+    of any size is copied first, and the copy's event is appended to the list. While a function is traced, the array may
+    be a `DeferredArray`. A `constant` target is never written again.
+    """
+    command = EnqueueUpload(queue, target, offset, value, constant)
+    if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
+        command.value, command.is_blocking = np.array(value, order="C"), False
+    enqueue(command)
+    if events is not None:
+        events.append(command.event)
+    elif not command.is_blocking:
+        keep_event(command.event)
+
+
+def keep_event(holder: Any) -> None:
+    """Keep the event of a non-blocking copy, or the command that holds the event, which keeps the array alive."""
+    _state.events.append(holder)
