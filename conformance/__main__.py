@@ -32,38 +32,40 @@ PYTENSOR_ROOT = CHECKOUT / "build" / "pytensor-suites" / "suites"
 
 @click.command()
 @click.argument("suite", nargs=-1)
-@click.option("--host", default="theano", show_default=True, type=click.Choice(list(FLAGS)), help="Whose suites.")
-@click.option("--way", type=click.Choice(sorted(WAYS)), help="What is switched on; by default topo, or pytensor.")
+@click.option(
+    "--host", default="theano", show_default=True, type=click.Choice(list(FLAGS)), help="Project whose test suites run."
+)
+@click.option("--way", type=click.Choice(sorted(WAYS)), help="Features to enable; by default topo, or pytensor.")
 @click.option(
     "--root",
     default=PYTENSOR_ROOT,
     show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="For --host pytensor: the folder of its repository, in the version that is installed.",
+    help="With --host pytensor: the folder of its repository, at the installed version.",
 )
-@click.option("--jobs", default=2, show_default=True, help="Suite files that run at a time.")
-@click.option("--fresh", is_flag=True, help="Run stock again, too, where its results are on disk.")
-@click.option("-k", "select", default="", metavar="EXPR", help="Only tests that match, as pytest's -k.")
+@click.option("--jobs", default=2, show_default=True, help="Number of test files that run at a time.")
+@click.option("--fresh", is_flag=True, help="Run stock again even if its results are on disk.")
+@click.option("-k", "select", default="", metavar="EXPR", help="Run only tests that match, like pytest's -k.")
 @click.option(
     "--confirm/--no-confirm", default=True, show_default=True, help="Run each suspect again, alone or with its file."
 )
 @click.option(
     "--lean",
     is_flag=True,
-    help="Run stock only on tests that neither pass nor skip, and take it that it passes the others: where stock is "
-    "slow, as with a C compiler.",
+    help="Run stock only on tests that neither pass nor skip, and assume that it passes the others. For slow stock "
+    "runs, as with a C compiler.",
 )
-@click.option("--timeout", default=300, show_default=True, help="CPU seconds that a test may take.")
+@click.option("--timeout", default=300, show_default=True, help="Timeout of a test, in CPU seconds.")
 @click.option(
-    "--flags", default="", metavar="FLAGS", help="More flags of the host for both sides, such as floatX=float32."
+    "--flags", default="", metavar="FLAGS", help="Additional host flags for both sides, such as floatX=float32."
 )
 @click.option(
     "--reference",
     metavar="PYTHON",
-    help="Compare with stock under another interpreter, such as one with the oldest NumPy that is supported.",
+    help="Compare with stock under another interpreter, such as one with the oldest supported NumPy.",
 )
 @click.option("--keep-logs", is_flag=True, help="Keep pytest's output of each file.")
-@click.option("--list", "listing", is_flag=True, help="List suites and ways, and stop.")
+@click.option("--list", "listing", is_flag=True, help="List suites and ways, and exit.")
 def main(
     suite: tuple[str, ...],
     host: str,
@@ -91,7 +93,7 @@ def main(
     root = suites_root() if host == "theano" else root
     if not (root / "tests").is_dir() and host == "pytensor":
         raise click.UsageError(
-            f"PyTensor's suites are not in {root}. The cure: git clone --depth 1 --branch rel-VERSION "
+            f"PyTensor's test suites are not in {root}. The cure: git clone --depth 1 --branch rel-VERSION "
             f"https://github.com/pymc-devs/pytensor {root}"
         )
     if listing:
@@ -99,7 +101,7 @@ def main(
         return
     files = choose(suite, suites, root)
     if not files:
-        raise click.UsageError(f"no suite or file is called {' or '.join(suite)}; see --list")
+        raise click.UsageError(f"no suite or file is named {' or '.join(suite)}; see --list")
     settings = Settings(
         root=root,
         work=WORK / "runs" / str(os.getpid()),
@@ -124,7 +126,7 @@ def main(
         by_suite.setdefault(name, []).append(comparisons[path])
     show(console, by_suite, way)
     if lean:
-        console.print("stock: taken to pass what passes with the engine, and not run on it")
+        console.print("stock: not run on tests that pass with the engine, which it is assumed to pass")
     if keep_logs:
         console.print(f"logs: {settings.work}")
     failed = any(comparison.of(Verdict.REGRESSION) for comparison in comparisons.values())

@@ -24,7 +24,7 @@ class Verdict(Enum):
 
     REGRESSION = "regression"
     EXPECTED = "expected difference"
-    SURPRISE = "expected difference, but passes: its line in expected.py can go"
+    SURPRISE = "expected difference, but passes: remove its line from expected.py"
     UNSTEADY = "unsteady"
     IMPROVEMENT = "improvement"
 
@@ -130,9 +130,11 @@ def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _Se
             continue
         stock = second_run(after, what, BASELINE)
         if stock.outcome != PASSED:
-            return Difference(Verdict.UNSTEADY, after, f"{stock.outcome} under stock, too, when run {how}")
+            return Difference(Verdict.UNSTEADY, after, f"{stock.outcome} under stock as well when run {how}")
         return Difference(Verdict.REGRESSION, again)
-    return Difference(Verdict.UNSTEADY, after, f"{after.outcome} once, passes when run again, alone and with its file")
+    return Difference(
+        Verdict.UNSTEADY, after, f"{after.outcome} once, but passes when run again, alone and with its file"
+    )
 
 
 def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterable[tuple[Result, Result]]:

@@ -18,7 +18,7 @@ REPEAT_SECONDS = 1.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the option that `runner` passes."""
-    parser.getgroup("conformance").addoption("--cpu-limit", type=float, help="CPU seconds that a test may use")
+    parser.getgroup("conformance").addoption("--cpu-limit", type=float, help="timeout of a test, in CPU seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:

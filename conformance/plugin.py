@@ -31,9 +31,9 @@ MEMORY_BYTES = 6 << 30
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options that `runner` passes."""
     group = parser.getgroup("conformance")
-    group.addoption("--way", choices=sorted(WAYS), help="what is switched on before the suite is imported")
+    group.addoption("--way", choices=sorted(WAYS), help="features that are enabled before the suite is imported")
     group.addoption("--log-to", type=Path, help="file that gets a JSON line per event")
-    group.addoption("--leave-out", type=Path, help="file of node ids, one a line, that are not run")
+    group.addoption("--leave-out", type=Path, help="file with the ids of tests to skip, one per line")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup() -> None:
     """Give each test the same random numbers in both ways, in any order, and when it runs alone."""
     if os.getppid() != PARENT:
-        pytest.exit("the process that started this one is gone")
+        pytest.exit("the parent process has ended")
     _seed()
 
 

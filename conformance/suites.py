@@ -45,7 +45,7 @@ def _tensor(*names: str) -> tuple[str, ...]:
 
 
 SUITES = (
-    Suite("opt", "the rewrites of tensor expressions: the hardest judge", _tensor("opt")),
+    Suite("opt", "the rewrites of tensor expressions: the most demanding suite", _tensor("opt")),
     Suite("uncanonicalize", "the rewrites that undo canonical forms", _tensor("opt_uncanonicalize")),
     Suite("elemwise", "Elemwise, DimShuffle, CAReduce", _tensor("elemwise", "keepdims", "merge", "xlogx")),
     Suite("subtensor", "indexing, and setting and incrementing by index", _tensor("subtensor", "inc_subtensor")),
@@ -109,7 +109,7 @@ PYTENSOR_SUITES = (
     ),
     Suite("linalg", "linear algebra", ("tests/tensor/linalg/**/test_*.py",)),
     Suite("scan", "loops", ("tests/scan/test_*.py",)),
-    Suite("assumptions", "what is inferred about matrices", ("tests/assumptions/test_*.py",)),
+    Suite("assumptions", "inferred properties of matrices", ("tests/assumptions/test_*.py",)),
     Suite("compile", "functions, modes, OpFromGraph", ("tests/compile/test_*.py",)),
 )
 

@@ -130,14 +130,18 @@ def _pytensor_engine() -> None:
 WAYS: dict[str, Way] = {
     way.name: way
     for way in (
-        Way(STOCK, "Theano as it is; compared with the baseline it shows the unsteady tests", _stock),
+        Way(STOCK, "unmodified Theano; its differences from the baseline are flaky tests", _stock),
         Way("topo", "Theano's phases with optdb's engine: optdb.enable()", _topo),
         Way("clinker", "C code built by optdb, for --flags cxx=g++: optdb.clinker", _clinker),
-        Way("cache", "one object for one op: optdb.cache.install()", _cache),
+        Way("cache", "equal ops are one object: optdb.cache.install()", _cache),
         Way("topo+cache", "both", _both),
         Way("all", "both, and C code built by optdb, for --flags cxx=g++", _all),
         Way("tiers", "nodes compute in Python until their C code is built: optdb.enable(tiered=True)", _tiers),
-        Way("changing", "tiers, for --flags cxx=g++: each is waited for before its first or second call", _changing),
+        Way(
+            "changing",
+            "tiers, for --flags cxx=g++: each function waits for its C code before its first or second call",
+            _changing,
+        ),
         Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),
         Way("pytensor", "for --host pytensor: optdb.pytensor.enable()", _pytensor),
         Way("pytensor-engine", "the same, with the engine for graphs of any size", _pytensor_engine),

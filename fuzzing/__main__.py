@@ -40,28 +40,30 @@ class Restriction(click.ParamType):
             switch: of for part in (Process, Surroundings, Compilation) for switch, of in values_of(part).items()
         }
         if name not in switches:
-            self.fail(f"{name} is no switch; there are {', '.join(switches)}", param, ctx)
+            self.fail(f"{name} is not a switch; the switches are {', '.join(switches)}", param, ctx)
         if chosen not in switches[name]:
-            self.fail(f"{chosen} is no value of {name}; it has {', '.join(switches[name])}", param, ctx)
+            self.fail(f"{chosen} is not a value of {name}; its values are {', '.join(switches[name])}", param, ctx)
         return name, chosen
 
 
 @click.command()
-@click.option("--examples", default=1000, show_default=True, help="How many.")
-@click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
-@click.option("--only", multiple=True, type=Restriction(), help="Confine a switch to this value, or to several.")
-@click.option("--device", "devices", multiple=True, help="On which devices in turn, as optdb.mode names them.")
-@click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
-@click.option("--shrink/--no-shrink", default=True, show_default=True, help="Make a failing example smaller.")
-@click.option("--differences", default=3, show_default=True, help="After so many differences, a process ends.")
-@click.option("--minutes", type=float, help="No example begins after so many minutes.")
-@click.option("--timeout", default=1200.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--examples", default=1000, show_default=True, help="Number of examples.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@click.option(
+    "--only", multiple=True, type=Restriction(), help="Restrict a switch to this value; repeat for several values."
+)
+@click.option("--device", "devices", multiple=True, help="Devices to use in turn, named as in optdb.mode.")
+@click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Exclude an operation.")
+@click.option("--shrink/--no-shrink", default=True, show_default=True, help="Shrink failing examples.")
+@click.option("--differences", default=3, show_default=True, help="Number of differences after which a process ends.")
+@click.option("--minutes", type=float, help="Minutes after which no new example begins.")
+@click.option("--timeout", default=1200.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option(
     "--pairs",
     "pairs_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Add to this file which switches were drawn together how often; python -m fuzzing.pairs reads it.",
+    help="Add the numbers of switch pairs that were drawn to this file, for python -m fuzzing.pairs.",
 )
 def main(
     examples: int,
@@ -144,7 +146,7 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
     processes = [Process(*chosen) for chosen in itertools.product(*values.values())]
     possible = [process for process in processes if _excludes(process, only) is None]
     if not possible:
-        raise click.UsageError(f"--only leaves nothing to draw: {_excludes(processes[0], only)}")
+        raise click.UsageError(f"--only excludes all examples: {_excludes(processes[0], only)}")
     random.Random(seed).shuffle(possible)
     return possible
 

@@ -169,7 +169,7 @@ class _Comparison:
             if held.lender is None or held.lender != called or held.what.startswith(f"{now},")
         ]
         for held in self._held:
-            self._check(f"{held.what}, looked at again {where}", held.seen, held.expected)
+            self._check(f"{held.what}, compared again {where}", held.seen, held.expected)
 
     def _overwrite(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
         """Overwrite arguments and every other result, as their owner may.

@@ -115,7 +115,7 @@ def compare(case: Case, device: str = "auto") -> str:
     try:
         expected = performed(case.op, [*_wide(case, arrays), *case.host_numbers()])
         if case.kind in ("weights", "inputs") and expected.shape[-len(case.numbers[0]) :] != case.numbers[0]:
-            raise ValueError(f"a result of shape {expected.shape} for a shape of {case.numbers[0]} that was given")
+            raise ValueError(f"a result of shape {expected.shape}, but the declared shape is {case.numbers[0]}")
     except Exception as error:
         expected = error
     variables = [TensorType(array.dtype, (False,) * array.ndim)() for array in arrays]
@@ -131,7 +131,7 @@ def compare(case: Case, device: str = "auto") -> str:
         assert case.kind == "inputs" and seen.ndim == 5 and not seen.size, f"{case}: {seen.shape}; stock: {expected!r}"
         return "refused"
     assert seen.dtype == case.dtype, f"{case}: {seen.dtype}"
-    assert seen.shape == expected.shape, f"{case}: shape {seen.shape}, and {expected.shape} by Theano"
+    assert seen.shape == expected.shape, f"{case}: shape {seen.shape}, but Theano's is {expected.shape}"
     tolerance = _TOLERANCES[case.dtype]
     np.testing.assert_allclose(seen, expected.astype(case.dtype), tolerance, tolerance * 10, err_msg=str(case))
     return "equal"
@@ -274,12 +274,12 @@ def _run(chunk: Chunk, timeout: float) -> End:
 
 
 @click.command()
-@click.option("--examples", default=1000, show_default=True, help="How many.")
-@click.option("--seed", "number", default=0, show_default=True, help="Where random numbers begin.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
-@click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
+@click.option("--examples", default=1000, show_default=True, help="Number of examples.")
+@click.option("--seed", "number", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@click.option("--device", default="auto", show_default=True, help="Device, named as in optdb.mode.")
 @kernels_option
-@click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--worker", is_flag=True, hidden=True)
 def main(
     examples: int, number: int, processes: int, device: str, kernels: tuple[str, ...], timeout: float, worker: bool

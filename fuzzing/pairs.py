@@ -78,10 +78,10 @@ class Pairs:
             lines.append(f"| {number[name]} | `{name}` | {shown} |")
         lines += [
             "",
-            "For each two switches, in how many examples one function has the two values that meet least often:",
+            "For each pair of switches, the number of examples in which one function has the rarest pair of values:",
         ]
         lines += ["", *self._matrix(list(switches)[1:], list(switches)[:-1], switches, number)]
-        lines += ["", "The same for one function's switch (row) and the other function's (column):", ""]
+        lines += ["", "The same for a switch of one function (row) and a switch of the other function (column):", ""]
         lines += self._across(number)
         lines += [
             "",
@@ -172,7 +172,7 @@ _BEGIN, _END = "<!-- pairs -->\n", "<!-- end of pairs -->\n"
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--docs", type=click.Path(exists=True, path_type=Path), help="Replace the tables of this document.")
+@click.option("--docs", type=click.Path(exists=True, path_type=Path), help="Replace the tables in this document.")
 def main(files: tuple[Path, ...], docs: Path | None) -> None:
     """Show how often switches were drawn together, from files that `python -m fuzzing --pairs` has written.
 
@@ -188,7 +188,7 @@ def main(files: tuple[Path, ...], docs: Path | None) -> None:
         _, _, after = rest.partition(_END)
         docs.write_text(f"{before}{_BEGIN}\n{total.tables()}\n{_END}{after}")
     never = shown(total.never())
-    click.echo("\n".join(never) or "each value was drawn with each other that it does not exclude")
+    click.echo("\n".join(never) or "every pair of values that do not exclude each other was drawn")
     raise SystemExit(1 if never else 0)
 
 

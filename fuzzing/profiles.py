@@ -60,8 +60,8 @@ def _in_turn(name: str, values: Sequence[str], text: str) -> Callable[[Any], Any
     )
 
 
-kernels_option = _in_turn("kernels", KERNELS, "For which device kernels are written")
-memory_option = _in_turn("memory", MEMORIES, "Whether the device's memory is said to be its own")
+kernels_option = _in_turn("kernels", KERNELS, "Kind of device for which kernels are generated")
+memory_option = _in_turn("memory", MEMORIES, "Whether the device is treated as one with its own memory")
 
 
 def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "own") -> None:

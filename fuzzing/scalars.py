@@ -407,7 +407,7 @@ def check(case: Case, expected: Sequence[np.ndarray]) -> int:
     for position, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
         if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
             raise Differs(
-                f"{case}\noutput {position}: {ours.dtype} {ours.shape} by NumPy, C has {theirs.dtype} {theirs.shape}"
+                f"{case}\noutput {position}: {ours.dtype} {ours.shape} by NumPy, {theirs.dtype} {theirs.shape} by C"
             )
     with np.errstate(all="ignore"):
         return (
@@ -498,13 +498,15 @@ def _run(number: int, cases: int, timeout: float) -> End:
 
 
 @click.command()
-@click.option("--rounds", default=50, show_default=True, help="How many processes.")
-@click.option("--cases", default=30, show_default=True, help="Composites of a round, compiled together.")
-@click.option("--seed", "number", default=0, show_default=True, help="Where random numbers begin.")
+@click.option("--rounds", default=50, show_default=True, help="Number of rounds, each in a process of its own.")
 @click.option(
-    "--processes", default=1, show_default=True, help="How many rounds at a time; compilers use all processors."
+    "--cases", default=30, show_default=True, help="Number of Composites in a round, which are compiled together."
 )
-@click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--seed", "number", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option(
+    "--processes", default=1, show_default=True, help="Number of rounds at a time; compilers use all processors."
+)
+@click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--worker", is_flag=True, hidden=True)
 def main(rounds: int, cases: int, number: int, processes: int, timeout: float, worker: bool) -> None:
     """Compare random Composites computed with NumPy, as in the first tier, with their C code.

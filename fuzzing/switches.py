@@ -208,34 +208,33 @@ class Exclusion:
 
 
 EXCLUDED: tuple[Exclusion, ...] = (
-    Exclusion(
-        ("mode", ("OPENCL",)), ("linker", ("py", "c|py", "vm", "cvm")), "the mode OPENCL has a linker of its own"
-    ),
+    Exclusion(("mode", ("OPENCL",)), ("linker", ("py", "c|py", "vm", "cvm")), "mode OPENCL has its own linker"),
     Exclusion(
         ("origin", ("copied", "swapped")),
         ("linker", ("c|py",)),
-        "Theano's Function.copy needs what functions of this linker lack",
+        "Theano's Function.copy does not support this linker",
     ),
-    Exclusion(("way", ("file",)), ("plans", ("off",)), "a file holds a plan"),
+    Exclusion(("way", ("file",)), ("plans", ("off",)), "an exported file contains a plan"),
     Exclusion(
         ("kernels", ("gpu", "copying gpu", "packing gpu")),
         ("persistent_launches", ("always", "split")),
-        "PoCL 3.1 hangs, or writes where it should not, where groups of a GPU's size meet in loops of loops",
+        "PoCL 3.1 hangs or writes out of bounds when work groups of a GPU's size have barriers in nested loops",
     ),
     Exclusion(
         ("kernels", ("copying gpu",)),
         ("matmul_precision", ("high", "default")),
-        "GPUs that copy have tensor cores, and PoCL 3.1 crashes as it compiles what does as these do",
+        "GPUs with asynchronous copies have tensor cores, and PoCL 3.1 crashes when it compiles emulated "
+        "tensor-core kernels",
     ),
     Exclusion(
         ("test_values", ("off",)),
         ("test_values_of_rewriters", ("warn", "raise")),
-        "without test values, inputs have none that rewriters could use",
+        "rewriters have no test values of inputs to use",
     ),
     Exclusion(
         ("test_values_of_rewriters", ("ignore", "warn", "raise")),
         ("compiled", ("at first call",)),
-        "a shared variable may have another shape by then, and Theano refuses to replace what was computed of it",
+        "a shared variable may have another shape by then, and Theano refuses to replace variables computed from it",
     ),
 )
 
@@ -258,8 +257,8 @@ FLAGS: dict[str, str] = {
 
 #: Flags of optdb that are not switches, with the reason.
 NOT_DRAWN: dict[str, str] = {
-    "optdb.trace": "it prints what happens, and changes nothing",
-    "optdb.kernel_cache_dir": "a folder is like another one",
+    "optdb.trace": "it only prints",
+    "optdb.kernel_cache_dir": "the choice of folder does not matter",
 }
 
 

@@ -13,19 +13,17 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 
 
 @click.command()
-@click.option("-k", "select", default="", metavar="TEXT", help="Only runs with this in their names; see --list.")
-@click.option(
-    "--device-kind", multiple=True, type=click.Choice(DEVICE_KINDS), help="Only these kernels; both by default."
-)
+@click.option("-k", "select", default="", metavar="TEXT", help="Only runs whose names contain this text; see --list.")
+@click.option("--device-kind", multiple=True, type=click.Choice(DEVICE_KINDS), help="Kind of kernels; both by default.")
 @click.option(
     "--once",
     is_flag=True,
-    help="Each case twice, in C order and in another layout, in one dtype each; kernels for GPUs are optimized.",
+    help="Run each case twice, in C order and in another layout, with one dtype each; kernels for GPUs are optimized.",
 )
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
-@click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops are all to have cases.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds that one run may take.")
-@click.option("--list", "listing", is_flag=True, help="List the runs, and stop.")
+@click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops must all have cases.")
+@click.option("--timeout", default=60.0, show_default=True, help="Timeout of a run, in seconds.")
+@click.option("--list", "listing", is_flag=True, help="List the runs, and exit.")
 def main(
     select: str, device_kind: tuple[str, ...], once: bool, table: str, ops: str, timeout: float, listing: bool
 ) -> None:

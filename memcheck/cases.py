@@ -400,9 +400,9 @@ CASES = [
     *LINALG_CASES,
 ]
 
-_COPIES_GAPS = "it copies only what lies with gaps"
-_WIDE = "it is for more elements than 32 bits count, on graphics cards"
-_SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
+_COPIES_GAPS = "it only copies arrays that are not contiguous"
+_WIDE = "it is for more than 2**32 elements, on GPUs"
+_SPREADS_WHAT_BROADCASTS = "it only copies arrays that broadcast"
 
 #: Prefixes of kernels that the same code launches for all ops: each counts as run if any op launches it.
 SHARED = ("matmul_",)
@@ -415,7 +415,7 @@ NEVER = {
     },
     **{(f"OpenCL{name}Op", "copy_alike"): _COPIES_GAPS for name in ("ArgSort", "Searchsorted")},
     **{(f"OpenCL{name}", "move_alike"): _COPIES_GAPS for name in ("RFFTOp", "IRFFTOp")},
-    ("OpenCLIRFFTOp", "write_strided"): "what it writes, and where to, lies without gaps",
+    ("OpenCLIRFFTOp", "write_strided"): "its input and output are contiguous",
     **{(f"OpenCL{name}", "copy1_alike"): _COPIES_GAPS for name in ("Conv", "ConvGradWeights", "ConvGradInputs")},
     ("OpenCLConvGradInputs", "copy0_alike"): _COPIES_GAPS,
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in COPYING_GAPS},
@@ -431,8 +431,8 @@ NEVER = {
         for kernel in kernels
     },
     **{(f"OpenCL{name}", "copy_quads"): _COPIES_GAPS for name in ("Contiguous", "Reshape", "Flatten", "SavedProducts")},
-    ("OpenCLAllocDiag", "copy_row_quads"): "elements of a diagonal are no neighbours",
-    ("OpenCLPlacedElemwise", "copy_alike"): "places have gaps between their rows, or one row broadcasts",
+    ("OpenCLAllocDiag", "copy_row_quads"): "the elements of a diagonal are not contiguous",
+    ("OpenCLPlacedElemwise", "copy_alike"): "slices have gaps between their rows, or one row broadcasts",
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }

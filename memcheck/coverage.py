@@ -65,9 +65,9 @@ def _stale(results: Iterable[Result], never: Mapping[Named, str]) -> Iterator[st
     launched = {(short_name(owner), name) for result in results for owner, name in result.launched}
     for owner, name in never:
         if (owner, name) in launched:
-            yield f"{owner}: its kernel {name} is launched, and NEVER says that it is not"
+            yield f"{owner}: its kernel {name} is launched, although it is in NEVER"
         elif (owner, name) not in declared:
-            yield f"{owner}: no case has its kernel {name}, which is in NEVER"
+            yield f"{owner}: no case declares its kernel {name}, which is in NEVER"
 
 
 def short_name(owner: str) -> str:

@@ -44,7 +44,7 @@ def show(
     for gap in missing:
         console.print(f"{heading} {escape(gap)}", soft_wrap=True, highlight=False)
     if missing and not partial:
-        console.print("The cure: a line in memcheck/cases.py; see docs/howto-add-a-kernel.md")
+        console.print("The cure: add a line to memcheck/cases.py; see docs/howto-add-a-kernel.md")
     console.print(_summary(results, 0 if partial else len(missing)), highlight=False)
 
 
@@ -61,7 +61,7 @@ def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
     table = Table(title="Kernels under the memory checker", box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column("op")
     table.add_column("runs", justify="right")
-    table.add_column("kernels that were launched")
+    table.add_column("launched kernels")
     for owner in classes:
         own = [result for result in results if any(its_owner == owner for its_owner, _ in result.launched)]
         names = {name for result in own for its_owner, name in result.launched if its_owner == owner}

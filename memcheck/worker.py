@@ -103,13 +103,15 @@ def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int
 
 @click.command()
 @click.option("--table", required=True, help="The module with the cases.")
-@click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
-@click.option("--select", default="", help="A part of the names of the runs.")
-@click.option("--once", is_flag=True, help="Some runs of each case.")
+@click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Kind of kernels.")
+@click.option("--select", default="", help="Text that the names of the runs contain.")
+@click.option("--once", is_flag=True, help="Only some runs of each case.")
 @click.option("--first", default=0, help="The index of the first run.")
-@click.option("--share", type=int, nargs=2, default=(0, 1), help="Which share of the cases, and of how many.")
-@click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the memory checker writes.")
-@click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
+@click.option(
+    "--share", type=int, nargs=2, default=(0, 1), help="Share of the cases: its index, and the number of shares."
+)
+@click.option("--log", required=True, type=click.Path(path_type=Path), help="Log file of the memory checker.")
+@click.option("--write-to", required=True, type=click.Path(path_type=Path), help="File for the results.")
 def main(
     table: str,
     device_kind: DeviceKind,

@@ -30,22 +30,37 @@ class Select(click.ParamType):
         # A whole name is that model, whatever others have it as a part.
         chosen = [value] if value in chosen else chosen
         if not chosen:
-            self.fail(f"no model has {value!r} in its name; there are: {', '.join(registry.known())}", param, ctx)
+            self.fail(f"no model's name contains {value!r}; the models are: {', '.join(registry.known())}", param, ctx)
         return chosen
 
 
 @click.command()
 @click.argument("names", nargs=-1, type=Select())
-@click.option("--way", "ways", multiple=True, type=click.Choice(OTHERS), help="Compare this alone; may be repeated.")
-@click.option("--steps", default=4, show_default=True, type=click.IntRange(min=1), help="Calls that are compared.")
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Models that run at a time.")
-@click.option("--timeout", default=600, show_default=True, help="CPU seconds that a model may take.")
-@click.option("--floatX", "float_x", type=click.Choice(["float32", "float64"]), help="Instead of each library's own.")
-@click.option("--time", "timed", is_flag=True, help="Time a step of each way, beside Theano's C code. Compiles C.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
-@click.option("--resume", is_flag=True, help="Keep what that file has, and run what it lacks, or has faults of.")
-@click.option("--page", "page_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of docs/.")
-@click.option("--list", "listing", is_flag=True, help="List the models, and stop.")
+@click.option("--way", "ways", multiple=True, type=click.Choice(OTHERS), help="Compare only this way; can be repeated.")
+@click.option("--steps", default=4, show_default=True, type=click.IntRange(min=1), help="Number of calls to compare.")
+@click.option(
+    "--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Number of models that run at a time."
+)
+@click.option("--timeout", default=600, show_default=True, help="Timeout of a model, in CPU seconds.")
+@click.option(
+    "--floatX",
+    "float_x",
+    type=click.Choice(["float32", "float64"]),
+    help="Use this floatX instead of each library's default.",
+)
+@click.option(
+    "--time", "timed", is_flag=True, help="Time a step of each way, compared with Theano's C code. Compiles C."
+)
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
+)
+@click.option(
+    "--resume", is_flag=True, help="Keep the results in that file, and run only models that are missing or have faults."
+)
+@click.option(
+    "--page", "page_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as a page of docs/."
+)
+@click.option("--list", "listing", is_flag=True, help="List the models, and exit.")
 def main(
     names: tuple[list[str], ...],
     ways: tuple[str, ...],
@@ -71,7 +86,7 @@ def main(
             console.print(f"[bold]{name}[/]: {registry.entry(name).summary}", highlight=False, soft_wrap=True)
         return
     if resume and not json_file:
-        raise click.UsageError("--resume is of use with --json FILE alone")
+        raise click.UsageError("--resume needs --json FILE")
     missing = {registry.entry(name).library for name in chosen if not registry.entry(name).available}
     if missing:
         raise click.ClickException(

@@ -142,10 +142,10 @@ class Report:
         parts = [
             (times.kernels, f"kernels on small arrays: {times.launches} launches take {1e3 * times.kernels:.1f} ms"),
             (times.host, _host_reason(times, result)),
-            (step - times.kernels - times.host, f"{times.launches} launches are enqueued"),
+            (step - times.kernels - times.host, f"{times.launches} launches to enqueue"),
         ]
         told = [text for seconds, text in sorted(parts, reverse=True) if seconds >= SHARE * step]
-        return told or [f"{times.launches} launches, none of which stands out"]
+        return told or [f"{times.launches} launches, none of which dominates"]
 
     def tolerance(self, way: str) -> float:
         """Return the difference that a way may have."""
@@ -172,7 +172,9 @@ class Report:
             elif not self.agrees(way) and not self.is_chaotic(way):
                 faults.append(f"{way} differs from stock by {result.difference:.1e} in {result.where}")
         if self.not_finite:
-            faults.append(f"stock's own values are not finite, {self.not_finite[0]} first: the model needs other data")
+            faults.append(
+                f"stock's own values are not finite, {self.not_finite[0]} first: the model needs different data"
+            )
         if self.calm is not None:
             faults += [f"in float64: {fault}" for fault in self.calm.faults()]
         return faults + self._graph_faults()

@@ -45,8 +45,8 @@ def tables(reports: Sequence[Report], ways: Sequence[str]) -> RenderableType:
 def _values(reports: Sequence[Report], ways: Sequence[str]) -> Table:
     table = Table(
         title="Models of other libraries",
-        caption="nodes, in place: of stock's graph / the engine's; ways: largest difference from stock's values; "
-        "device, host, transfers: nodes of the graph that mode OPENCL runs",
+        caption="nodes, in place: stock's graph / the engine's graph; ways: largest difference from stock's values; "
+        "device, host, transfers: nodes of mode OPENCL's graph",
         box=SIMPLE_HEAD,
         padding=(0, 1),
     )
@@ -81,7 +81,7 @@ def _difference(report: Report, way: str) -> str:
 
 def _times(reports: Sequence[Report], ways: Sequence[str]) -> Table:
     table = Table(
-        title="Milliseconds of a step, and how many times faster than Theano's C code",
+        title="Milliseconds per step, and speedup over Theano's C code",
         show_footer=True,
         box=SIMPLE_HEAD,
         padding=(0, 1),

@@ -116,7 +116,7 @@ def _nothing() -> None:
 WAYS = {
     way.name: way
     for way in (
-        Way(STOCK, "Theano as it is: the values that the others are compared with", _stock),
+        Way(STOCK, "unmodified Theano: the reference", _stock),
         Way(ENGINE, "optdb's engine: optdb.enable()", _engine),
         Way(OPENCL, "the engine and the device: optdb.mode(device='opencl')", _opencl),
         Way(SIMULATOR, "stock's function on the device: optdb.SimulatorOCL(f)", _simulator),

@@ -130,11 +130,11 @@ def device_spec(text: str) -> str:
         raise ValueError(_A_DEVICE)
     bare = text.partition("[")[0].strip()
     if bare != "opencl" and _ALMOST_NUMBERED.match(bare) and not _NUMBERED.fullmatch(text):
-        raise ValueError("a device is numbered opencl<platform>:<device>, as in opencl0:0")
+        raise ValueError("a numbered device is opencl<platform>:<device>, such as opencl0:0")
     if _NUMBERED_BY_THEANO.match(bare):
         raise ValueError(
-            f"{bare} is a name of Theano's GPU back-end; write nvidia or gpu for the best such device, or number it "
-            "opencl<platform>:<device>. `python -m optdb devices` lists them"
+            f"{bare} is a device name of Theano's GPU back-end; write nvidia or gpu for the best such device, or a "
+            "number, opencl<platform>:<device>. `python -m optdb devices` lists the devices"
         )
     return text
 
@@ -160,9 +160,9 @@ def context_pairs(text: str) -> list[tuple[str, str]]:
                 f"{part!r} is not name->device; write THEANO_FLAGS='optdb.contexts=dev0->opencl0:0;dev1->opencl0:1'"
             )
         if name == "cpu":
-            raise ValueError("cpu is the host, and names no device")
+            raise ValueError("cpu is the host, not a device")
         if name in pairs:
-            raise ValueError(f"{name} is there twice")
+            raise ValueError(f"{name} is given twice")
         pairs[name] = device_spec(device)
     return list(pairs.items())
 
@@ -176,7 +176,7 @@ def megabytes(text: str) -> int:
         If the text is not a whole number, 0 or above.
     """
     if not text.isdecimal():
-        raise ValueError("a size is a whole number of megabytes, such as 512, or 0 for nothing")
+        raise ValueError("a size is an integer number of megabytes, such as 512, or 0 to disable the cache")
     return int(text)
 
 
@@ -193,7 +193,7 @@ def fraction(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:
-        raise ValueError("a part of a device's memory is a number above 0 and not above 1, such as 0.5")
+        raise ValueError("the value is a fraction above 0 and at most 1, such as 0.5")
     return value
 
 
@@ -269,7 +269,7 @@ def _no_topic(topic: str) -> str:
 
     near = difflib.get_close_matches(topic, [*TOPICS, "True", "False"], n=1)
     guess = f"; did you mean {near[0]}?" if near else "."
-    return f"there is no topic {topic!r}{guess} It takes {_TRACE_TAKES}"
+    return f"there is no topic {topic!r}{guess} The flag takes {_TRACE_TAKES}"
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -298,7 +298,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.clinker",
         "auto",
-        "Build the C code of functions in batches, and find built modules without starting a compiler: while the "
+        "Build the C code of functions in batches, and reuse built modules without starting a compiler: while the "
         "engine is on (auto), always (True), or never (False: Theano's own C linker).",
         spellings=(("auto", "auto"), *BOOL),
         live=False,
@@ -322,7 +322,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.device",
         "cpu",
-        "The device that computes graphs, and that holds the arrays of theano.shared.",
+        "The device that computes graphs and stores the arrays of theano.shared.",
         live=False,
         check=device_spec,
         takes="cpu, opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, intel, amd, oclgrind), part of a "
@@ -331,7 +331,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.contexts",
         "",
-        "Names for devices, for use as targets of transfers and of theano.shared.",
+        "Names of devices, used as targets of transfers and of theano.shared.",
         live=False,
         check=context_pairs,
         takes="name->device;name->device;...",
@@ -347,8 +347,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.kernel_cache_size",
         512,
-        "The size of the folder of built OpenCL programs, in megabytes. The least recently used programs are removed "
-        "first; with 0, nothing is kept.",
+        "The size of the folder of built OpenCL programs, in megabytes. The least recently used programs are "
+        "removed first; 0 disables the cache.",
         live=False,
         check=megabytes,
         takes="a number of megabytes",
@@ -364,35 +364,35 @@ FLAGS: tuple[Flag, ...] = (
         "optdb.merge_launches",
         "auto",
         "Plans merge small launches on devices where a launch costs more than a small kernel. The merged kernel is "
-        "compiled when the launches have taken as long as that (auto), with the plan (always), or not (never). The "
-        "flag is read when a plan is made.",
+        "compiled once the launches have taken as long as compiling it (auto), with the plan (always), or not at "
+        "all (never). The flag is read when a plan is made.",
         spellings=(("auto", "auto"), ("always", "always"), ("never", "never")),
     ),
     Flag(
         "optdb.persistent_launches",
         "auto",
-        "Plans run chains of small commands as one persistent launch, whose groups meet at barriers: on devices whose "
-        "profile says so (auto), on all on which groups can meet, and by a single group on processors (always), or not "
-        "(never). With split, to find faults, each phase between two barriers is a launch of its own whose commands "
-        "run in any order. The flag is read when a plan is made.",
+        "Plans run chains of small commands as one persistent launch with grid barriers: on devices whose profile "
+        "says so (auto); on all devices that support grid barriers, and by a single group on processors (always); "
+        "or not at all (never). For debugging, split runs each phase between two barriers as a separate launch, "
+        "whose commands run in any order. The flag is read when a plan is made.",
         spellings=(("auto", "auto"), ("always", "always"), ("never", "never"), ("split", "split")),
     ),
     Flag(
         "optdb.matmul_precision",
         "highest",
-        "How a device multiplies matrices of float32: as float32 (highest), or where it has tensor cores that optdb "
-        "can use, by numbers that are each divided into two of TF32 (high), or rounded to TF32 (default), as in JAX. "
-        "Both multiply float16 there, too, and default convolves. The flag is read when a function is compiled; "
-        "exported files are as of highest.",
+        "How a device multiplies float32 matrices: in float32 (highest), or, on tensor cores that optdb can use, as "
+        "sums of two TF32 numbers (high) or rounded to TF32 (default), as in JAX. Both also use tensor cores for "
+        "float16 products, and default uses them for convolutions. The flag is read when a function is compiled; "
+        "exported files use highest.",
         spellings=(("highest", "highest"), ("high", "high"), ("default", "default")),
     ),
     Flag(
         "optdb.device_memory_fraction",
         1.0,
-        "The part of a device's memory that the values of one function may take: some drivers report more memory than "
-        "is usable.",
+        "The fraction of a device's memory that the values of one function may use: some drivers report more memory "
+        "than is usable.",
         check=fraction,
-        takes="a number above 0 and not above 1",
+        takes="a fraction above 0 and at most 1",
         reads=True,
     ),
 )
@@ -445,8 +445,7 @@ def check_gpu_backend(name: str, value: str) -> None:
         setting = f"'{setting}'"
     raise FlagError(
         f"{name}={value}: this flag is for Theano's own GPU back-end, whose library (pygpu) is not installed.\n"
-        f"The cure: set optdb's flag instead, THEANO_FLAGS={setting}; "
-        "`python -m optdb devices` shows what there is"
+        f"The cure: set optdb's flag instead, THEANO_FLAGS={setting}; `python -m optdb devices` lists the devices"
     )
 
 
@@ -464,7 +463,7 @@ def unknown_mode(name: object, modes: Iterable[str], flag: str = "") -> UnknownM
     """
     modes = sorted(modes)
     setting = f"{flag}={name}" if flag else name
-    return UnknownMode(f"{setting}: no such mode{_guess(str(name).upper(), modes)}\nThere are {', '.join(modes)}")
+    return UnknownMode(f"{setting}: no such mode{_guess(str(name).upper(), modes)}\nThe modes are {', '.join(modes)}")
 
 
 def unknown(name: str, declared: Iterable[str]) -> FlagError:
@@ -480,7 +479,7 @@ def unknown(name: str, declared: Iterable[str]) -> FlagError:
     declared = sorted(declared)
     guess = _guess(name, declared)
     return FlagError(
-        f"{name}: no such flag{guess}" if guess else f"{name}: no such flag; there are {', '.join(declared)}"
+        f"{name}: no such flag{guess}" if guess else f"{name}: no such flag; the flags are {', '.join(declared)}"
     )
 
 

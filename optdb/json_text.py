@@ -59,7 +59,7 @@ def _unsafe_reason(text: bytes) -> str | None:
     """Return why a text must not be parsed, or None."""
     text = _ESCAPE.sub(b"", text)
     if b"\\" in text:
-        return "it has half of a pair of surrogates, or a backslash that escapes nothing"
+        return "it has an unpaired surrogate or an invalid escape sequence"
     letters = np.frombuffer(text, np.uint8)
     outside = letters[(np.cumsum(letters == ord('"'), dtype=np.int32) & 1) == 0]
     begins, ends = (np.isin(outside, np.frombuffer(marks, np.uint8)) for marks in (b"[{", b"]}"))
@@ -74,13 +74,13 @@ def _unsafe_reason(text: bytes) -> str | None:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError(f"{digits} is too large for a number of 64 bits")
+        raise ValueError(f"{digits} is too large for a 64-bit number")
     return number
 
 

@@ -78,15 +78,16 @@ def restore(
     """
     if any(function is None for function in functions.values()):
         raise RuntimeError(
-            "a simulator cannot be unpickled without its functions, and Theano leaves them out.\n"
+            "a simulator cannot be unpickled without its functions, which Theano omits.\n"
             "The cure: THEANO_FLAGS=unpickle_function=True"
         )
     try:
         return pkgutil.resolve_name(rebuild)(functions, device, values, method_inputs)
     except DeviceError as error:
         raise SimulatorNotRestored(
-            f"{error}\nThe functions of the simulator are in this error's attribute `functions`, and run without a "
-            "device; its sync_to_theano() gives them the simulator's shared values.",
+            f"{error}\n"
+            "The functions of the simulator are in this error's attribute `functions`, and run without a device; "
+            "its sync_to_theano() copies the simulator's shared values to them.",
             *(functions, values),
         ) from error
 

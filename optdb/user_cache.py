@@ -43,7 +43,7 @@ def warn_unwritable(what: str, folder: Path, error: OSError, cost: str, variable
         return
     _warned.add((what, folder))
     _logger.warning(
-        "%s cannot be kept in %s (%s): each process %s.\n"
+        "%s cannot be saved in %s (%s): each process %s.\n"
         "The cure: name a folder with space that can be written: export %s=FOLDER",
         *(what, folder, error.strerror or error, cost, variable),
     )

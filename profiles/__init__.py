@@ -50,7 +50,9 @@ def _refuse_helpers() -> None:
     text = Path(spec.origin).read_text(encoding="utf-8")
     if '__name__ == "__main__"' not in text:
         summary = text.removeprefix('"""').partition("\n")[0].removesuffix('"""')
-        sys.exit(f"{module} is used by others: {summary}\n`python -m profiles` lists what can be started by hand.")
+        sys.exit(
+            f"{module} is used by other modules: {summary}\n`python -m profiles` lists what can be started by hand."
+        )
 
 
 _refuse_helpers()

@@ -32,7 +32,7 @@ def commands() -> Iterator[tuple[str, str]]:
 def main() -> None:
     """Print the list of commands."""
     table = Table("command", title="python -m ..., each with --help", title_justify="left", box=None)
-    table.add_column("what it does", overflow="fold")
+    table.add_column("description", overflow="fold")
     for name, what in commands():
         table.add_row(name, escape(what))
     Console().print(table)

@@ -29,11 +29,23 @@ _TURN_S, _SETTLE_S = 0.3, 5.0
 
 
 @click.command()
-@click.option("--layers", type=click.IntRange(min=1), default=8, show_default=True, help="Each has two branches.")
-@click.option("--units", type=click.IntRange(min=1), default=64, show_default=True, help="Of each layer.")
-@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Examples in a step.")
-@click.option("--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Turns of each contender.")
-@click.option("--device", default="opencl", show_default=True, help="Which device.")
+@click.option(
+    "--layers",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Number of layers; each has two branches.",
+)
+@click.option(
+    "--units", type=click.IntRange(min=1), default=64, show_default=True, help="Number of units in each layer."
+)
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Number of examples in a step."
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Number of turns of each contender."
+)
+@click.option("--device", default="opencl", show_default=True, help="Device to use.")
 def main(layers: int, units: int, batch: int, repeat: int, device: str) -> None:
     """Compare a training step whose learning phase is an input with one whose phase is fixed."""
     contexts.register("measured", device)

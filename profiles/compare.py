@@ -119,7 +119,7 @@ def compare_first_results(names: list[str], json_file: Path | None, is_trained: 
     if measured:
         console.print(first.render(measured))
     if missing:
-        console.print(f"left out: {', '.join(missing)}, whose libraries are not installed here; `make models` has them")
+        console.print(f"skipped: {', '.join(missing)}, whose libraries are not installed; `make models` installs them")
     if json_file:
         console.print(f"numbers: {json_file}", soft_wrap=True)
 
@@ -127,16 +127,16 @@ def compare_first_results(names: list[str], json_file: Path | None, is_trained: 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
 @click.option("--baseline", type=click.Choice(ways.BASELINES), default="fast_run", show_default=True)
-@click.option("--repeat", type=click.IntRange(min=1), default=2, show_default=True, help="Runs of each way.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
-@click.option("--plot", type=cli.PICTURE, help="Draw the phases there.")
-@click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare.")
+@click.option("--repeat", type=click.IntRange(min=1), default=2, show_default=True, help="Number of runs of each way.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
+)
+@click.option("--plot", type=cli.PICTURE, help="Draw the phases into this file.")
+@click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare their values.")
 @click.option("--whole", "as_whole", is_flag=True, help="Compare theano.function with compilers, cold and warm.")
 @click.option("--first", "first_results", is_flag=True, help="With --whole: compare how soon first results come.")
-@click.option("--trained", is_flag=True, help="With --first: sizes that people train, where a model has them.")
-@click.option(
-    "--stock/--no-stock", default=True, help="With --first: whether to start stock, too, which takes longest."
-)
+@click.option("--trained", is_flag=True, help="With --first: use realistic training sizes, for models that have them.")
+@click.option("--stock/--no-stock", default=True, help="With --first: also start stock, which takes longest.")
 def main(
     chosen: tuple,
     baseline: str,
@@ -152,7 +152,7 @@ def main(
     """Compare optimization of MODELS (all, if none is named) under stock and under optdb."""
     if first_results:
         if not as_whole or plot:
-            raise click.UsageError("--first goes with --whole, and without --plot")
+            raise click.UsageError("--first needs --whole and excludes --plot")
         default = first.TRAINED_SIZES if trained else first.MODELS
         sides = [side for side in first.FLAGS if stock or side != STOCK]
         compare_first_results([builder.name for builder in chosen] or list(default), json_file, trained, sides)

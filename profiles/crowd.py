@@ -162,10 +162,18 @@ class _Stopwatch:
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=MODEL_NAME)
-@click.option("--processes", type=click.IntRange(min=1), default=20, show_default=True, help="How many start at once.")
-@click.option("--killed", type=click.IntRange(min=0), default=5, show_default=True, help="How many of them are killed.")
-@click.option("--seed", default=0, show_default=True, help="Of the moments at which they are killed.")
-@click.option("--timeout", default=1800.0, show_default=True, help="Seconds that a process may take.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Number of processes that start at once.",
+)
+@click.option(
+    "--killed", type=click.IntRange(min=0), default=5, show_default=True, help="Number of processes that are killed."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the times at which processes are killed.")
+@click.option("--timeout", default=1800.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--tiered", is_flag=True, help="Compute in Python until C code is built, as with optdb.tiered.")
 def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float, tiered: bool) -> None:
     """Compare concurrent processes, each with one of MODELS, with one process that does all their work.
@@ -173,7 +181,7 @@ def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeou
     The exit status is 1 if a number differs from the single process's, or files or compilers are left over.
     """
     if killed >= processes:
-        raise click.BadParameter(f"{killed} of {processes} processes leaves none", param_hint="--killed")
+        raise click.BadParameter(f"killing {killed} of {processes} processes would leave none", param_hint="--killed")
     of_models = itertools.cycle(chosen or MODELS)
     names = list(itertools.islice(of_models, processes))
     with tempfile.TemporaryDirectory(prefix="optdb-crowd-") as made:

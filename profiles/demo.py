@@ -204,13 +204,13 @@ def _measure(tell: Callable[[str], None]) -> list[LegStart]:
     measured: list[LegStart] = []
     for leg in LEGS:
         if leg.compiles and shutil.which("g++") is None:
-            tell(f"there is no g++: {leg.model}, {leg.note}, is left out")
+            tell(f"there is no g++: {leg.model}, {leg.note}, is skipped")
             continue
         tell(f"{leg.model}, {leg.note}")
         measured += run(leg, whole.FLAGS, lambda text: tell(f"    {text}"))
     name = _device()
     if name is None:
-        tell("there is no OpenCL device (`python -m optdb devices` says more); the host is all that is shown")
+        tell("there is no OpenCL device (`python -m optdb devices` says more); only the host is measured")
     else:
         tell(f"{DEVICE_LEG.model}, on {name}")
         measured += run(DEVICE_LEG, {DEVICE: "optdb.topo=True,optdb.device=opencl"}, lambda text: tell(f"    {text}"))
@@ -220,7 +220,7 @@ def _measure(tell: Callable[[str], None]) -> list[LegStart]:
 @click.command()
 @click.option(
     "--plot", "path", type=cli.PICTURE, default=Path("build", "demo.png"),
-    show_default=True, help="Draw what was measured there.",
+    show_default=True, help="Draw the measurements into this file.",
 )  # fmt: skip
 def main(path: Path) -> None:
     """Compare starts of programs under Theano's own optimizer and under optdb, and try the OpenCL device."""
@@ -229,7 +229,7 @@ def main(path: Path) -> None:
     def tell(text: str) -> None:
         print(f"[{time.monotonic() - began:5.0f} s] {text}", flush=True)
 
-    tell("all seconds but those in brackets are those of processors")
+    tell("seconds are CPU seconds, except those in brackets")
     try:
         measured = _measure(tell)
     except isolated.Failed as failure:
@@ -238,7 +238,7 @@ def main(path: Path) -> None:
     console = Console()
     (console if console.is_terminal else Console(width=120)).print(table_of(rows))
     plot(measured, path)
-    tell(f"the plot is {path}; `make bench` has the optimizer's phases for more models")
+    tell(f"the plot is {path}; `make bench` shows the optimizer's phases for more models")
     sys.exit(0 if all(row.agrees for row in rows) else 1)
 
 

@@ -117,9 +117,9 @@ def main() -> None:
 @click.option("--workers", multiple=True, type=int, default=(2, 4), show_default=True)
 @click.option("--steps", default=20, show_default=True)
 @click.option("--model", "names", multiple=True, default=("cifar_resnet", "mlp_adam", "lstm"), show_default=True)
-@click.option("--device", default="auto", show_default=True, help="Of the run on one device.")
-@click.option("--thread", "threads", multiple=True, help="Devices of threads, in place of dask's workers.")
-@click.option("--nudges", default=12, show_default=True, help="How many runs on one device begin a little away.")
+@click.option("--device", default="auto", show_default=True, help="Device of the run on a single device.")
+@click.option("--thread", "threads", multiple=True, help="Devices of threads, instead of dask's workers.")
+@click.option("--nudges", default=12, show_default=True, help="Number of runs on one device with nudged first values.")
 def equal(
     workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str], nudges: int
 ) -> None:
@@ -189,8 +189,8 @@ def _training(f: Any, count: int, threads: Sequence[str], axes: Mapping[str, int
 @click.option("--runs", default=50, show_default=True)
 @click.option("--steps", default=200, show_default=True)
 @click.option("--workers", default=3, show_default=True)
-@click.option("--kills", default=3, show_default=True, help="For each run.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds that no step may exceed.")
+@click.option("--kills", default=3, show_default=True, help="Number of kills in each run.")
+@click.option("--timeout", default=60.0, show_default=True, help="Timeout of a step, in seconds.")
 @click.option("--seed", default=0, show_default=True)
 def kills(runs: int, steps: int, workers: int, kills: int, timeout: float, seed: int) -> None:
     """Kill workers at random while they train; the final state has to equal that of an undisturbed run."""
@@ -218,7 +218,7 @@ def _complete(client: Client, workers: int, timeout: float) -> bool:
     try:
         client.wait_for_workers(workers, timeout=timeout)
     except TimeoutError:
-        print(f"dask has not started all of {workers} workers anew: a new cluster", flush=True)
+        print(f"dask did not restart all {workers} workers: starting a new cluster", flush=True)
         return False
     return True
 
@@ -299,8 +299,8 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
             part = [value[: len(value) // workers] for value in given]
             for row in rows:
                 alone_seconds = _seconds_alone(alone, part)
-                row["a worker's part by itself, with its update"] = alone_seconds
-                row["beside it"] = row["whole step"] - alone_seconds
+                row["a worker's part alone, with its update"] = alone_seconds
+                row["besides it"] = row["whole step"] - alone_seconds
             return rows
 
         for number in range(4):
@@ -335,7 +335,7 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
     return {
         "whole step": whole,
-        "of it, beside the computation": whole - longest["compute"],
+        "of it, besides the computation": whole - longest["compute"],
         **longest,
         "dask, messages and waiting": whole - sum(longest.values()),
     }
@@ -383,17 +383,24 @@ def _connections(scheduler: Any) -> list[Any]:
 
 
 @main.command()
-@click.option("--device", "devices", multiple=True, help="Two or more; by default GPUs, or two parts of a processor.")
-@click.option("--count", default=2, show_default=True, help="Of GPUs.")
+@click.option(
+    "--device", "devices", multiple=True, help="Two or more devices; by default GPUs, or two parts of a processor."
+)
+@click.option("--count", default=2, show_default=True, help="Number of GPUs.")
 @click.option("--model", "name", type=click.Choice(list(_SIZES)), default="cifar_resnet", show_default=True)
 @click.option("--width", default=64, show_default=True)
 @click.option("--batch", default=256, show_default=True)
-@click.option("--each/--together", default=False, show_default=True, help="Whether each device gets such a batch.")
-@click.option("--blocks", default=3, show_default=True, help="The n of the net of 9n+2 layers.")
-@click.option("--size", default=32, show_default=True, help="Of pictures.")
+@click.option(
+    "--each/--together",
+    default=False,
+    show_default=True,
+    help="Whether each device gets a batch of this size, or all devices together.",
+)
+@click.option("--blocks", default=3, show_default=True, help="The n of the network, which has 9n+2 layers.")
+@click.option("--size", default=32, show_default=True, help="Height and width of images.")
 @click.option("--steps", default=20, show_default=True)
 @click.option(
-    "--settle", default=10.0, show_default=True, help="Seconds of steps before, in which launches are merged."
+    "--settle", default=10.0, show_default=True, help="Seconds of warm-up steps, during which launches are merged."
 )
 @click.option("--dask/--no-dask", default=True, show_default=True)
 @click.option("--way", "ways", multiple=True, type=click.Choice(_WAYS), default=_WAYS, show_default=True)
@@ -446,7 +453,7 @@ def devices(
             rate = _exact_rate("threads", statistics, train, batches, steps, settle)
             ahead = _ahead_rate(train, batches, steps)
         add(f"exact, threads, statistics of {statistics}", rate)
-        add("the same by train, a batch ahead", ahead)
+        add("the same with train, one batch ahead", ahead)
         if dask:
             with (
                 local_client(len(names)) as client,
@@ -487,7 +494,7 @@ def _several_devices(count: int) -> list[str]:
     gpus = [row.spec for row in found if row.profile.device_kind == "gpu"]
     if len(gpus) >= count:
         return gpus[:count]
-    print(f"{count} GPUs were not seen: these are two parts of a processor")
+    print(f"{count} GPUs were not found: using two parts of a processor")
     return [f"{found[0].spec}[{part}/2]" for part in (1, 2)]
 
 

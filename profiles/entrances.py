@@ -127,13 +127,13 @@ def _run(command: Sequence[str], env: dict[str, str], folder: Path) -> Cost:
 
 @click.command()
 @click.argument("model", type=MODEL_NAME, default="mlp")
-@click.option("--repeat", default=1, show_default=True, help="How often; the table has the medians.")
+@click.option("--repeat", default=1, show_default=True, help="Number of runs; the table shows the medians.")
 def main(model: str, repeat: int) -> None:
     """Compile the function of MODEL with each way to enable optdb."""
     flags = f"floatX={models.dtype_of(model)}"
     # The ways take turns, so that a busy phase of the machine affects all of them.
     rounds = [{entrance: measure(entrance, model, flags) for entrance in ENTRANCES} for _ in range(repeat)]
-    table = Table(title=f"{model}: CPU seconds, seconds of the clock, compilers started")
+    table = Table(title=f"{model}: CPU seconds, wall-clock seconds, compilers started")
     table.add_column("way in")
     for cache in CACHES:
         table.add_column(cache, justify="right")

@@ -176,8 +176,9 @@ def render(measured: Sequence[First]) -> Table:
     slower = [row[TIERED].tenth / row[TIERED].in_c for row in rows]
     table = Table(
         title="From the call of theano.function to the first result, empty caches",
-        caption="seconds of the clock; sooner: stock's first result by that in tiers; C in place: when the function "
-        "has changed over, and that by the first result without tiers; tenth call: CPU time in tiers, and in C",
+        caption="wall-clock seconds; sooner: stock's time to the first result, divided by the time with tiers; C in "
+        "place: when the function runs in C, and the ratio to the first result without tiers; tenth call: "
+        "CPU time with tiers, and in C",
         show_footer=True,
     )
     table.add_column("model", footer="geometric mean")

@@ -162,10 +162,12 @@ def plot(points: list[Point], path: Path) -> None:
 
 @click.command()
 @click.argument("chosen", metavar="[FAMILIES]...", nargs=-1, type=click.Choice(sorted(FAMILIES)))
-@click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Numbers of nodes.")
-@click.option("--bearable", default=60.0, show_default=True, help="CPU seconds after which stock is given up.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers there.")
-@click.option("--plot", "plot_file", type=cli.PICTURE, help="Draw them there.")
+@click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Numbers of nodes to measure.")
+@click.option("--bearable", default=60.0, show_default=True, help="CPU seconds after which stock is aborted.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers to this file."
+)
+@click.option("--plot", "plot_file", type=cli.PICTURE, help="Draw the numbers into this file.")
 def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plot_file: Path | None) -> None:
     """Optimize FAMILIES (all, if none is named) of models at growing sizes."""
     # The gradient of a deep graph is computed recursively.
@@ -174,7 +176,9 @@ def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plo
     try:
         wanted = [int(size) for size in sizes.split(",")]
     except ValueError:
-        raise click.BadParameter(f"{sizes!r} is no list of numbers, such as 1000,2000", param_hint="--sizes") from None
+        raise click.BadParameter(
+            f"{sizes!r} is not a list of numbers such as 1000,2000", param_hint="--sizes"
+        ) from None
 
     def tell(point: Point) -> None:
         click.echo(f"{point.family}, {point.way}: {point.nodes} nodes, {point.seconds:.2f} s", err=True)

@@ -93,5 +93,5 @@ def _main(function: str, args: str, result: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 4:
-        sys.exit("This module is started by others; `python -m profiles` lists what can be started by hand.")
+        sys.exit("This module is started by other modules; `python -m profiles` lists modules to start by hand.")
     _main(*sys.argv[1:])

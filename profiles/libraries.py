@@ -108,8 +108,10 @@ def table(rows: Iterable[Row]) -> Table:
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1)
-@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Number of runs of each way.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
+)
 def main(chosen: tuple[str, ...], repeat: int, json_file: Path | None) -> None:
     """Compare the optimizer on MODELS of other libraries (all that can be built here, if none is named).
 

@@ -240,9 +240,11 @@ def render(rows: Iterable[MomentErrors]) -> Table:
 
 
 @click.command()
-@click.option("--shape", "shapes", multiple=True, type=click.Choice(list(SHAPES)), help="Only this one.")
-@click.option("--data", multiple=True, type=click.Choice(list(DATA)), help="Only this kind of data; all by default.")
-@click.option("--device", default="opencl", show_default=True, help="Which device, as optdb.device names it.")
+@click.option(
+    "--shape", "shapes", multiple=True, type=click.Choice(list(SHAPES)), help="Only this shape; can be repeated."
+)
+@click.option("--data", multiple=True, type=click.Choice(list(DATA)), help="Kind of data; all by default.")
+@click.option("--device", default="opencl", show_default=True, help="Device, named as in the flag optdb.device.")
 def main(shapes: tuple[str, ...], data: tuple[str, ...], device: str) -> None:
     """Print the errors of compensated float32 sums, compared with float64, for batch normalization."""
     chosen = {name: SHAPES[name] for name in shapes or SHAPES}

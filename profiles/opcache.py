@@ -91,7 +91,7 @@ def _four_ways() -> list[ways.Way]:
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
-@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
+@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Number of runs of each way.")
 def main(chosen: tuple, repeat: int) -> None:
     """Compare optimization of MODELS (all, if none is named) with and without the cache of ops."""
     measure_model(lambda: models.build(measure.WARM_UP), 1)

@@ -18,9 +18,9 @@ from profiles import cli, measure
 @click.command()
 @click.argument("model", type=cli.MODEL)
 @cli.way_option
-@click.option("--top", default=30, show_default=True, help="How many functions to print.")
-@click.option("--save", type=click.Path(dir_okay=False), help="Write the profile there, for pstats or a viewer.")
-@click.option("--callers", help="Print also who calls the functions whose name matches this expression.")
+@click.option("--top", default=30, show_default=True, help="Number of functions to print.")
+@click.option("--save", type=click.Path(dir_okay=False), help="Write the profile to this file, for pstats or a viewer.")
+@click.option("--callers", help="Also print the callers of functions whose names match this expression.")
 def main(model: cli.Builder, way: str, top: int, save: str | None, callers: str | None) -> None:
     """Profile one optimization of MODEL."""
     specification = measure.specify(model())

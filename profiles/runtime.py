@@ -124,7 +124,7 @@ def write_plot(races: Sequence[Race], path: Path) -> None:
     axes.set_yticks(range(len(races)), [race.task for race in races])
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlabel("times as fast as Theano's C code")
+    axes.set_xlabel("speedup over Theano's C code")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right center")
     _save(figure, path)
@@ -171,14 +171,18 @@ def _tasks(small: bool, single: bool, larger: bool, chosen: Sequence[str], devic
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL_NAME)
 @click.option("--single/--no-single", default=True, show_default=True, help="Also measure single operations.")
-@click.option("--small", is_flag=True, help="Operations on small arrays: what a call costs.")
+@click.option("--small", is_flag=True, help="Measure operations on small arrays, to show the overhead of a call.")
 @click.option("--larger/--no-larger", default=True, show_default=True, help="Also train models of larger sizes.")
-@click.option("--device", default="opencl", show_default=True, help="Which device, as optdb.device names it.")
-@click.option("--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Turns of each contender.")
+@click.option("--device", default="opencl", show_default=True, help="Device, named as in the flag optdb.device.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Number of turns of each contender."
+)
 @click.option("--cold", "cold_model", metavar="MODEL", type=cli.MODEL_NAME, help="Measure the start of this model.")
-@click.option("--timeout", type=float, help="Seconds that one such start may take.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
-@click.option("--plot", type=cli.PICTURE, help="Draw them there.")
+@click.option("--timeout", type=float, help="Timeout of a start, in seconds.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
+)
+@click.option("--plot", type=cli.PICTURE, help="Draw the numbers into this file.")
 def main(
     chosen: tuple,
     single: bool,
@@ -196,7 +200,7 @@ def main(
     Everything is computed in float32.
     """
     if theano.config.optdb.device != "cpu":
-        raise click.UsageError("with the flag optdb.device, nothing would be left to the C code: use --device instead")
+        raise click.UsageError("with the flag optdb.device, nothing would run in C code: use --device instead")
     console = screen.console()
     if cold_model:
         try:

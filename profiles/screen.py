@@ -26,9 +26,8 @@ def render(comparisons: list[Comparison], baseline: str) -> RenderableType:
 def _models(comparisons: list[Comparison], baseline: str) -> Table:
     table = Table(
         title=f"Optimization under stock ({baseline}) and under optdb",
-        caption="CPU seconds, medians; in place: ops that write into an array they are given; "
-        "c+s+s: canonicalize, stabilize and specialize; "
-        "where two numbers stand together, stock's comes first",
+        caption="CPU seconds, medians; in place: ops that overwrite an input; c+s+s: canonicalize, stabilize and "
+        "specialize; of two numbers, the first is stock's",
         show_footer=True,
     )
     whole = geometric_mean(comparison.ratio for comparison in comparisons)

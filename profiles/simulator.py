@@ -40,11 +40,19 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--kernels", type=click.IntRange(min=1), default=100, show_default=True, help="In the chain.")
-@click.option("--elements", type=click.IntRange(min=1), default=1000, show_default=True, help="Of each array.")
-@click.option("--tanh/--no-tanh", default=False, show_default=True, help="Every other one computes that, or a sum.")
-@click.option("--repeat", type=click.IntRange(min=1), default=200, show_default=True, help="Turns of each contender.")
-@click.option("--device", default="opencl", show_default=True, help="Which device.")
+@click.option(
+    "--kernels", type=click.IntRange(min=1), default=100, show_default=True, help="Number of kernels in the chain."
+)
+@click.option(
+    "--elements", type=click.IntRange(min=1), default=1000, show_default=True, help="Number of elements of each array."
+)
+@click.option(
+    "--tanh/--no-tanh", default=False, show_default=True, help="Whether every other kernel computes tanh, or a sum."
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=200, show_default=True, help="Number of turns of each contender."
+)
+@click.option("--device", default="opencl", show_default=True, help="Device to use.")
 def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) -> None:
     """Compare a plan with bound commands, and with Theano's C code."""
     contexts.register("measured", device)
@@ -81,7 +89,7 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
     table.add_row("plan, Python's share for each kernel", f"{each['plan']:.2f}")
     table.add_row("bound commands, the same", f"{each['bound']:.2f}")
     table.add_row("PyOpenCL with an event each, the same", f"{each['pyopencl']:.2f}")
-    table.add_row("ratio (1.5 at most is wanted)", f"{each['plan'] / each['bound']:.2f}")
+    table.add_row("ratio (goal: at most 1.5)", f"{each['plan'] / each['bound']:.2f}")
     screen.console().print(table)
     table = Table("a call, in microseconds", "in turns", "in a loop", title="medians; results are downloaded")
     for name, description in _DESCRIPTIONS.items():
@@ -91,9 +99,13 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
 
 
 @main.command()
-@click.option("--megabytes", type=click.FloatRange(min=0, min_open=True), default=8, show_default=True, help="Of each.")
-@click.option("--repeat", type=click.IntRange(min=1), default=50, show_default=True, help="Turns of each contender.")
-@click.option("--device", default="opencl", show_default=True, help="Which device.")
+@click.option(
+    "--megabytes", type=click.FloatRange(min=0, min_open=True), default=8, show_default=True, help="Size of each array."
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=50, show_default=True, help="Number of turns of each contender."
+)
+@click.option("--device", default="opencl", show_default=True, help="Device to use.")
 def copies(megabytes: float, repeat: int, device: str) -> None:
     """Compare zero-copy calls with calls that copy arguments and results."""
     x, y = tt.fvectors("xy")
@@ -111,14 +123,14 @@ def copies(megabytes: float, repeat: int, device: str) -> None:
         f = theano.function(inputs, output, mode=theano.Mode(linker="py"))
         calls = {
             how: _worth(worth, optdb.SimulatorOCL(f, device=device), *arguments[: len(inputs)])
-            for how, worth in {"where they lie": 1, "copied": 1 << 62}.items()
+            for how, worth in {"zero-copy": 1, "copied": 1 << 62}.items()
         }
         for call in [*calls.values()] * 4:
             call()
         seconds[name] = race(calls, repeat)
     by_numpy = np.median(race({"copy": data.copy}, repeat)["copy"])
     title = f"a call, in milliseconds (medians); NumPy copies {megabytes:g} MB in {by_numpy * 1e3:.2f}"
-    table = Table(f"{megabytes:g} MB each", "where they lie", "copied", title=title)
+    table = Table(f"{megabytes:g} MB each", "zero-copy", "copied", title=title)
     for name, found in seconds.items():
         table.add_row(name, *(f"{np.median(one) * 1e3:.2f}" for one in found.values()))
     screen.console().print(table)
@@ -137,8 +149,8 @@ def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[
 _DESCRIPTIONS = {
     "device": "on the device, launch by launch",
     "merged": "on the device, launches merged",
-    "C code": "by Theano's virtual machine, in C",
-    "bound": "as many bound commands, waited for",
+    "C code": "by Theano's virtual machine in C",
+    "bound": "the same number of bound commands, with a wait",
 }
 
 
@@ -198,9 +210,9 @@ def _finished(bound: CommandList, queue: cl.CommandQueue) -> None:
 
 
 @main.command()
-@click.option("--calls", type=click.IntRange(min=100), default=100_000, show_default=True, help="How many.")
-@click.option("--shapes", type=click.IntRange(min=1), default=30, show_default=True, help="So many batch sizes.")
-@click.option("--device", default="opencl", show_default=True, help="Which device.")
+@click.option("--calls", type=click.IntRange(min=100), default=100_000, show_default=True, help="Number of calls.")
+@click.option("--shapes", type=click.IntRange(min=1), default=30, show_default=True, help="Number of batch sizes.")
+@click.option("--device", default="opencl", show_default=True, help="Device to use.")
 def soak(calls: int, shapes: int, device: str) -> None:
     """Call a training step many times with changing shapes."""
     rng = np.random.RandomState(0)

@@ -156,7 +156,7 @@ def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
 
 def render(compared: Sequence[Compared]) -> Table:
     """Return a table of models."""
-    table = Table("model", "floatX", title="Values of the first tier beside those of C code")
+    table = Table("model", "floatX", title="Values of the first tier compared with C code")
     for column in ("difference", "by a nudge", "nodes in Python", "then in C"):
         table.add_column(column, justify="right")
     table.add_column("largest at")
@@ -169,8 +169,8 @@ def render(compared: Sequence[Compared]) -> Table:
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=MODEL_NAME)
-@click.option("--floatX", "dtypes", multiple=True, type=click.Choice(list(TOLERANCE)), help="May be repeated.")
-@click.option("--timeout", default=3600.0, show_default=True, help="Seconds that a model may take.")
+@click.option("--floatX", "dtypes", multiple=True, type=click.Choice(list(TOLERANCE)), help="Can be repeated.")
+@click.option("--timeout", default=3600.0, show_default=True, help="Timeout of a model, in seconds.")
 def main(chosen: tuple[str, ...], dtypes: tuple[str, ...], timeout: float) -> None:
     """Compare the values of both tiers of MODELS; by default, of all models of the zoo.
 

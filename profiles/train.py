@@ -68,11 +68,11 @@ def described(comparison: Comparison) -> str:
 def render(comparisons: Sequence[Comparison], settings: Settings) -> Table:
     """Return the table of models."""
     table = Table(
-        title=f"{settings.steps} steps of training on the device and on the host",
-        caption="differences are relative to the largest number of an output; nudged: what some units in the last "
-        "place of the first values do to the host's; moved: how far that has come from the first step to the last; ms: "
-        "median of a step, host / device. A chaotic model counts only if it is the same in the row below, where it is "
-        "calm",
+        title=f"{settings.steps} training steps on the device and on the host",
+        caption="differences are relative to the largest number of an output; nudged: change of the host's values "
+        "if the first values change by some units in the last place; moved: change of the values from the "
+        "first step to the last; ms: median of a step, host / device. The row below a chaotic model, with "
+        "calmer settings, decides",
     )
     for name in (
         "model",
@@ -109,7 +109,7 @@ def render(comparisons: Sequence[Comparison], settings: Settings) -> Table:
 
 def render_stayed(comparisons: Sequence[Comparison]) -> Table:
     """Return the table of nodes that stayed on the host, and why: a row for each reason."""
-    table = Table(title="What stayed on the host", show_lines=True)
+    table = Table(title="Nodes that stayed on the host", show_lines=True)
     table.add_column("model")
     table.add_column("because", overflow="fold")
     table.add_column("ops", overflow="fold")
@@ -153,27 +153,33 @@ class Size(click.ParamType):
         except ValueError:
             size = None
         if not name.isidentifier() or size is None:
-            self.fail(f"a size is given as NAME=NUMBER, not {value!r}", param, ctx)
+            self.fail(f"a size must be given as NAME=NUMBER, not {value!r}", param, ctx)
         return name, size
 
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL_NAME)
-@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps that each makes.")
-@click.option("--device", default="opencl", show_default=True, help="What the flag optdb.device is to say.")
-@click.option("--topo/--no-topo", default=True, show_default=True, help="Optimize by optdb's engine, or by Theano's.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Number of steps of each side."
+)
+@click.option("--device", default="opencl", show_default=True, help="Value of the flag optdb.device.")
+@click.option(
+    "--topo/--no-topo", default=True, show_default=True, help="Optimize with optdb's engine, or with Theano's."
+)
 @click.option("--floatX", "float_x", type=click.Choice(list(TOLERANCE)), default="float32", show_default=True)
-@click.option("--timeout", type=float, help="Seconds that each side may take.")
+@click.option("--timeout", type=float, help="Timeout of each side, in seconds.")
 @click.option(
     "--size",
     "sizes",
     metavar="NAME=NUMBER",
     multiple=True,
     type=Size(),
-    help="Replace a model's own size, or its rate.",
+    help="Replace a model's default size or learning rate.",
 )
-@click.option("--stayed/--no-stayed", default=True, show_default=True, help="List what stayed on the host.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+@click.option("--stayed/--no-stayed", default=True, show_default=True, help="List the nodes that stayed on the host.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
+)
 def main(chosen: tuple, stayed: bool, json_file: Path | None, float_x: str, sizes: tuple, **options: Any) -> None:
     """Train MODELS (all, if none is named) on the device and on the host, and compare."""
     settings = Settings(floatX=float_x, sizes=dict(sizes), **options)

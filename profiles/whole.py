@@ -56,7 +56,7 @@ def _table(starts: Sequence[Start], cache: str) -> Table:
     pairs = _pairs(starts, cache)
     table = Table(
         title=f"From the start of a process to a function, {cache} caches",
-        caption="CPU seconds with those of compilers; stock's first where two numbers stand together",
+        caption="CPU seconds, including compilers; of two numbers, the first is stock's",
         show_footer=True,
     )
     cpu_mean = geometric_mean(stock.cpu_total / ours.cpu_total for stock, ours in pairs)

@@ -19,8 +19,10 @@ from profiles.first import ONE_THREAD, TRAINED_SIZES
 
 @click.command()
 @click.argument("models", nargs=-1)
-@click.option("--small", is_flag=True, help="The models' own sizes.")
-@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Steps after the first one.")
+@click.option("--small", is_flag=True, help="Use the models' default sizes.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Number of steps after the first one."
+)
 def main(models: tuple[str, ...], small: bool, repeat: int) -> None:
     """Compare a step of each of MODELS without a C compiler with a step of its C code."""
     table = Table("model", "C, ms", "without, ms", "ratio")

@@ -56,7 +56,7 @@ def test_booleans_stay_booleans(text):
     [
         (
             "lift",
-            "there is no topic 'lift'; did you mean lifts? It takes True, False, or topics joined by +: rewrites",
+            "there is no topic 'lift'; did you mean lifts? The flag takes True, False, or topics joined by +: rewrites",
         ),
         ("rewrites,", "there is no topic ''"),
         ("compilers:gcc", "compilers takes no names; write compilers alone"),

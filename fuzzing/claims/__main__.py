@@ -37,18 +37,18 @@ class Chunk:
 
 
 @click.command()
-@click.option("--examples", default=1000, show_default=True, help="How many, of all ways together.")
-@click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
-@click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="Only these ways; all by default.")
+@click.option("--examples", default=1000, show_default=True, help="Number of examples, over all ways.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="Ways to test; all by default.")
 @click.option(
     "--device",
     "devices",
     multiple=True,
-    help=f"On which devices in turn, as optdb.mode names them; {OCLGRIND} finds each access out of bounds.",
+    help=f"Devices to use in turn, named as in optdb.mode; {OCLGRIND} finds each out-of-bounds access.",
 )
-@click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
-@click.option("--timeout", default=600.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Exclude an operation.")
+@click.option("--timeout", default=600.0, show_default=True, help="Timeout of a process, in seconds.")
 def main(
     examples: int,
     seed: int,

@@ -14,12 +14,17 @@ from fuzzing.files.runner import Report, Settings, run
 
 
 @click.command()
-@click.option("--mutants", default=100_000, show_default=True, help="How many.")
-@click.option("--seed", default=0, show_default=True, help="What they are made from.")
-@click.option("--workers", default=2, show_default=True, help="Processes that load them.")
-@click.option("--device", default="auto", show_default=True, help="Where they are run, as in optdb.load.")
-@click.option("--kernels-share", default=0.02, show_default=True, help="Of those with other kernels, how many to call.")
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds that one may take.")
+@click.option("--mutants", default=100_000, show_default=True, help="Number of mutants.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the mutants.")
+@click.option("--workers", default=2, show_default=True, help="Number of processes that load mutants.")
+@click.option("--device", default="auto", show_default=True, help="Device that runs mutants, as in optdb.load.")
+@click.option(
+    "--kernels-share",
+    default=0.02,
+    show_default=True,
+    help="Share of the mutants with changed kernels that are called.",
+)
+@click.option("--timeout", default=120.0, show_default=True, help="Timeout of a mutant, in seconds.")
 @click.option("--folder", default="build/fuzz-files", show_default=True, type=click.Path(path_type=Path))
 def main(
     mutants: int, seed: int, workers: int, device: str, kernels_share: float, timeout: float, folder: Path

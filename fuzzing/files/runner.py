@@ -120,7 +120,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
                     report.peak_bytes = max(report.peak_bytes, line["peak"])
                     return
         if number is None:
-            raise RuntimeError(f"a worker does not start: {trouble}\n{_end_of_log(settings, first)}")
+            raise RuntimeError(f"a worker failed to start: {trouble}\n{_end_of_log(settings, first)}")
         if ran_kernels is not None and ran_kernels != number:
             # Kernels of an earlier mutant may have written anywhere in the process: another process loads this one.
             report.by_kernels[ran_kernels] = f"{trouble} later, in {stage} of mutant {number}"

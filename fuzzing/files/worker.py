@@ -155,7 +155,7 @@ class Opened:
 @click.option("--kernels-share", default=0.02)
 @click.option("--folder", required=True, type=click.Path(path_type=Path))
 @click.option("--exports", required=True, type=click.Path(path_type=Path))
-@click.option("--planted", default="", help="A fault of the worker's own, for tests: NUMBER:WHAT.")
+@click.option("--planted", default="", help="A simulated fault of the worker, for tests: NUMBER:WHAT.")
 def main(
     seed: int,
     first: int,

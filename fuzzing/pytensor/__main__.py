@@ -11,11 +11,11 @@ from fuzzing.runner import run_worker
 
 
 @click.command()
-@click.option("--runs", default=500, show_default=True, help="How many.")
-@click.option("--steps", default=20, show_default=True, help="The most steps of a run.")
-@click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
-@click.option("--processes", default=1, show_default=True, help="How many at a time.")
-@click.option("--timeout", default=1800.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--runs", default=500, show_default=True, help="Number of runs.")
+@click.option("--steps", default=20, show_default=True, help="Maximum number of steps of a run.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--processes", default=1, show_default=True, help="Number of processes at a time.")
+@click.option("--timeout", default=1800.0, show_default=True, help="Timeout of a process, in seconds.")
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
     """Use PyTensor's shared variables by functions of all modes in turn.
 

@@ -19,12 +19,12 @@ KINDS = ("nets", "densities", "recurrences")
 
 
 @click.command()
-@click.option("--examples", default=200, show_default=True, help="How many of each kind.")
-@click.option("--seed", default=0, show_default=True, help="The first one's number.")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only these; all by default.")
+@click.option("--examples", default=200, show_default=True, help="Number of graphs of each kind.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the first graph.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Kinds of graphs; all by default.")
 @click.option("--hash-seed", "hash_seeds", multiple=True, default=(0,), show_default=True, help="PYTHONHASHSEED.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
-@click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 def main(
     examples: int, seed: int, kinds: tuple[str, ...], hash_seeds: tuple[int, ...], processes: int, timeout: float
 ) -> None:

@@ -28,14 +28,14 @@ class RunsOnDevice(Runs):
 
 
 @click.command()
-@click.option("--runs", default=1000, show_default=True, help="How many.")
-@click.option("--steps", default=30, show_default=True, help="The most steps of a run.")
-@click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
-@click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
+@click.option("--runs", default=1000, show_default=True, help="Number of runs.")
+@click.option("--steps", default=30, show_default=True, help="Maximum number of steps of a run.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@click.option("--device", default="auto", show_default=True, help="Device, named as in optdb.mode.")
 @kernels_option
 @memory_option
-@click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 def main(
     runs: int,
     steps: int,

@@ -87,7 +87,7 @@ class Gate:
         deadline = time.monotonic() + SECONDS_FOR_COMPILER
         while not is_enough() and not self._queue.wait(list(self._queue._jobs.values()), time.monotonic()):
             if time.monotonic() > deadline:
-                raise TimeoutError("compilers take too long, or nothing waits for the queue's jobs")
+                raise TimeoutError("compilers take too long, or no jobs are queued")
             self._permits.release()
             time.sleep(SECONDS_BETWEEN_LOOKS)
         while self._permits.acquire(blocking=False):

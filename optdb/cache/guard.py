@@ -80,9 +80,9 @@ def _says_nothing(name: str, before: Any, value: Any) -> bool:
 def _refusal(op: Any, name: str, before: Any, value: Any) -> str:
     cls = type(op)
     return (
-        f"{cls.__module__}.{cls.__qualname__}: {_kind(cls, name)} of a shared op cannot be changed from {before!r} to "
-        f"{value!r}, because the op stands for copies of it, too. The op stays as it is.\n"
-        f"HINT: make another op, {cls.__name__}(..., {name}={value!r}), or change optdb.cache.unshared_copy(op)."
+        f"{cls.__module__}.{cls.__qualname__}: {_kind(cls, name)} of a shared op cannot be changed from {before!r} "
+        f"to {value!r}, because all graphs that use the op share it. The op is unchanged.\n"
+        f"HINT: create another op, {cls.__name__}(..., {name}={value!r}), or change optdb.cache.unshared_copy(op)."
     )
 
 
@@ -91,7 +91,7 @@ def _complaint(op: Any, name: str, before: Any, value: Any) -> str:
     return (
         f"{cls.__module__}.{cls.__qualname__}: {_kind(cls, name)} of a shared op was changed from {before!r} to "
         f"{value!r}. Every graph that used this op has changed with it.\n"
-        f"HINT: make another op instead, {cls.__name__}(..., {name}={value!r})."
+        f"HINT: create another op instead, {cls.__name__}(..., {name}={value!r})."
     )
 
 

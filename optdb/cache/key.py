@@ -165,7 +165,7 @@ class Keys:
                 raise Unshareable(f"has no attribute {name!r}, which __props__ names")
         described = definition(op)
         if has_inner_graph(cls) and carries_notes(described.rest["graph"]):
-            raise Unshareable("carries notes at variables of its inner graph")
+            raise Unshareable("has tags on variables of its inner graph")
         # Some classes have lists or dicts as props, with a hash of their own that supports them.
         freeze = self._rest if hashes_itself(cls) else self._props  # type: ignore[arg-type]  # the class's hash, not its ops'
         props = [_prop(freeze, name, value) for name, value in zip(names, described.props, strict=False)]

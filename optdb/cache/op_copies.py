@@ -82,10 +82,10 @@ def _restore_node(self: Apply, state: dict[str, Any]) -> None:
 def copy_patches() -> list[Patch]:
     """Return the patches that prevent copies of shared ops."""
     return [
-        Patch(PureOp, "__copy__", copy_of_shared, "a copy of a shared op is that op"),
-        Patch(PureOp, "__deepcopy__", copy_of_shared, "a copy of a shared op is that op"),
-        Patch(PureOp, "__reduce_ex__", _reduce, "unpickling an op gives the shared one"),
-        Wrapper(Apply, "__init__", _adopting, "ops that were made before are exchanged for the shared ones"),
-        Patch(Apply, "__setstate__", _restore_node, "old pickles of graphs know nothing of shared ops"),
+        Patch(PureOp, "__copy__", copy_of_shared, "copying a shared op returns the op itself"),
+        Patch(PureOp, "__deepcopy__", copy_of_shared, "copying a shared op returns the op itself"),
+        Patch(PureOp, "__reduce_ex__", _reduce, "unpickling an op returns the shared one"),
+        Wrapper(Apply, "__init__", _adopting, "ops created before installation are replaced by shared ones"),
+        Patch(Apply, "__setstate__", _restore_node, "graphs pickled without the cache contain ops that are not shared"),
         *derived_op_patches(),
     ]

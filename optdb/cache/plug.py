@@ -17,7 +17,7 @@ from optdb.host.api.graph import PureOp
 from optdb.host.api.patching import Patch, PatchGroup, Switch
 
 _lock = threading.RLock()
-_REASON = "a change to a shared op is a change to all graphs with it"
+_REASON = "changing a shared op would change all graphs that use it"
 _guards = [
     Patch(PureOp, "__setattr__", set_attribute, _REASON),
     Patch(PureOp, "__delattr__", delete_attribute, _REASON),

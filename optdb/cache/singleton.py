@@ -114,5 +114,5 @@ def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
 
 def metaclass_patch() -> Patch:
     """Return the patch for metaclasses that are defined while the cache is installed."""
-    reason = "a metaclass of ops shares ops, too"
+    reason = "op classes with a metaclass of their own share ops as well"
     return Patch(MetaObject, "__init_subclass__", classmethod(_of_new_metaclass), reason)

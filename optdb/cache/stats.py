@@ -82,15 +82,15 @@ class Stats(ReportTables):
         """
         table = Table(title="Ops", title_justify="left")
         table.add_column("class", overflow="fold")
-        table.add_column("what happened", overflow="fold")
+        table.add_column("outcome", overflow="fold")
         table.add_column("ops", justify="right")
-        table.add_row("all", "given again", str(self.found))
-        table.add_row("all", "became shared", str(self.shared))
+        table.add_row("all", "reused", str(self.found))
+        table.add_row("all", "newly shared", str(self.shared))
         table.add_row("all", "shared and in use", str(self.alive))
         for (name, reason), count in sorted(self.uncached.items()):
             table.add_row(Text(name), Text(f"not shared: {reason}"), str(count))
         for (name, attributes), count in sorted(self.kept_apart.items()):
-            difference = f"not shared: differ in {', '.join(attributes)}, which __props__ leaves out"
+            difference = f"not shared: ops differ in {', '.join(attributes)}, which __props__ omits"
             table.add_row(Text(name), Text(difference), str(count))
         return table
 

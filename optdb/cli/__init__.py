@@ -46,12 +46,16 @@ def run(is_module: bool, topo: bool, tiered: bool, script: str, args: tuple[str,
     return lambda: launch(script, args, is_module=is_module)
 
 
-@cli.command(short_help="Run a script, and show where its ops ran.", context_settings=_SCRIPTS)
+@cli.command(short_help="Run a script, and show where each op runs.", context_settings=_SCRIPTS)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
 @click.option("--tiered", is_flag=True, help="Compute in Python while compilers build C code (optdb.tiered).")
-@click.option("--pictures", type=click.Path(file_okay=False, path_type=Path), help="Draw the graphs in this folder.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page about them into this file.")
+@click.option("--pictures", type=click.Path(file_okay=False, path_type=Path), help="Draw the graphs into this folder.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an HTML page about the functions to this file.",
+)
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def explain(
@@ -89,7 +93,7 @@ def _force(topo: bool, tiered: bool) -> None:
         flags.FORCED["optdb.tiered"] = True
 
 
-@cli.command(short_help="Show what works here, and cures.")
+@cli.command(short_help="Check the installation, and show fixes.")
 @click.option(
     "--patches", is_flag=True, help="List what optdb replaces in Theano or PyTensor, why, and what undoes it."
 )
@@ -121,7 +125,7 @@ def _write_report(path: Path) -> int:
         status = write_report(path)
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror}\nThe cure: name another file") from error
-    click.echo(f"{path} has what a bug report needs. Read it before you attach it.")
+    click.echo(f"{path} contains what a bug report needs. Read it before you attach it.")
     return status
 
 
@@ -138,7 +142,7 @@ def activate() -> int:
         path = activation.activate()
     except activation.CannotActivate as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f"from now on, `import theano` brings optdb to programs of {sys.prefix}: {path}")
+    click.echo(f"from now on, `import theano` loads optdb in all programs of {sys.prefix}: {path}")
     return 0
 
 
@@ -182,8 +186,8 @@ def devices(profiles: bool) -> int:
     return report(profiles)
 
 
-@cli.command(short_help="Show the cache of OpenCL programs.")
-@click.option("--clear", is_flag=True, help="Remove all of them.")
+@cli.command(short_help="Show the cache of built OpenCL programs.")
+@click.option("--clear", is_flag=True, help="Remove all programs.")
 def cache(clear: bool) -> int:
     """Show the folder and the size of the cache of OpenCL programs."""
     from optdb.cli.kernels import report
@@ -199,9 +203,9 @@ def cache(clear: bool) -> int:
     multiple=True,
     default=["float32", "float64"],
     type=click.Choice(["float16", "float32", "float64"]),
-    help="Of the matrices; may be given several times.",
+    help="The dtype of the matrices; can be repeated.",
 )
-@click.option("--clblast/--no-clblast", default=True, help="Measure CLBlast, too, if it is installed (the default).")
+@click.option("--clblast/--no-clblast", default=True, help="Also measure CLBlast if it is installed (the default).")
 @click.option("--forget", is_flag=True, help="Remove the results of tuning, and use the defaults.")
 def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> int:
     """Measure the fastest kernels for matrix products on a device, and store the result."""

@@ -40,8 +40,8 @@ VARIABLES = (
 
 #: What the names of folders mean.
 LEGEND = (
-    "~ is the home folder, $PWD the current one, $VENV that of Python's environment, $FOLDER1 ... others, and USER the "
-    "user's name"
+    "~ is the home folder, $PWD the current folder, $VENV the virtual environment, $FOLDER1 ... other folders, and "
+    "USER the user's name"
 )
 #: Folders of the system, of drivers and of temporary files, which name neither a user nor a project.
 SYSTEM_FOLDERS = (
@@ -72,7 +72,7 @@ def write_report(path: Path) -> int:
         "packages": "\n".join(_packages()),
         "environment variables": "\n".join(_variables()) or "none",
         "checks": found,
-        "flags that are not at their default": _printed(_print_flags)[1].strip() or "none",
+        "flags with non-default values": _printed(_print_flags)[1].strip() or "none",
         "devices": _printed(lambda: hardware.report(profiles=True))[1],
         "patches": _printed(patches.report_patches)[1],
     }

@@ -114,11 +114,11 @@ def _with_progress(results: Iterator[CheckResult | str]) -> Iterator[CheckResult
     """Yield the results, and show the running check on standard error, because a first run compiles C code."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        print_text(console, "optdb: checking the installation; the first time, that compiles code for up to a minute")
+        print_text(console, "optdb: checking the installation; the first check compiles code for up to a minute")
     with console.status("checking the installation") as status:
         for result in results:
             if isinstance(result, str):
-                status.update(f"looking at {escape(result)} (the first time, code is compiled)")
+                status.update(f"checking {escape(result)} (the first check compiles code)")
             else:
                 yield result
 
@@ -146,9 +146,7 @@ def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[CheckResult | 
 
 
 #: The cure for faults of optdb itself.
-REPORT_IT = (
-    f"report it, and attach the file that this writes:\n{verbatim('python -m optdb doctor --report report.txt')}"
-)
+REPORT_IT = f"report it, and attach the file written by:\n{verbatim('python -m optdb doctor --report report.txt')}"
 
 
 def _requirement(requirement: support.Requirement) -> Callable[[], str]:
@@ -198,7 +196,7 @@ def _theano() -> str:
 def _translation() -> str:
     if not versions.needs_translation():
         some = " and ".join(filter(versions.is_translated, sorted(versions.INDEXING_BY_LISTS)))
-        return f"only of {some}" if some else "not needed: Theano's modules run as they are"
+        return f"only of {some}" if some else "not needed: Theano's modules run unmodified"
     from optdb.host.theano.importing.compat import loader
 
     types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""
@@ -209,7 +207,7 @@ def _translation() -> str:
         raise CheckFailed(
             f"{translated} in each process: {error.strerror}\n{verbatim(loader.cache_dir())}", _NAME_CACHE, fatal=False
         ) from error
-    return f"{translated}, and kept in\n{verbatim(loader.cache_dir())}"
+    return f"{translated}, and cached in\n{verbatim(loader.cache_dir())}"
 
 
 _NAME_CACHE = f"name another folder:\n{verbatim('export XDG_CACHE_HOME=FOLDER')}"
@@ -220,7 +218,7 @@ def _libraries() -> str:
     installed = [library for library in libraries.LIBRARIES if library.installed()]
     if not installed:
         names = ", ".join(library.distribution for library in libraries.LIBRARIES)
-        raise CheckFailed(f"none is installed that optdb supports: {names}", "", optional=True)
+        raise CheckFailed(f"no supported library is installed ({names})", "", optional=True)
     lines = [_describe_library(library) for library in installed]
     others = [library for library in installed if not library.is_supported()]
     if others:
@@ -233,18 +231,18 @@ def _libraries() -> str:
 def _describe_library(library: libraries.Library) -> str:
     version = support.found(library.distribution)
     if library.is_supported():
-        return f"{library.distribution} {version}: translated as Theano is"
-    return f"{library.distribution} {version}: left as it is (optdb supports {library.supported})"
+        return f"{library.distribution} {version}: translated like Theano"
+    return f"{library.distribution} {version}: not translated (optdb supports {library.supported})"
 
 
 def _activation() -> str:
     if not activation.is_active():
         raise CheckFailed(
-            "programs import optdb before Theano, or are run by `python -m optdb run`",
-            f"for `import theano` alone to work, in all programs of this environment:\n{verbatim(_ACTIVATE)}",
+            "programs must import optdb before Theano, or be run by `python -m optdb run`",
+            f"to make `import theano` work in all programs of this environment:\n{verbatim(_ACTIVATE)}",
             optional=True,
         )
-    return f"`import theano` brings optdb, by\n{verbatim(activation.pth_file())}"
+    return f"`import theano` loads optdb, by\n{verbatim(activation.pth_file())}"
 
 
 _ACTIVATE = "python -m optdb activate"
@@ -261,7 +259,7 @@ def _blas() -> str:
     ldflags = trials.ldflags()
     if not ldflags:
         raise CheckFailed(
-            "none: matrix products go through NumPy",
+            "none: matrix products use NumPy",
             f"install OpenBLAS (the first line, on Debian), or name another BLAS:\n{verbatim(*_BLAS)}",
             fatal=False,
         )
@@ -285,11 +283,11 @@ def _compiler_cost() -> str:
 
     seconds = seconds_for_headers()
     if not trials.builds_in_batches():
-        return f"{seconds:.1f} s for the headers of each module, one after another (optdb.clinker=False)"
-    return f"{seconds:.1f} s for the headers, read once for many modules; {processors()} compilers at a time"
+        return f"{seconds:.1f} s to parse headers for each module, one after another (optdb.clinker=False)"
+    return f"{seconds:.1f} s to parse headers, once for many modules; {processors()} compilers in parallel"
 
 
-SCAN_IN_PYTHON = "runs in Python, which costs loops of small steps several times their time"
+SCAN_IN_PYTHON = "runs in Python, which makes loops with small steps several times slower"
 
 
 def _scan() -> str:
@@ -359,7 +357,7 @@ def _engine() -> str:
     wanted = [4.0, 16.0]
     if not all(abs(a - b) < 1e-9 for a, b in zip(got, wanted)):
         raise CheckFailed(f"computed {got}, not {wanted}", REPORT_IT)
-    return "compiles a small function, right values"
+    return "compiles a small function with correct values"
 
 
 def _first_line(error: Exception) -> str:

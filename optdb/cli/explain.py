@@ -99,7 +99,9 @@ def _report(explanations: list[Any], pictures: Path | None = None, folder: Path 
     if not explanations:
         console.print("no function was compiled")
     elif all(set(explanation.places) <= {"host"} for explanation in explanations):
-        console.print("No op runs on a device. THEANO_FLAGS=optdb.device=opencl takes the best one.", highlight=False)
+        console.print(
+            "No op runs on a device. THEANO_FLAGS=optdb.device=opencl selects the best device.", highlight=False
+        )
     for number, explanation in enumerate(explanations):
         # soft_wrap: names contain paths, which users copy.
         console.print(f"function {number}: {explanation.name}", style="bold", soft_wrap=True, highlight=False)
@@ -110,8 +112,8 @@ def _report(explanations: list[Any], pictures: Path | None = None, folder: Path 
             console.print(f"picture: {pictures / picture.name}", soft_wrap=True)
     if pictures is not None and explanations and suffix == ".dot":
         console.print(
-            "The pictures are Graphviz's own text, because its program dot is missing. For SVG: "
-            f"apt-get install graphviz, then dot -Tsvg -O {shlex.quote(str(pictures))}/*.dot",
+            "The pictures are Graphviz source files, because the program dot is not installed. For SVG: apt-get "
+            f"install graphviz, then dot -Tsvg -O {shlex.quote(str(pictures))}/*.dot",
             soft_wrap=True,
             highlight=False,
         )

@@ -41,7 +41,7 @@ def report(profiles: bool = False) -> int:
         # The message names the cause and the cure.
         print(error)
         return 1
-    print("optdb.device=opencl takes", best.name.strip())
+    print("optdb.device=opencl selects", best.name.strip())
     return 0
 
 

@@ -170,8 +170,8 @@ def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
         "peak": memory.peak,
         "bars": [[number, op, nbytes] for number, (op, nbytes) in bars],
         "sums": [
-            ["values that are live at once, at most", memory.peak],
-            *([] if memory.buffers is None else [["buffers that are assigned to values", memory.buffers]]),
+            ["peak live values", memory.peak],
+            *([] if memory.buffers is None else [["buffers assigned to values", memory.buffers]]),
             ["values, with a buffer for each", memory.separately],
             ["arguments", memory.arguments],
             ["shared variables", memory.shared],

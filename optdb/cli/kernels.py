@@ -35,7 +35,8 @@ def report(clear: bool = False) -> int:
     drivers = [quirk.platform for quirk in KNOWN_QUIRKS if quirk.name == "keeps_binaries_itself"]
     print_text(
         Console(),
-        f"The cache has nothing of {', '.join(drivers)}: these drivers keep programs themselves, or need not.",
+        f"The cache does not contain programs of {', '.join(drivers)}: these drivers have their own caches, or need "
+        "none.",
     )
     return int(clear and bool(binaries.entries()))
 

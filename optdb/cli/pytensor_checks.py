@@ -69,11 +69,11 @@ def _default_mode() -> str:
     if version is None:
         compiler = config.cxx or "no compiler"
         raise CheckFailed(
-            f"not installed: PyTensor's own mode computes by {compiler}",
+            f"not installed: PyTensor's default mode uses {compiler}",
             verbatim("python -m pip install numba"),
             fatal=False,
         )
-    return f"{version}, what PyTensor's own mode compiles with"
+    return f"{version}, the compiler of PyTensor's default mode"
 
 
 def _opencl() -> str:

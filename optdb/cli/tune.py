@@ -50,7 +50,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
             continue
         if forget:
             tuning_table.record(context, {table_class(dtype, name): {} for name in CLASSES})
-            print(f"{dtype}: the defaults of {context.profile.name} are in force")
+            print(f"{dtype}: reset to the defaults of {context.profile.name}")
             continue
         print(f"optdb: measuring products of {dtype}, for up to a minute", file=sys.stderr)
         Console().print(_table(f"{dtype} on {context.profile.name}", tune.tune(context, dtype, library)))
@@ -68,23 +68,23 @@ def _tune_tensor_cores(context: Context, forget: bool) -> None:
         packed = map(warpgroups.packed_class, warpgroups.DEFAULTS)
         tuning_table.record(context, {name: {} for name in (tensor_cores.TILES, *packed)})
         return
-    print("optdb: measuring products of float32 by tensor cores, for up to a minute", file=sys.stderr)
+    print("optdb: measuring float32 products on tensor cores, for up to a minute", file=sys.stderr)
     rates = tune.tune_tensor_cores(context)
     if not rates:
-        print("no shape of tiles computes products by tensor cores here: the defaults stay")
+        print("no tile shape works on the tensor cores of this device: the defaults are kept")
         return
     table = Table("tiles", title=f"TF32 on {context.profile.name}, TFLOP/s of a unit", title_justify="left")
-    table.add_column("with 1, 2, ... tiles at a time", justify="right")
+    table.add_column("with 1, 2, ... tiles per compute unit", justify="right")
     for block, of_groups in rates.items():
         table.add_row(block.name.partition("_")[2], "  ".join(f"{rate:.2f}" for rate in of_groups))
     Console().print(table)
     for arithmetic in warpgroups.DEFAULTS:
         speed = tune.tune_packed(context, arithmetic)
         if speed is not None:
-            speeds = f"{speed.multiplying:.2f} TFLOP/s of a unit, packed at {speed.packing:.0f} GB/s"
+            speeds = f"{speed.multiplying:.2f} TFLOP/s per compute unit, packed at {speed.packing:.0f} GB/s"
             print(f"packed matrices of {arithmetic}: {speeds}")
         elif context.profile.has_warpgroup_products:
-            print(f"packed matrices of {arithmetic}: nothing to go by was measured, so the defaults stay")
+            print(f"packed matrices of {arithmetic}: no configuration could be measured, so the defaults are kept")
 
 
 def _table(title: str, results: Sequence[Any]) -> Table:

@@ -97,7 +97,7 @@ class _OfRows(Operation):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         shape = inputs[-1].shape if inputs[-1].ndim == 2 else inputs[0].shape
         if any(tuple(x.shape) != tuple(shape)[-x.ndim :] for x in inputs):
-            raise ValueError(f"{self} was given arrays of shapes {' and '.join(str(tuple(x.shape)) for x in inputs)}")
+            raise ValueError(f"{self} got arrays of shapes {' and '.join(str(tuple(x.shape)) for x in inputs)}")
         out = output_array(outputs[0], self.context, shape, self.dtype)
         if not out.size:
             return

@@ -153,4 +153,4 @@ def size_of(shape: Sequence[int]) -> int:
 def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:
     """Raise ValueError if two shapes are not the same."""
     if tuple(wanted) != tuple(given):
-        raise ValueError(f"{op} was given arrays of shapes {tuple(wanted)} and {tuple(given)}, which have to agree")
+        raise ValueError(f"{op} got arrays of shapes {tuple(wanted)} and {tuple(given)}, which must be equal")

@@ -81,7 +81,7 @@ class AddBlockProducts(Operation):
         return np.asarray(host_indexes(np.asarray(index)[:batch, :windows], length, self, axis))
 
     def _mismatch(self, *arrays: Array) -> ValueError:
-        return ValueError(f"{self}: shapes do not fit: {', '.join(str(tuple(x.shape)) for x in arrays)}")
+        return ValueError(f"{self}: shapes do not match: {', '.join(str(tuple(x.shape)) for x in arrays)}")
 
 
 class AddOuterProducts(AddBlockProducts):

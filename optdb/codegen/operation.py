@@ -131,7 +131,7 @@ def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], 
             # The order matters: during tracing, each comparison of an unknown length becomes a guard.
             if length != 1 and not (empty and length == 0):
                 raise ValueError(
-                    f"{op} takes array {index} with length 1 along axis {axis}, and it has length {length}"
+                    f"{op} expects length 1 along axis {axis} of array {index}, but it has length {length}"
                 )
 
 

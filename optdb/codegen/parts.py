@@ -39,7 +39,9 @@ class JoinArrays(Copying):
         for array in arrays[1:]:
             if [n for i, n in enumerate(array.shape) if i != axis] != [n for i, n in enumerate(shape) if i != axis]:
                 shapes = ", ".join(str(tuple(x.shape)) for x in arrays)
-                raise ValueError(f"{self} joins along axis {axis} what is alike along the others; shapes are {shapes}")
+                raise ValueError(
+                    f"{self} joins along axis {axis} arrays whose other lengths are equal; shapes are {shapes}"
+                )
         shape[axis] = sum(array.shape[axis] for array in arrays)
         out = output_array(outputs[0], self.context, shape, self.x.dtype)
         start = 0

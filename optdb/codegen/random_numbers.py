@@ -101,7 +101,7 @@ class UniformNumbers(Operation):
 def sample_dtype(dtype: str) -> str:
     """Return `dtype`; raise TypeError if samples cannot have it."""
     if dtype not in _SCALED:
-        raise TypeError(f"random numbers are of {', '.join(_SCALED)}, not {dtype}")
+        raise TypeError(f"random numbers can be {', '.join(_SCALED)}, not {dtype}")
     return dtype
 
 

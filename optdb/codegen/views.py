@@ -50,7 +50,7 @@ def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[in
         If `old` has a different number of elements.
     """
     if len(wanted) != ndim:
-        raise ValueError(f"a reshape to {ndim} dimensions was given {len(wanted)} lengths: {tuple(wanted)}")
+        raise ValueError(f"a reshape to {ndim} dimensions got {len(wanted)} lengths: {tuple(wanted)}")
     size = size_of(old)
     known_size = size_of([length for length in wanted if length != -1])
     open_axes = [axis for axis, length in enumerate(wanted) if length == -1]

@@ -52,7 +52,7 @@ class Windows:
         if min(sizes) < 1 or min(steps) < 1 or min(pads) < 0:
             raise ValueError(f"{op}: no windows of size {sizes}, stride {steps} and pad {pads}")
         if counts is None and any(pads) and not op.ignore_border:
-            raise ValueError(f"{op}: padding must be zero when ignore border is False, not {pads}")
+            raise ValueError(f"{op}: padding must be zero when ignore_border is False, not {pads}")
         if counts is None:
             fit = _fitting if op.ignore_border else _covering
             counts = [fit(length + 2 * pad, size, step) for length, size, step, pad in zip(lengths, sizes, steps, pads)]
@@ -69,7 +69,7 @@ class Windows:
             return
         for length, count, size, step, pad in zip(self.lengths, self.counts, self.sizes, self.steps, self.pads):
             if pad >= size or (count - 1) * step - pad >= length:
-                raise ValueError(f"{op}: there are windows of size {size} that see nothing but padding ({pad})")
+                raise ValueError(f"{op}: some windows of size {size} cover only padding ({pad})")
 
 
 def _fitting(length: int, size: int, step: int) -> int:
@@ -81,7 +81,7 @@ def _covering(length: int, size: int, step: int) -> int:
     """Return the number of windows that cover a length, where the last one may be truncated."""
     if step >= size:
         if not length:
-            raise ValueError("pooling with ignore_border=False needs something to pool: an axis has length 0")
+            raise ValueError("pooling with ignore_border=False needs elements, but an axis has length 0")
         return (length - 1) // step + 1
     return max(0, (length - 1 - size + step) // step) + 1
 

@@ -63,7 +63,7 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
         return x
     for axis, length in enumerate(x.shape):
         if axis not in order and length != 1:
-            raise ValueError(f"axis {axis} of length {length} cannot be left out: only axes of length 1 can")
+            raise ValueError(f"axis {axis} of length {length} cannot be dropped: only axes of length 1 can")
     terms: dict[int, int] = {axis: number for number, axis in enumerate(order) if axis is not None}
     coordinates = [Coordinate(0, ((terms[axis], 1),) if axis in terms else ()) for axis in range(x.ndim)]
     return view(x, [1 if axis is None else x.shape[axis] for axis in order], coordinates)
@@ -258,7 +258,9 @@ def folded(
     if result.count:
         return _of_equal_elements(result) or _fold_choice(result) or result
     if initial is None and fold not in NOTHING:
-        raise ValueError(f"{fold.lower()} of an array of shape {x.shape} over axes {tuple(axes)} has nothing to fold")
+        raise ValueError(
+            f"{fold.lower()} of an array of shape {x.shape} over axes {tuple(axes)} has no elements to reduce"
+        )
     value = np.asarray(NOTHING[fold] if initial is None else initial)
     return broadcast(Constant(value.astype(dtype)), result.shape)
 
@@ -314,9 +316,9 @@ def _of_equal_elements(tensor: Folded) -> Tensor | None:
 
 
 def _fold_choice(tensor: Folded) -> Tensor | None:
-    """Return the fold of a choice as a choice of two folds, if one condition applies to all elements; else None.
+    """Return a reduction of `Switch` as a `Switch` of two reductions; None if the condition varies within it.
 
-    Such a condition often depends on a fold over the same elements, which then needs no separate pass.
+    The condition often depends on a reduction over the same elements, which then needs no separate pass.
     """
     x = tensor.x
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
@@ -340,7 +342,7 @@ def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
         for number, (length, first) in enumerate(zip(part.shape, full[0].shape, strict=True)):
             if number != axis and length != first:
                 raise ValueError(
-                    f"arrays of shapes {full[0].shape} and {part.shape} cannot be joined along axis {axis}: all other "
-                    "lengths have to agree"
+                    f"arrays of shapes {full[0].shape} and {part.shape} cannot be joined along axis {axis}: all "
+                    "other lengths must be equal"
                 )
     return full[0] if len(full) == 1 else Joined(full, axis)

@@ -56,7 +56,7 @@ class Future:
         while end is not None and not self._span.done:
             left = end - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"the device is not done after {timeout:g} seconds, and continues: wait again")
+                raise TimeoutError(f"the device is still computing after {timeout:g} seconds; wait again")
             time.sleep(min(_PATIENCE, left))
         self._span.wait()
         for event in self._events:
@@ -70,4 +70,4 @@ class Future:
         return self._span.times()
 
     def __repr__(self) -> str:
-        return f"<call on a device, {'done' if self.done() else 'at work'}>"
+        return f"<call on a device, {'done' if self.done() else 'running'}>"

@@ -23,7 +23,7 @@ def checked_times(times: Any) -> int:
     """Return the number of calls; raise TypeError or ValueError unless it is an integer of at least 1."""
     count = operator.index(times)
     if count < 1:
-        raise ValueError(f"a function can be called 1 time or more, not {count}")
+        raise ValueError(f"the number of calls must be 1 or more, not {count}")
     return count
 
 

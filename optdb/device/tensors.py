@@ -161,7 +161,7 @@ class Iota(Tensor):
 
 
 class Joined(Tensor):
-    """The concatenation of tensors along an axis. None of them is empty."""
+    """The concatenation of tensors along an axis; each tensor has elements."""
 
     def __init__(self, parts: Sequence[Tensor], axis: int) -> None:
         shape = list(parts[0].shape)

@@ -45,7 +45,7 @@ class Agreement:
 
     def agree_by(self, script: Script) -> None:
         """Add the agreement to a script, which then waits like `agree`."""
-        assert isinstance(self._votes, NativeAgreement), "scripts agree only by C code"
+        assert isinstance(self._votes, NativeAgreement), "scripts need the agreement in C"
         script.agree(self._votes, self._timeout, self._refuse)
 
     def abort(self, reason: str) -> None:
@@ -55,7 +55,7 @@ class Agreement:
             self._votes.give_up()
 
     def _refuse(self) -> None:
-        raise Aborted(self._reason or "a worker has not agreed in time")
+        raise Aborted(self._reason or "a worker did not agree in time")
 
 
 class _Votes:

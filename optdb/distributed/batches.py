@@ -47,10 +47,12 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
         chosen[var] = axis
     if given:
         names = ", ".join(str(argument.variable) for argument in arguments)
-        raise KeyError(f"axes= names {next(iter(given))!r}, which is no argument of the function; there are: {names}")
+        raise KeyError(
+            f"axes= names {next(iter(given))!r}, which is not an argument of the function; its arguments are: {names}"
+        )
     if not chosen:
         raise ValueError(
-            "no argument is split, so that all workers would do the same.\n"
+            "no argument is split, so all workers would compute the same.\n"
             "The cure: name one and its axis, as in DataParallel(step, axes={'x': 0})"
         )
     return chosen
@@ -65,7 +67,7 @@ def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mappin
         If there are too many or too few, or if one has another type.
     """
     if len(args) > len(arguments):
-        raise TypeError(f"the function takes {len(arguments)} arguments, and {len(args)} were given")
+        raise TypeError(f"the function takes {len(arguments)} arguments, but {len(args)} were given")
     rest = dict(kwargs)
     values = []
     for i, argument in enumerate(arguments):
@@ -110,9 +112,9 @@ def parts_of(
     if len(set(lengths.values())) != 1:
         lengths_named = ", ".join(f"{var} has {length} along axis {axes[var]}" for var, length in lengths.items())
         raise ValueError(
-            f"all arguments that are split have to have one length, and {lengths_named}.\n"
-            "The cure: name the axes, None for what all workers are to get whole: DataParallel(step, axes={'x': 1, "
-            "'table': None})"
+            f"all split arguments must have the same length, but {lengths_named}.\n"
+            "The cure: name the axes, with None for arguments that all workers get whole: DataParallel(step, "
+            "axes={'x': 1, 'table': None})"
         )
     length = next(iter(lengths.values()))
     if not length:

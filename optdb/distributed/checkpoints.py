@@ -101,8 +101,8 @@ def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
         names, own = [str(name) for name in file["names"]], [str(var.name) for var in shared]
         if names != own:
             raise ValueError(
-                f"{path} has the shared variables {', '.join(names)}, and the function has {', '.join(own)}.\n"
-                "The cure: give a checkpoint= folder of its own to each function"
+                f"{path} has the shared variables {', '.join(names)}, but the function has {', '.join(own)}.\n"
+                "The cure: pass a different checkpoint= folder for each function"
             )
         state = [_from_array(file[f"value_{i}"], var, path) for i, var in enumerate(shared)]
         return state, int(file["steps"])
@@ -118,7 +118,7 @@ def _from_array(value: np.ndarray, var: SharedVariable, path: Path) -> Any:
     if not isinstance(var.type, TensorType):
         return pickle.loads(value.tobytes())
     if value.dtype != var.type.dtype or value.ndim != var.type.ndim:
-        raise ValueError(f"{path} has {value.dtype} {value.shape} for {var.name}, and the function has {var.type}")
+        raise ValueError(f"{path} has {value.dtype} {value.shape} for {var.name}, but the function has {var.type}")
     return value
 
 

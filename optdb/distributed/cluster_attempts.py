@@ -83,12 +83,12 @@ class StepAttempts:
                         until, why = time.monotonic() + GRACE_S, answer["error"]
                         suspects.update({each.address: (until, why) for each in members if f" {each.address} " in why})
                 elif isinstance(error, OSError):
-                    lost[member.address] = f"the connection is gone ({error})"
+                    lost[member.address] = f"the connection was lost ({error})"
                 else:
                     answers[member.address] = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
             if pending and not done:
                 gone = {calls[call] for call in pending if calls[call].address not in await self._calls.known_workers()}
-                lost.update({member.address: "the scheduler has lost it" for member in gone})
+                lost.update({member.address: "the scheduler lost it" for member in gone})
                 waiting = {calls[call].address for call in pending}
                 for address, (until, why) in suspects.items():
                     if address in waiting and time.monotonic() > until:
@@ -181,7 +181,7 @@ class StepAttempts:
         """Tell workers that an attempt is over."""
         calls = [
             self._calls.rpc(member.address).optdb_abort(
-                session=self._calls.session, attempt=attempt, reason="another worker has failed"
+                session=self._calls.session, attempt=attempt, reason="another worker failed"
             )
             for member in members
         ]

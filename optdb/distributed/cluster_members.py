@@ -64,7 +64,7 @@ class WorkerCalls:
         try:
             answer = await asyncio.wait_for(call, self.timeout)
         except asyncio.TimeoutError:
-            raise WorkerTimeout(f"{member} has not answered within {self.timeout:g} seconds") from None
+            raise WorkerTimeout(f"{member} did not answer within {self.timeout:g} seconds") from None
         if answer["status"] != "OK":
             raise WorkerFailed(f"{member}: {answer['error']}")
         return answer
@@ -124,7 +124,10 @@ class Membership:
         answer = await self._calls.rpc(address).run(function=pickle.dumps(install))
         if answer["status"] != "OK":
             error = answer.get("exception", answer)
-            raise WorkerRefused(f"worker {name} ({address}) cannot load optdb: {error!r}.\nThe cure: install it there")
+            raise WorkerRefused(
+                f"worker {name} ({address}) cannot load optdb: {error!r}.\n"
+                "The cure: pip install 'optdb[distributed]' on that worker's machine"
+            )
         found = answer["result"]
         _check_same(f"worker {name} ({address})", found["facts"], self._facts, "the client")
         device = self._device_for(address, host, found, workers)
@@ -168,7 +171,7 @@ class Membership:
                 self.excluded[address] = str(error)
                 logger.warning("%s", error)
             except (OSError, WorkerFailed, asyncio.CancelledError) as error:
-                logger.info("%s has not come in: %s", address, error)
+                logger.info("worker %s could not join: %s", address, error)
             else:
                 self.members.append(member)
                 # Sort, so that parts and the order of sums do not depend on which worker was quicker.
@@ -187,7 +190,7 @@ class Membership:
             if time.monotonic() > end:
                 if self.members:
                     return
-                waiting = ", ".join(self._joining) or "none has appeared"
+                waiting = ", ".join(self._joining) or "none was found"
                 raise WorkerTimeout(f"no worker is ready after {self._calls.timeout:g} seconds; waited for: {waiting}")
             await asyncio.sleep(POLL_S)
 
@@ -195,7 +198,7 @@ class Membership:
         """Remove workers, which are excluded for good; return them."""
         dropped = [member for member in self.members if member.address in lost]
         for member in dropped:
-            logger.warning("%s is out: %s. The step is made anew without it", member, lost[member.address])
+            logger.warning("%s is dropped: %s. The step is repeated without it", member, lost[member.address])
             self.members.remove(member)
             self.excluded[member.address] = f"{member}: {lost[member.address]}"
         return dropped
@@ -249,4 +252,6 @@ def _check_same(who: str, found: dict[str, str], expected: dict[str, str], whose
         if found.get(key) != value
     ]
     if different:
-        raise WorkerRefused(f"{who} has {'; '.join(different)}.\nThe cure: the same on all workers")
+        raise WorkerRefused(
+            f"{who} has {'; '.join(different)}.\nThe cure: use the same versions and settings on all workers"
+        )

@@ -52,7 +52,7 @@ def cluster_group(
     """Return the controller of a client's workers. Without a client, start a worker for each device of this machine."""
     if client is not None:
         return ClusterGroup(training, client, devices, timeout, title)
-    check_script("starts workers", "name the devices that threads of this process use, devices=[...]")
+    check_script("starts workers", "train in threads of this process by naming their devices, devices=[...]")
     devices = devices or local_devices(device_list())
     cluster = RestartingCluster(n_workers=len(devices), threads_per_worker=1, processes=True, dashboard_address=":0")
     client = Client(cluster)
@@ -107,7 +107,7 @@ class ClusterGroup:
         owned: Sequence[Any] = (),
     ) -> None:
         if client.asynchronous:
-            raise TypeError("DataParallel takes a Client that is not asynchronous.\nThe cure: Client(address)")
+            raise TypeError("DataParallel needs a Client that is not asynchronous.\nThe cure: Client(address)")
         self._client, self._owned = client, owned
         title = "".join(c if c.isalnum() else "_" for c in title)
         self._session = f"{title}-{uuid.uuid4().hex[:8]}"
@@ -154,7 +154,7 @@ class ClusterGroup:
                 return
         state, steps = self._origin
         if steps != self._steps:
-            raise WorkerFailed(f"no worker has the state after {self._steps} steps")
+            raise WorkerFailed(f"the state after {self._steps} steps was lost: no worker has it")
         if state is not None:
             await self._calls.ask(member, "load", values=[to_serialize(value) for value in state], steps=steps)
 
@@ -182,7 +182,7 @@ class ClusterGroup:
         """
         answers: SimpleQueue[T | _Raised] = SimpleQueue()
         loop = self._client.loop
-        assert loop is not None, "the client has begun"
+        assert loop is not None, "the client was started"
 
         async def answer() -> None:
             try:
@@ -223,8 +223,9 @@ class ClusterGroup:
             if not self._members:
                 raise StateLost(
                     f"all workers have died, and with them the state after {self._steps} steps: "
-                    f"{'; '.join(self._membership.excluded.values()) or 'the scheduler has lost them'}.\n"
-                    "The cure: with DataParallel(step, checkpoint='folder') a new object goes on from the last file"
+                    f"{'; '.join(self._membership.excluded.values()) or 'the scheduler lost them'}.\n"
+                    "The cure: pass a folder, as in DataParallel(step, checkpoint='folder'); a new object then "
+                    "continues from the last file"
                 )
             parts = divide(len(self._members))
             try:
@@ -263,7 +264,7 @@ class ClusterGroup:
                 return list(map(aligned, (await self._calls.ask(member, "state", committed=self._steps))["values"]))
             except (OSError, WorkerFailed) as error:
                 errors.append(str(error))
-        raise StateLost(f"no worker has the state after {self._steps} steps: {'; '.join(errors) or 'all have died'}")
+        raise StateLost(f"the state after {self._steps} steps was lost: {'; '.join(errors) or 'all have died'}")
 
     def load(self, state: Sequence[Any], steps: int) -> None:
         """Give all workers new values, which are the state after `steps` steps."""

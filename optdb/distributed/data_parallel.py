@@ -111,7 +111,7 @@ class DataParallel:
         progress_bar: bool | None = None,
     ) -> None:
         if isinstance(devices, str):
-            raise TypeError(f"devices is a list, and not the text {devices!r}.\nThe cure: devices=[{devices!r}]")
+            raise TypeError(f"devices must be a list, not the string {devices!r}.\nThe cure: devices=[{devices!r}]")
         self._original = original_of(step)
         self._axes = axes_of(self._original.arguments, axes)
         reductions = _reductions(outputs, len(self._original.outputs))
@@ -373,7 +373,9 @@ class DataParallel:
         """
         self._check_open()
         if self._checkpoint is None:
-            raise ValueError("there is no folder to write to.\nThe cure: DataParallel(step, checkpoint='folder')")
+            raise ValueError(
+                "there is no checkpoint folder to write to.\nThe cure: DataParallel(step, checkpoint='folder')"
+            )
         return checkpoints.save(self._checkpoint, self._group.state(), self.steps, self._training.shared)
 
     def _index(self, which: Any) -> int:
@@ -384,7 +386,7 @@ class DataParallel:
         if len(matches) != 1:
             what = "several shared variables are" if matches else "no shared variable is"
             names = ", ".join(str(var.name) for var in shared)
-            raise KeyError(f"{what} called {which!r}; there are: {names}. Give Theano's variable itself")
+            raise KeyError(f"{what} named {which!r}; the names are: {names}. Pass Theano's variable itself")
         return matches[0]
 
     # The end
@@ -397,8 +399,8 @@ class DataParallel:
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError(
-                "this DataParallel was closed, and its workers with it.\nThe cure: make another one; with the same "
-                "checkpoint= it goes on from the state that was saved last"
+                "this DataParallel and its workers were closed.\n"
+                "The cure: create another one; with the same checkpoint= it continues from the last saved state"
             )
 
     def __enter__(self) -> DataParallel:
@@ -450,7 +452,7 @@ class StepFuture:
         return self._results
 
     def __repr__(self) -> str:
-        return f"<step of a DataParallel, {'made' if self.done() else 'on its way'}>"
+        return f"<step of a DataParallel, {'done' if self.done() else 'in progress'}>"
 
 
 def _cluster_group() -> Any:
@@ -472,10 +474,10 @@ def _reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count:
     for number, reduction in reductions.items():
         if reduction not in REDUCTIONS:
             raise ValueError(
-                f"outputs={{{number}: {reduction!r}}}: it has to be one of {', '.join(map(repr, REDUCTIONS))}"
+                f"outputs={{{number}: {reduction!r}}}: the reduction must be one of {', '.join(map(repr, REDUCTIONS))}"
             )
         if not 0 <= number < count:
-            raise ValueError(f"outputs= names output {number}, and the function has {count}, counted from 0")
+            raise ValueError(f"outputs= names output {number}, but the function has {count} outputs, counted from 0")
     return reductions
 
 
@@ -483,14 +485,14 @@ def _check_options(
     statistics: str, average_every: int | None, gradients: object, checkpoint_every: int, timeout: float
 ) -> None:
     if statistics not in ("whole", "parts"):
-        raise ValueError(f"statistics is 'whole' or 'parts', and not {statistics!r}")
+        raise ValueError(f"statistics must be 'whole' or 'parts', not {statistics!r}")
     if average_every is not None and average_every < 1:
-        raise ValueError(f"average_every is a number of steps, 1 or more, and not {average_every}")
+        raise ValueError(f"average_every must be a number of steps, 1 or more, not {average_every}")
     if average_every is not None and gradients is not None:
         raise ValueError(
-            "gradients= is for exact steps, and average_every= is for steps of each worker: give one of them"
+            "gradients= is for exact steps, average_every= for independent steps of each worker: pass only one of them"
         )
     if checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every is a number of steps, 1 or more, and not {checkpoint_every}")
+        raise ValueError(f"checkpoint_every must be a number of steps, 1 or more, not {checkpoint_every}")
     if not timeout > 0:
-        raise ValueError(f"timeout is in seconds, and more than 0, and not {timeout}")
+        raise ValueError(f"timeout must be a number of seconds above 0, not {timeout}")

@@ -126,8 +126,8 @@ class Mailbox:
     def refuse(self, sender: Any = None) -> NoReturn:
         """Raise `WorkerTimeout` if a sender's message is missing, else the reason why the attempt was given up."""
         if sender is not None:
-            raise WorkerTimeout(f"no part of a sum has come from {sender} within {self.timeout:g} seconds")
-        raise Aborted(self._abort_reason or "the step was given up")
+            raise WorkerTimeout(f"received no part of a sum from {sender} within {self.timeout:g} seconds")
+        raise Aborted(self._abort_reason or "the step was aborted")
 
 
 class Exchange:
@@ -209,7 +209,7 @@ class Exchange:
         return self._link.member
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise the reason why C code has failed: the step was given up, or a worker was late."""
+        """Raise the reason why C code has failed: the step was aborted, or a worker was late."""
         self._link.refuse(missing)
 
     def note(self, seconds: float) -> None:

@@ -67,8 +67,8 @@ class ThreadGroup:
         if twice is not None or not devices:
             problem = "no device" if twice is None else f"{twice!r} more than once"
             raise ValueError(
-                f"devices={list(devices)} has {problem}, and each thread needs one of its own.\n"
-                "The cure: parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
+                f"devices={list(devices)} has {problem}, but each thread needs a device of its own.\n"
+                "The cure: name different devices, or parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
             )
         self._replicas: list[Replica] = [replica_of(training, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
@@ -313,7 +313,7 @@ class ThreadGroup:
             return
         if step.previous is not None and isinstance(errors[failed[0]], _Skipped):
             step.root = step.previous.root
-            step.error = WorkerFailed(f"the step before it has failed: {step.root}")
+            step.error = WorkerFailed(f"the previous step failed: {step.root}")
             step.error.__cause__ = step.root
             return
         # Workers that raised `Aborted` only stopped because another one failed.

@@ -61,7 +61,7 @@ def short_switches() -> Iterator[None]:
 
 
 def wait_precisely() -> None:
-    """Make timed waits of this thread end on time on systems that let them end late by default."""
+    """Reduce the timer slack of this thread to a minimum, so that timed waits end on time; this only works on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
 

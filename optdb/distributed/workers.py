@@ -163,9 +163,9 @@ class Session:
         """Pass a part to the tasks; raise an error if the given task has ended, or the attempt is over."""
         with self._changed:
             if job.attempt <= self._over:
-                raise Aborted("the attempt was given up before the part came")
+                raise Aborted("the attempt was aborted before the part was received")
             if task <= self._ended_task:
-                raise _Idle(f"task {task} has ended")
+                raise _Idle(f"task {task} ended")
             self._jobs[job.attempt] = job
             self._changed.notify_all()
 
@@ -242,7 +242,7 @@ class Session:
 
     def _prepared(self, job: _Job) -> Prepared:
         if not self.replica.settle(job.committed):
-            raise _Stale(f"its state is that after {self.replica.steps} steps, and not after {job.committed}")
+            raise _Stale(f"its state is the one after {self.replica.steps} steps, not after {job.committed}")
         addresses, rank, active, idle = job.exchange
         self.mailbox.begin(job.attempt)
         exchange = Exchange(_DaskLink(self, addresses), rank, active, idle, job.attempt)
@@ -259,7 +259,7 @@ class Session:
         """Return the values of the shared variables after `committed` steps; raise if the state is a different one."""
         with self._turn:
             if not self.replica.settle(committed):
-                raise _Stale(f"its state is that after {self.replica.steps} steps, and not after {committed}")
+                raise _Stale(f"its state is the one after {self.replica.steps} steps, not after {committed}")
             return self.replica.state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
@@ -269,7 +269,7 @@ class Session:
 
     def close(self) -> None:
         """Release the device's memory, and close the connections; call this in the loop's thread."""
-        self.abort(_NEVER, "training has ended")
+        self.abort(_NEVER, "training ended")
         self._end_task(_NEVER)
         for writer in self._writers:
             writer.cancel()
@@ -327,7 +327,7 @@ class Handlers:
     def _session(self, session: str) -> Session:
         found = self._find(session)
         if found is None:
-            raise RuntimeError(f"{self._server.address} takes no part in {session}: it may have been started anew")
+            raise RuntimeError(f"{self._server.address} does not take part in {session}: it may have been restarted")
         return found
 
     async def begin(self, session: str, training: np.ndarray, device: str, timeout: float) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class Handlers:
             context = context_of(device)
             sharing = [each.address for each in _sessions.values() if each.name == session and each.context == context]
             if sharing:
-                raise ValueError(f"{sharing[0]} is in the same process, and uses {device} already")
+                raise ValueError(f"{sharing[0]} is in the same process and already uses {device}")
             return Session(
                 session, address, loop, replica_of(pickle.loads(training.tobytes()), device), context, timeout
             )

@@ -51,8 +51,8 @@ def bind(host: str) -> None:
         _bound.append(host)
     if _bound != [host]:
         raise SecondHost(
-            f"optdb's rewrite engine serves {_bound[0]} in this process, so it cannot serve {host} as well. "
-            f"The cure: use {host} in a process of its own",
+            f"optdb's rewrite engine already serves {_bound[0]} in this process, so it cannot serve {host} as well. "
+            f"The cure: use {host} in another process",
             name=host,
         )
 

@@ -60,12 +60,12 @@ class Contexts:
             If the name is bound to another device.
         """
         if name is None or name == "cpu":
-            raise ValueError(f"{name!r} is no name for a context: it has a meaning already")
+            raise ValueError(f"{name!r} cannot be the name of a context: it is reserved")
         with self._lock:
             self._ensure_filled()
             registered = self._specs.setdefault(name, spec)
         if registered != spec:
-            raise ValueError(f"the context {name} is {registered}; forget it before it becomes {spec}")
+            raise ValueError(f"the context {name} is already {registered}; forget it before it is registered as {spec}")
 
     def get(self, name: Hashable = None) -> Any:
         """Return the context of a name, or the default context for None; create it on first use.
@@ -188,8 +188,9 @@ class Contexts:
     def _unknown(self, name: Hashable) -> ContextNotDefined:
         if name is None:
             return ContextNotDefined(
-                "there is no default context, and no device was named.\nThe cure: THEANO_FLAGS=optdb.device=opencl "
-                f"takes the best device; THEANO_FLAGS='{self._hint}' gives devices names"
+                "there is no default context, and no device was named.\n"
+                f"The cure: THEANO_FLAGS=optdb.device=opencl selects the best device; THEANO_FLAGS='{self._hint}' "
+                "names devices"
             )
         names = ", ".join(map(str, self._specs)) or "none"
         hint = self._hint.replace("dev0", str(name))

@@ -39,7 +39,7 @@ def ifelse_lifter(device: Device) -> Lifter:
     def only_arrays(op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
         if all(is_host_array(out) for out in outputs):
             return True
-        return "a branch gives something else than arrays"
+        return "a branch returns something other than arrays"
 
     @op_lifter([IfElse], supports=only_arrays)
     def lift_ifelse(

@@ -230,19 +230,23 @@ def _as_list(result: Any, op: PureOp, inputs: Sequence[Variable]) -> list[Variab
         return [result]
     if isinstance(result, list | tuple) and all(isinstance(var, Variable) for var in result):
         return list(result)
-    raise BadLift(f"lifting {op} gave {result!r}: a lifter returns an op, a variable, a list of variables, or None")
+    raise BadLift(
+        f"lifting {op} returned {result!r}: a lifter must return an op, a variable, a list of variables, or None"
+    )
 
 
 def _check(lifter: Lifter, op: PureOp, lifted: list[Variable], outputs: Sequence[Variable]) -> None:
     if len(lifted) != len(outputs):
-        raise BadLift(f"lifter {lifter} gave {len(lifted)} outputs for {op}, which has {len(outputs)}")
+        raise BadLift(f"lifter {lifter} returned {len(lifted)} outputs for {op}, which has {len(outputs)}")
     for index, (new, old) in enumerate(zip(lifted, outputs, strict=True)):
         if _same_type(new.type, old.type):
             continue
         for what in ("dtype", "ndim", "broadcastable"):
             expected, actual = getattr(old.type, what, None), getattr(new.type, what, None)
             if actual != expected:
-                raise BadLift(f"lifter {lifter} gave {what} {actual} for output {index} of {op}, which has {expected}")
+                raise BadLift(
+                    f"lifter {lifter} returned {what} {actual} for output {index} of {op}, which has {expected}"
+                )
 
 
 def _same_type(new: Any, old: Any) -> bool:

@@ -26,8 +26,8 @@ from optdb.lifters.lifter import Lifter
 #: Reasons in reports for nodes that stay on the host.
 NO_INPUT = "no input is on the device"
 NO_LIFTER = "no lifter"
-PARTITION = "partition: its transfers cost more than it gains"
-USER_INPLACE = "it overwrites an argument, as the user wrote it, and the caller has that on the host"
+PARTITION = "partition: its transfers would take longer than the device saves"
+USER_INPLACE = "the user's op overwrites an argument, which is on the host"
 
 _HOST = object()
 

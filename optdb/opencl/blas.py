@@ -100,21 +100,25 @@ def _check(
     """Check the arrays of a product against their ranks, and return the context of the first one."""
     *_, (added, _) = arrays.values()
     if added is None and (beta or overwrite):
-        raise ValueError(f"{name} has nothing to add or overwrite: give it {list(arrays)[-1]}")
+        raise ValueError(f"{name} has no array to add to or overwrite: pass {list(arrays)[-1]}=")
     for which, (array, ndim) in arrays.items():
         if array is None:
             continue
         if not isinstance(array, Array):
-            raise TypeError(f"{which} of {name} is {type(array).__name__}, and no device array: transfer it first")
+            raise TypeError(f"{which} of {name} is {type(array).__name__}, not a device array: transfer it first")
         if array.ndim != ndim:
             raise ValueError(f"{which} of {name} has {array.ndim} dimensions instead of {ndim}")
         if array.dtype != first.dtype or array.dtype.name not in DTYPES:
-            raise TypeError(f"{which} of {name} is {array.dtype}: all arrays are of one dtype of {', '.join(DTYPES)}")
+            raise TypeError(
+                f"{which} of {name} is {array.dtype}: all arrays must have the same dtype, one of {', '.join(DTYPES)}"
+            )
         if array.context != first.context:
             raise ValueError(f"{which} of {name} is in another context: transfer it first")
     context_name = contexts.name_of(lambda context: context.cl_context == first.context)
     if context_name is None:
-        raise ValueError("the array is in no context of optdb's: make it by optdb.opencl.empty, or transfer it")
+        raise ValueError(
+            "the array does not belong to a context of optdb: create it with optdb.opencl.empty, or transfer it"
+        )
     return get_context(context_name)
 
 

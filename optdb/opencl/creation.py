@@ -45,7 +45,7 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
     if reason is not None:
         raise TypeError(f"an array of {np.dtype(dtype)}: {reason}")
     if any(isinstance(length, int) and length < 0 for length in lengths):
-        raise ValueError(f"an array of shape {lengths}: lengths are not negative")
+        raise ValueError(f"an array of shape {lengths}: lengths must not be negative")
     return arrays.empty(array_context, lengths, np.dtype(dtype))
 
 

@@ -104,9 +104,7 @@ def _notes(context_name: ContextName) -> list[str]:
     precision, profile = config.optdb.matmul_precision, get_context(context_name).profile
     if precision == "highest" or profile.has_tensor_cores:
         return []
-    return [
-        f"optdb.matmul_precision={precision} changes nothing: {profile.name} has no tensor cores that optdb can use"
-    ]
+    return [f"optdb.matmul_precision={precision} has no effect: {profile.name} has no tensor cores that optdb can use"]
 
 
 OPENCL = Device(

@@ -42,7 +42,7 @@ def real_arrays(op: PureOp, context_name: str | None, inputs: Inputs, outputs: I
     """Reject complex numbers: ops with their own kernels compute with real numbers."""
     for var in (*inputs, *outputs):
         if getattr(var.type, "dtype", "").startswith("complex"):
-            return "no complex on the device"
+            return "no complex numbers on the device"
     return None
 
 

@@ -59,8 +59,9 @@ def context_of(device: str | None = "auto") -> Hashable:
         device = DEFAULT_NAME
     if device == "cpu":
         raise DeviceError(
-            "cpu is the host, and no OpenCL device.\nThe cure: leave the device out, or name the driver of the "
-            "processor, such as pocl; `python -m optdb devices` lists the devices"
+            "cpu is the host, not an OpenCL device.\n"
+            "The cure: omit the device, or name the OpenCL driver of the processor, such as pocl; `python -m optdb "
+            "devices` lists the devices"
         )
     if device in contexts:
         return device

@@ -33,7 +33,7 @@ def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:
     if not isinstance(op, ScalarProgram):
         return _translated(op, _properties(op), dtypes)
     if dtypes != op.dtypes:
-        raise TypeError(f"{op} was made for {op.dtypes}, and is given {dtypes}")
+        raise TypeError(f"{op} was compiled for {op.dtypes}, but got {dtypes}")
     return op
 
 
@@ -83,13 +83,13 @@ def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | Non
     """Return why a scalar op cannot be folded on the device; None if it can."""
     try:
         if scalar_name(op) not in FOLDS:
-            return f"no OpenCL C for folding {type(op).__name__}"
+            return f"no OpenCL C for reductions by {type(op).__name__}"
         c_type(dtype)
         of_two = signature(op, (acc_dtype, acc_dtype))
     except (NoCode, TypeError) as error:
         return str(error)
     if of_two.reason is None and of_two.outputs != (acc_dtype,):
-        return f"{op} makes {of_two.outputs[0]} of two numbers of {acc_dtype}, which it cannot fold further"
+        return f"{op} of two {acc_dtype} numbers is {of_two.outputs[0]}, so it cannot be used in a reduction"
     return of_two.reason
 
 

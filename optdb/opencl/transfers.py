@@ -50,8 +50,8 @@ def as_typed(value: HostArray, var: Variable) -> HostArray:
     if value.ndim != kind.ndim or not np.can_cast(value.dtype, kind.dtype, "same_kind"):
         called = str(var) if var.name or var.owner is None else f"output {var.index} of {var.owner.op}"
         raise TypeError(
-            f"{called} has to be {kind}, and is an array of {value.dtype} with the shape {value.shape}.\n"
-            f"The cure: have it made an array of {kind.dtype} with {kind.ndim} dimensions, or give it another type"
+            f"{called} must be {kind}, but is an array of {value.dtype} with shape {value.shape}.\n"
+            f"The cure: convert it to {kind.dtype} with {kind.ndim} dimensions, or change the type of the variable"
         )
     return value.astype(kind.dtype)
 

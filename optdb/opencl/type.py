@@ -167,7 +167,7 @@ class OpenCLArrayType(Type):
             self._check_shape(data.shape)
             return data if strict else arrays.adopt(context, data)
         if data.queue is None:
-            raise TypeError("an array without a queue cannot be read; give it one: array.with_queue(queue)")
+            raise TypeError("an array without a queue cannot be read; use array.with_queue(queue)")
         on_host = arrays.to_host(data)
         return arrays.from_host(context, self.host_type.filter(on_host, allow_downcast=allow_downcast))
 
@@ -219,7 +219,7 @@ class OpenCLArrayType(Type):
             converted = self.convert_variable(moved) if allow_convert else None
             if converted is not None:
                 return converted
-        raise TypeError(f"{other}, of type {other.type}, does not fit where {self} is required; convert it first")
+        raise TypeError(f"{other}, of type {other.type}, is not compatible with {self}; convert it first")
 
     def convert_variable(self, var: Variable) -> Variable | None:
         """Return `var` with fewer axes known to have length 1; None if the types also differ in another way."""

@@ -58,11 +58,11 @@ def evaluate_many(f: Any, *xs: Any) -> Any:
     compiled = device_function(f)
     inputs = explicit_inputs(f)
     if not inputs:
-        raise TypeError("the function has no arguments, and so the same results in each call")
+        raise TypeError("the function has no arguments, so all its calls return the same")
     arrays = arrays_of(inputs, xs, batch_axes=1)
     counts = [len(array) for array in arrays]
     if len(set(counts)) > 1:
-        raise ValueError(f"the arguments are for different numbers of points: {', '.join(map(str, counts))}")
+        raise ValueError(f"the arguments have different numbers of points: {', '.join(map(str, counts))}")
     if compiled not in _BATCHED:
         _BATCHED[compiled] = _compiled(f, inputs)
     batched = _BATCHED[compiled]
@@ -79,13 +79,13 @@ def _compiled(f: Any, inputs: list[Any]) -> _Batched:
     """Compile a function with a leading batch axis on all arguments and results."""
     updated = [given.variable for given in f.maker.inputs if given.update is not None]
     if updated:
-        raise TypeError(f"each call updates {', '.join(map(str, updated))}: many calls cannot be one")
+        raise TypeError(f"each call updates {', '.join(map(str, updated))}, so calls cannot be batched")
     outputs = [given.variable for given in f.maker.outputs]
     known = {given.variable for given in f.maker.inputs}
     foreign = [var for var in graph_inputs(outputs) if isinstance(var, SharedVariable) and var not in known]
     if foreign:
         names = ", ".join(map(str, foreign))
-        raise TypeError(f"the function is a copy with other shared variables than {names}: compile it anew")
+        raise TypeError(f"the function is a copy whose graph still reads {names}: compile it again")
     points = {given.variable: _with_axis(given.variable) for given in inputs}
     vectorized = vectorize_graph(outputs, points)
     function = pytensor.function(list(points.values()), vectorized, mode=f.maker.mode, on_unused_input="ignore")

@@ -71,12 +71,12 @@ class HostNote:
     def _warn(self, share: float) -> None:
         names = list(dict.fromkeys(map(op_name, self._host.reasons)))
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        numba = "" if find_spec("numba") else " Where numba is installed, it compiles them: pip install numba."
+        numba = "" if find_spec("numba") else " To compile them, install numba: pip install numba."
         warnings.warn(
-            f"Nodes that run on the host take {share:.0%} of a call of this function in mode OPENCL: "
-            f"{', '.join(names[:_NAMED])}{more}. The cure: mode='OPENCL_AUTO' runs the function by PyTensor's default "
-            f"linker where that is faster; optdb.pytensor.explain(function) says why the device does not run them."
-            f"{numba}",
+            f"Nodes on the host take {share:.0%} of the time of a call of this function in mode OPENCL: "
+            f"{', '.join(names[:_NAMED])}{more}. The cure: mode='OPENCL_AUTO' runs the function by PyTensor's "
+            "default linker where that is faster; optdb.pytensor.explain(function) shows why they are not on the "
+            f"device.{numba}",
             HostNodesWarning,
             stacklevel=caller_level(),
         )
@@ -147,9 +147,9 @@ class SizeNote:
         if call_s >= SMALL_CALL_S or not _is_first():
             return
         warnings.warn(
-            f"A function in mode OPENCL takes {call_s * 1e6:.0f} microseconds a call, most of which are launches. A "
-            "device pays off from some 20,000 elements on; for smaller models, leave out mode='OPENCL', and PyTensor's "
-            "default compiles them.",
+            f"A call of this function in mode OPENCL takes {call_s * 1e6:.0f} microseconds, mostly for launching "
+            "kernels. A device pays off from about 20,000 elements on; for smaller models, omit mode='OPENCL' to "
+            "use PyTensor's default mode.",
             TooSmallWarning,
             stacklevel=caller_level(),
         )

@@ -159,7 +159,7 @@ class Trial:
             results = self._run(DEVICE)(cells)
         except Exception:
             raise error from None
-        self.choice = SideChoice(DEVICE, f"the default is not compiled: {_summary(error)}")
+        self.choice = SideChoice(DEVICE, f"the default linker failed to compile it: {_summary(error)}")
         return results
 
     def _on_device(self, cells: Sequence[Cell]) -> Any:
@@ -168,7 +168,7 @@ class Trial:
             return self._run(DEVICE)(cells)
         except Exception as error:
             results = self._run(DEFAULT)(cells)
-            self.choice = SideChoice(DEFAULT, f"the device fails: {_summary(error)}")
+            self.choice = SideChoice(DEFAULT, f"the device failed: {_summary(error)}")
             return results
 
     def _compared(self, cells: Sequence[Cell]) -> Any:
@@ -179,17 +179,17 @@ class Trial:
             computed = list(self._run(DEVICE)(apart))
         except Exception as error:
             results = self._run(DEFAULT)(cells)
-            self.choice = SideChoice(DEFAULT, f"the device fails: {_summary(error)}")
+            self.choice = SideChoice(DEFAULT, f"the device failed: {_summary(error)}")
             return results
         for number, position in self._updates.items():
             computed[number] = fetched(apart[position])
         expected = self._run(DEFAULT)(cells)
         self._is_compared = True
         if not agree(expected, computed):
-            self.choice = SideChoice(DEFAULT, "the device computes other values")
+            self.choice = SideChoice(DEFAULT, "the device computes different values")
             warnings.warn(
-                "A function in mode OPENCL_AUTO computes other values on the device than by PyTensor's default linker, "
-                "which computes it from now on. Please report the model.",
+                "A function in mode OPENCL_AUTO computes different values on the device than with PyTensor's "
+                "default linker. From now on, it runs with the default linker. Please report the model.",
                 DifferingValuesWarning,
                 stacklevel=caller_level(),
             )
@@ -295,11 +295,11 @@ class ChoosingFunction:
         if shapes in self._trials:
             return None
         if len(self.choices) >= _MOST_CHOICES:
-            return SideChoice(DEFAULT, f"{_MOST_CHOICES} shapes have been tried")
+            return SideChoice(DEFAULT, f"the limit of {_MOST_CHOICES} measured shapes is reached")
         try:
             self._context()
         except Exception as error:  # PyOpenCL, its drivers or the device's name
-            return SideChoice(DEFAULT, f"there is no device: {_summary(error)}")
+            return SideChoice(DEFAULT, f"no device is available: {_summary(error)}")
         found = tuning.load(self._key(shapes))
         return None if found is None else _choice_of(found)
 

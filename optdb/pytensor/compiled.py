@@ -45,7 +45,7 @@ def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int = 0)
     """
     if len(values) != len(inputs):
         names = ", ".join(str(given.variable) for given in inputs)
-        raise TypeError(f"the function takes {len(inputs)} arguments ({names}), and got {len(values)}")
+        raise TypeError(f"the function takes {len(inputs)} arguments ({names}), but got {len(values)}")
     return [_array(given.variable, value, batch_axes) for given, value in zip(inputs, values, strict=True)]
 
 
@@ -53,14 +53,16 @@ def _array(variable: Any, value: Any, batch_axes: int) -> HostArray:
     dtype = np.dtype(variable.type.dtype)
     array = np.asarray(value)
     if array.dtype.kind not in "biufc" or (array.size and not np.can_cast(array.dtype, dtype, "same_kind")):
-        raise TypeError(f"{variable} is of {dtype}, and got values of {array.dtype}: cast them first, if you mean it")
+        raise TypeError(
+            f"{variable} is of {dtype}, but got values of {array.dtype}: cast them first, if the loss is intended"
+        )
     ndim = variable.type.ndim + batch_axes
     if array.ndim != ndim:
-        axes = f"{ndim} axes, {batch_axes} of them of the batch" if batch_axes else f"{ndim} axes"
-        raise TypeError(f"{variable} wants an array of {axes}, and got one of shape {array.shape}")
+        axes = f"{ndim} axes, including {batch_axes} batch axes" if batch_axes else f"{ndim} axes"
+        raise TypeError(f"{variable} needs an array of {axes}, but got one of shape {array.shape}")
     lengths = array.shape[batch_axes:]
     if any(static not in (None, length) for static, length in zip(variable.type.shape, lengths)):
-        raise TypeError(f"{variable} is of shape {variable.type.shape}, and got {lengths}")
+        raise TypeError(f"{variable} has shape {variable.type.shape}, but got {lengths}")
     return array.astype(dtype)
 
 

@@ -45,7 +45,7 @@ def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
     """Return inputs that must all be tensors; raise OnHost if one is a host value such as a sparse matrix."""
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     if len(tensors) < len(inputs):
-        raise OnHost("an input is no array")
+        raise OnHost("an input is not an array")
     return tensors
 
 
@@ -76,4 +76,4 @@ def described(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -
     ValueError, IndexError
         If the op does not accept the inputs.
     """
-    raise OnHost(f"{type(op).__name__} is not among the ops of the device")
+    raise OnHost(f"{type(op).__name__} is not supported on the device")

@@ -143,12 +143,12 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace
     name = type(op.scalar_op).__name__
     name = _NAMES.get(name, name)
     if name not in FOLDS:
-        raise OnHost(f"{name} is not folded on the device")
+        raise OnHost(f"reductions by {name} are not supported on the device")
     acc_dtype = getattr(op, "acc_dtype", None) or out.type.dtype
     if trace.tracer.context.unsupported_reason(acc_dtype) is not None:
         acc_dtype = out.type.dtype  # sums of float32 are in float64 where the device has it
     if np.dtype(acc_dtype).kind == "c" and name != "Add":
-        raise OnHost(f"{name} of complex numbers is not folded on the device")
+        raise OnHost(f"reductions of complex numbers by {name} are not supported on the device")
     _check_scalar(op.scalar_op, acc_dtype)
     return [folded(name, x, list(axes), out.type.dtype, acc_dtype, _initial_value(op, out.type.dtype))]
 

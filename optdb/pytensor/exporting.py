@@ -72,7 +72,7 @@ def _exportable(f: Any) -> Exportable:
     for given, container in zip(f.maker.inputs, f.input_storage, strict=True):
         var = given.variable
         if not is_array(var):
-            raise Untraceable(f"{given.name or var} is no array, but {var.type}: a file takes arrays alone")
+            raise Untraceable(f"{given.name or var} is not an array, but {var.type}: a file takes only arrays")
         name, pattern = given.name or var.name, tuple(length == 1 for length in var.type.shape)
         if given.implicit:
             inputs.append(Held(var, name, var.type.dtype, pattern, functools.partial(var.get_value, borrow=True)))
@@ -114,5 +114,5 @@ def _outputs(compiled: OpenCLFunction, tracer: Any) -> list[Value]:
     """Return the outputs of a function for a tracer's arguments, which must have the declared shapes."""
     for var, argument in zip(compiled.fgraph.inputs, tracer.arguments, strict=True):
         if any(static not in (None, length) for static, length in zip(var.type.shape, argument.shape)):
-            raise TypeError(f"{var} is of shape {var.type.shape}, and got {argument.shape}")
+            raise TypeError(f"{var} has shape {var.type.shape}, but got {argument.shape}")
     return GraphTrace(tracer, compiled.fgraph, compiled.host.apart()).outputs(compiled.fgraph)

@@ -84,7 +84,7 @@ class HostGroup:
     def _first(self, args: Sequence[Any]) -> list[Any]:
         """Compile and call the function with the first linker that succeeds: numba compiles at the first call."""
         failures = compile_errors()
-        failed: Exception = AssertionError("Python's linker is the last one")
+        failed: Exception = AssertionError("Python's linker is tried last")
         for self.linker in linkers():
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Numba will use object mode", UserWarning)
@@ -228,7 +228,7 @@ class HostNodes:
 def _undescribed_reason(op: Any) -> str | None:
     """Return why the device supports no node of an op; None if it supports some."""
     if described.dispatch(type(op)) is described.dispatch(object):
-        return f"{type(op).__name__} is not among the ops of the device"
+        return f"{type(op).__name__} is not supported on the device"
     if isinstance(op, Blockwise) and batched.dispatch(type(op.core_op)) is batched.dispatch(object):
         return f"{op.core_op} is not computed in batches on the device"
     return None

@@ -56,9 +56,9 @@ def _entries(entries: Sequence[Any], x: Tensor, trace: NodeTrace) -> list[slice 
 def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[Tensor]:
     """Return where a mask is true, along each of its axes."""
     if not isinstance(mask, Constant) or not mask.ndim:
-        raise OnHost("an index of booleans selects as many elements as are true")
+        raise OnHost("the number of elements that a boolean index selects is unknown")
     if mask.shape != tuple(lengths[: mask.ndim]):
-        raise IndexError(f"a mask of shape {mask.shape} does not select from axes of lengths {tuple(lengths)}")
+        raise IndexError(f"a mask of shape {mask.shape} does not match axes of lengths {tuple(lengths)}")
     for number, positions in enumerate(np.nonzero(mask.value)):
         # Negative keys denote the axes of a mask: they cannot collide with lengths.
         trace.indices.setdefault((mask, -1 - number), Constant(positions))
@@ -253,5 +253,5 @@ def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTra
     if getattr(op, "ignore_duplicates", False):
         return [ScatterSet(x, applied("Add", x.dtype, region.taken(x), part), region.coordinates)]
     if np.dtype(x.dtype).kind in "cb" or x.dtype == "float16":
-        raise OnHost(f"{x.dtype} is not added up by index on the device")
+        raise OnHost(f"increments of {x.dtype} by index are not supported on the device")
     return [applied("Add", x.dtype, x, scattered(part, x.shape, region.coordinates))]

@@ -27,7 +27,7 @@ def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace)
     (x,) = tensors_of(inputs)
     x = cast(x, node.outputs[0].type.dtype)
     if np.dtype(x.dtype).kind not in "iuf":
-        raise OnHost(f"{x.dtype} is not summed up on the device")
+        raise OnHost(f"sums of {x.dtype} are not supported on the device")
     if op.axis is None:
         x = reshaped(x, (x.size,))
     return [Scanned({"add": "Add", "mul": "Mul"}[op.mode], x, (op.axis or 0) % x.ndim)]

@@ -44,7 +44,7 @@ def _of_batches(
 def _float_inputs(node: Apply, inputs: Sequence[Value]) -> list[Tensor]:
     dtype = node.outputs[0].type.dtype
     if dtype not in _FLOATS:
-        raise OnHost(f"matrices of {dtype} are left to the host")
+        raise OnHost(f"matrices of {dtype} are not supported on the device")
     arrays = tensors_of(inputs)
     matrix = arrays[0]
     if matrix.shape[-1] != matrix.shape[-2]:
@@ -63,7 +63,7 @@ def _solved(op: Any, make: Callable[..., Operation], a: Tensor, b: Tensor) -> Te
     """Return the solutions of linear systems whose batch axes broadcast."""
     core = op.b_ndim
     if a.shape[-1] != b.shape[-core]:
-        raise ValueError(f"{op} takes right sides of {a.shape[-1]} rows, not of {b.shape[-core]}")
+        raise ValueError(f"{op} takes right-hand sides of {a.shape[-1]} rows, not of {b.shape[-core]}")
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-core])
     shape = (*batch, *b.shape[-core:])
     return computed(make, [a, b], shape, a.dtype, spec_of(a), spec_of(b), op.lower, core == 1)

@@ -33,7 +33,7 @@ _Checks = list[tuple[Tensor, Callable[[], Exception]]]
 @described.register(Scan)
 def _scan(op: Scan, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     if op.info.as_while:
-        raise OnHost("a condition decides after each step whether there is another one")
+        raise OnHost("the loop has a stop condition, which is evaluated after each step")
     (steps,) = trace.numbers(node.inputs[:1])
     if steps < 0:
         raise IndexError(f"a loop cannot have {steps} steps")
@@ -92,7 +92,7 @@ class _ScanLoop:
         for number, x in enumerate(sequences):
             if x.shape[0] < self._steps:
                 raise ValueError(
-                    f"sequence {number} of a loop has shape {x.shape}, and the loop has {self._steps} steps"
+                    f"sequence {number} of a loop has shape {x.shape}, but the loop has {self._steps} steps"
                 )
             self._rows.append(StepRow(x))
 
@@ -126,7 +126,7 @@ class _ScanLoop:
         """
         before, length = -min(taps), x.shape[0]
         if length < before:
-            raise OnHost(f"a state of {length} rows has less than the {before} that a step reads")
+            raise OnHost(f"a state has {length} rows, but a step reads {before}")
         count = before + self._steps
         # One more row than a step reads: no step writes a row that it reads.
         rows = length if length >= count else max(length, before + 1)
@@ -172,7 +172,7 @@ class _ScanLoop:
             else:
                 carried, start = target
             if value.shape != carried.row_shape or value.dtype != carried.dtype:
-                raise OnHost(f"a step makes {value} of a state of shape {carried.row_shape} and {carried.dtype}")
+                raise OnHost(f"a step returns {value} for a state of shape {carried.row_shape} and {carried.dtype}")
             carried.written.append((start, value))
 
     def _results(self, value: Tensor, length: int, position: int) -> tuple[Carried, int]:
@@ -205,9 +205,11 @@ class _ScanLoop:
             return
         launches = iteration.steps * iteration.launches
         if launches > MOST_LAUNCHES:
-            raise OnHost(f"a plan of its {launches:,} launches would take seconds to record")
+            raise OnHost(f"recording a plan of its {launches:,} launches would take seconds")
         if iteration.work < LEAST_WORK and not repeats_in_kernels:
-            raise OnHost(f"a step of {iteration.work:,} operations takes less time on the host than its launches")
+            raise OnHost(
+                f"the host computes a step of {iteration.work:,} operations in less time than its launches take"
+            )
 
 
 def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
@@ -235,7 +237,7 @@ class _StepTracer:
     def concrete(self, tensor: Tensor) -> HostArray:
         """Return the value of a tensor that is the same in each step."""
         if self._varies(tensor):
-            raise OnHost("lengths or indices depend on values of a step")
+            raise OnHost("lengths or indices depend on values computed in a step")
         value: HostArray = self._tracer.concrete(tensor)
         return value
 
@@ -255,5 +257,5 @@ class _StepTrace(InnerTrace):
         """Return the results of a step; raise OnHost if the device does not compute them all."""
         for node in self.nodes:
             if not self._describe(node):
-                raise OnHost(f"a step has {op_name(node)}: {self.host.reasons[node]}")
+                raise OnHost(f"a step contains {op_name(node)}: {self.host.reasons[node]}")
         return [self.value(var) for var in self._fgraph.outputs]

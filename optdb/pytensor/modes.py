@@ -33,8 +33,8 @@ class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where
         asking = sys._getframe(1)
         if _drops_modes(asking):
             warnings.warn(
-                "pm.sample with nuts_sampler='nutpie' ignores compile_kwargs={'mode': 'OPENCL'}: nutpie compiles the "
-                "model by numba. The cure: nutpie.sample(optdb.pytensor.compile_nutpie(model)), or "
+                "pm.sample with nuts_sampler='nutpie' ignores compile_kwargs={'mode': 'OPENCL'}: nutpie compiles "
+                "the model with numba. The cure: nutpie.sample(optdb.pytensor.compile_nutpie(model)), or "
                 "nuts_sampler='pymc'",
                 IgnoredModeWarning,
                 stacklevel=4,

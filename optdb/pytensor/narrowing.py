@@ -48,7 +48,7 @@ def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
     """
     double = ", ".join(str(variable) for variable in fgraph.inputs if is_double(variable))
     if double:
-        raise DtypeNotOnDevice(f"of float64: {double}; and {reason}; the cure: make them of float32")
+        raise DtypeNotOnDevice(f"float64 inputs: {double}; but {reason}; the cure: convert them to float32")
     outputs = _narrowed(fgraph.inputs, fgraph.outputs, fgraph.inputs)
     return FunctionGraph(fgraph.inputs, outputs, clone=False, update_mapping=fgraph.update_mapping)
 

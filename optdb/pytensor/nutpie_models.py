@@ -62,7 +62,9 @@ def compile_nutpie(
         raise ImportError(f"{error}; the cure: pip install 'optdb[nutpie]'") from error
     discrete = [var.name for var in model.discrete_value_vars]
     if discrete:
-        raise TypeError(f"{', '.join(discrete)}: discrete, and nutpie draws continuous variables. Use pymc.sample")
+        raise TypeError(
+            f"nutpie only samples continuous variables, and these are discrete: {', '.join(discrete)}. Use pymc.sample"
+        )
     chosen = model.free_RVs if jitter_rvs is None else jitter_rvs
     start = make_initial_point_fn(model=model, overrides=initial_points, jitter_rvs=set(chosen))
     functions = _Functions(model, mode, start, _stored(model, var_names))

@@ -50,7 +50,7 @@ def _real(inputs: Sequence[Value]) -> list[Tensor]:
     tensors = tensors_of(inputs)
     for x in tensors:
         if np.dtype(x.dtype).kind == "c":
-            raise OnHost(f"numbers of {x.dtype} have no order on the device")
+            raise OnHost(f"{x.dtype} numbers cannot be compared on the device")
     return tensors
 
 
@@ -80,7 +80,7 @@ def _argmax(op: Argmax, node: Apply, inputs: Sequence[Value], trace: NodeTrace) 
     (x,) = _real(inputs)
     axes = tuple(range(x.ndim)) if op.axis is None else op.axis
     if not all(x.shape[axis] for axis in axes):
-        raise ValueError(f"argmax of an array of shape {x.shape} over axes {axes} has no elements to choose from")
+        raise ValueError(f"argmax of an array of shape {x.shape} over axes {axes} has no elements")
     shape = [length for axis, length in enumerate(x.shape) if axis not in axes]
     return [computed(FindLargest, [x], shape, "int64", spec_of(x), axes, False)]
 

@@ -22,7 +22,7 @@ from optdb.main_guard import check_script
 __all__ = ["install"]
 
 _CONTEXT = "_initialize_multiprocessing_context"
-_DEED = "samples in several processes, which are started afresh for mode OPENCL"
+_DEED = "samples in several processes, which are spawned for mode OPENCL"
 
 
 def install(linker_class: type) -> None:
@@ -124,6 +124,6 @@ class _Checked:
 
     def Process(self, *args: Any, **options: Any) -> Any:  # noqa: N802  named as in multiprocessing
         if self.get_start_method() == "fork":  # type: ignore[attr-defined]  # a method of the context's class
-            raise ValueError("mp_ctx='fork': a device does not survive a fork. The cure: leave mp_ctx out")
+            raise ValueError("mp_ctx='fork': OpenCL devices do not work in forked processes. The cure: omit mp_ctx")
         check_script(_DEED, "sample with cores=1")
         return super().Process(*args, **options)  # type: ignore[misc]  # a method of the context's class

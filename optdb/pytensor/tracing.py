@@ -121,7 +121,7 @@ class GraphTrace:
         """Return the value that a variable has in this call; it must be the same in later calls."""
         value = self.value(var)
         if not isinstance(value, Tensor):
-            raise OnHost(f"{var} is no array")
+            raise OnHost(f"{var} is not an array")
         known = self._on_host(var, {})
         return self.tracer.concrete(value) if known is None else known
 
@@ -158,7 +158,7 @@ class GraphTrace:
             cure = (
                 "; the cure: pytensor.config.floatX = 'float32' before the model is built" if "double" in reason else ""
             )
-            raise DtypeNotOnDevice(f"{dtype} is in this graph, and {reason}{cure}")
+            raise DtypeNotOnDevice(f"the graph contains {dtype}, but {reason}{cure}")
 
     def _describe(self, node: Apply) -> bool:
         """Describe a node to the device; return whether that was possible."""
@@ -183,7 +183,7 @@ class GraphTrace:
         if isinstance(value, Tensor) and is_array(var):
             self._require(value.dtype)
             if value.dtype != var.type.dtype or value.ndim != var.type.ndim:
-                raise AssertionError(f"{node.op} was described as {value}, and its output is {var.type}")
+                raise AssertionError(f"{node.op} was described as {value}, but its output is {var.type}")
         self._values[var] = value
 
     def _folded(self, node: Apply, inputs: Sequence[Value]) -> list[Value] | None:

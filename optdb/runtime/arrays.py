@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 else:
     Array = cl_array.Array
 
-_COPY_NEEDED = "the values of an array on a device are copied to the host.\nThe cure: leave out copy=False"
+_COPY_NEEDED = "reading an array on a device copies it to the host.\nThe cure: omit copy=False"
 
 
 class DeviceArray(Array):
@@ -211,7 +211,7 @@ def _nbytes(shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason: object) -> MemoryError:
-    return MemoryError(f"no room for {_nbytes(shape, dtype)} bytes on {queue.device.name.strip()}: {reason}")
+    return MemoryError(f"cannot allocate {_nbytes(shape, dtype)} bytes on {queue.device.name.strip()}: {reason}")
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:

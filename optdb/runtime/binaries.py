@@ -149,8 +149,9 @@ class Binaries:
             return
         self._warned = True
         warnings.warn(
-            f"built OpenCL programs cannot be kept in {self.folder} ({error.strerror or error}), so they are built "
-            "anew in each process.\nThe cure: name another folder (the flag optdb.kernel_cache_dir), or keep nothing "
+            f"built OpenCL programs cannot be saved in {self.folder} ({error.strerror or error}), so each process "
+            "builds them again.\n"
+            "The cure: name another folder (the flag optdb.kernel_cache_dir), or disable the cache "
             "(optdb.kernel_cache_size=0)",
             RuntimeWarning,
             stacklevel=caller_level(),

@@ -128,7 +128,7 @@ def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Mem
         return
     largest = sorted((memory.nbytes for memory in memories), reverse=True)[:3]
     raise MemoryError(
-        f"the values of this function need {nbytes:,} bytes at once, and {device.name.strip()} has "
+        f"the values of this function need {nbytes:,} bytes at once, but {device.name.strip()} has "
         f"{device.global_mem_size:,}; the largest take {', '.join(f'{size:,}' for size in largest)} bytes"
     )
 
@@ -257,4 +257,4 @@ def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
         return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(nbytes, 1))
     except (cl.MemoryError, cl.LogicError) as error:
         name = context.devices[0].name.strip()
-        raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
+        raise MemoryError(f"cannot allocate {nbytes:,} bytes in one piece on {name}: {error}") from error

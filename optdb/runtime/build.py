@@ -127,7 +127,7 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
             program = cl.Program(context.cl_context, declared)
             program = _built_quietly(program, (*options, declarations.GUARD), name)
         except cl.Error as error:
-            _logger.debug("%s is built with all declarations: %s", name, error)
+            _logger.debug("building %s again, with all declarations: %s", name, error)
         else:
             _DECLARED[context] = True
             return program
@@ -145,7 +145,7 @@ def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl
         log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # PyOpenCL's
         messages = log.strip()
         if messages:
-            _logger.info("%s builds on %s, whose compiler says:\n%s", name, device.name.strip(), messages)
+            _logger.info("%s was built on %s with messages of the compiler:\n%s", name, device.name.strip(), messages)
     return program
 
 
@@ -154,9 +154,9 @@ def _load(context: Context, kept: binaries.Binaries, key: str, options: tuple[st
     if binary is None:
         return None
     try:
-        return _built_quietly(cl.Program(context.cl_context, [context.device], [binary]), options, "what was kept")
+        return _built_quietly(cl.Program(context.cl_context, [context.device], [binary]), options, "a cached program")
     except cl.Error as error:
-        _logger.info("a program that was kept is refused, and will be built: %s", error)
+        _logger.info("the driver rejected a cached program, which is built again: %s", error)
         kept.discard(key)
         return None
 
@@ -165,7 +165,7 @@ def _keep(program: cl.Program, kept: binaries.Binaries, key: str) -> None:
     try:
         binary = _binary_of(program)
     except cl.Error as error:
-        _logger.info("a program cannot be kept: %s", error)
+        _logger.info("a program cannot be cached: %s", error)
         return
     if binary:
         kept.save(key, binary)
@@ -211,7 +211,7 @@ def with_instructions(binary: bytes) -> bytes:
     try:
         text = binary.rstrip(b"\0").decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"the driver's binary is no PTX: {error}") from None
+        raise ValueError(f"the driver's binary is not PTX: {error}") from None
     if MARK not in text:
-        raise ValueError(f"the driver's PTX has lost the comments that begin with {MARK.strip()}")
+        raise ValueError(f"the driver's PTX lacks the comments that begin with {MARK.strip()}")
     return _TARGET.sub(r"\1a", text).replace(MARK, "").encode()

@@ -76,7 +76,7 @@ class Argument(Record):
             return np.asarray(value)
         if self.strict:
             actual = f"one of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise TypeError(f"expected an array of {self.dtype}, and nothing else, got {actual}")
+            raise TypeError(f"expected an array of {self.dtype}, without conversion, got {actual}")
         if self.allow_downcast:
             return np.asarray(value).astype(dtype)
         if isinstance(value, np.ndarray):
@@ -102,8 +102,9 @@ class Argument(Record):
 
     def _loss(self, what: str) -> TypeError:
         return TypeError(
-            f"expected {self.spec}, which cannot hold {what} without loss.\nThe cure: cast it first, if you mean it, "
-            "or have the function compiled with allow_input_downcast=True"
+            f"expected {self.spec}, which cannot hold {what} without loss.\n"
+            "The cure: cast it first, if the loss is intended, or compile the function with "
+            "allow_input_downcast=True"
         )
 
 
@@ -133,14 +134,14 @@ class Signature(Record):
             If there are too many or too few arguments, or one of the wrong type.
         """
         if len(args) > len(self.arguments):
-            raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, and was given {len(args)}")
+            raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, but {len(args)} were given")
         inputs: dict[int, Any] = dict(enumerate(args))
         for name, value in kwargs.items():
             position = self._positions.get(name)
             if position is None:
                 raise TypeError(f"{function} has no argument {name!r}; it takes {self}")
             if position in inputs:
-                raise TypeError(f"{function} was given {name} twice")
+                raise TypeError(f"{function} got {name} twice")
             inputs[position] = value
         return [self._array(position, inputs, function) for position in range(len(self.arguments))]
 
@@ -148,7 +149,7 @@ class Signature(Record):
         argument = self.arguments[position]
         if position not in given:
             if argument.default is None:
-                raise TypeError(f"{function} misses its argument {self.called(position)}, {argument.spec}")
+                raise TypeError(f"{function} is missing its argument {self.called(position)}, {argument.spec}")
             return argument.default
         try:
             return argument.array(given[position])
@@ -158,7 +159,7 @@ class Signature(Record):
     def called(self, position: int) -> str:
         """Return an argument's name, or its position if it has none, as text."""
         name = self.arguments[position].name
-        return f"{position} (without a name)" if name is None else name
+        return f"{position} (unnamed)" if name is None else name
 
     def result(self, values: Sequence[Any]) -> Any:
         """Return the caller's result for computed values."""

@@ -72,7 +72,7 @@ def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta:
         *(number(beta), *result, *map(ctypes.c_size_t, batch), ctypes.byref(handle), None),
     )
     if status:
-        warnings.warn(f"CLBlast refused a product of {a.shape} and {b.shape} with status {status}", stacklevel=2)
+        warnings.warn(f"CLBlast rejected a product of {a.shape} and {b.shape} with status {status}", stacklevel=2)
     return status == 0
 
 

@@ -349,7 +349,7 @@ class EnqueueDownload(Transfer):
 
     kind: ClassVar[str] = "download"
     #: The reason why no list can repeat a download.
-    reason: ClassVar[str] = "values are read by the host"
+    reason: ClassVar[str] = "the host reads values"
     _fields: ClassVar = (("source", "offset"),)
 
     out: HostArray

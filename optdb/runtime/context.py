@@ -70,8 +70,8 @@ class Context:
             self._cl_context, self._queue = _made(self.device)
         except cl.Error as error:
             raise DeviceError(
-                f"{self.device.name.strip()} takes no further process: {error}. The cure: end other processes that use "
-                "it, or choose another device, of those that `python -m optdb devices` lists"
+                f"{self.device.name.strip()} accepts no further process: {error}. The cure: end other processes that "
+                "use it, or choose another device from the list of `python -m optdb devices`"
             ) from error
         #: State that other modules keep for the lifetime of the context, by module name.
         self.kept: dict[str, Any] = {}
@@ -103,7 +103,7 @@ class Context:
         # Names need no conversion, which takes time: this is called for each array of each graph.
         name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
         if name not in _DTYPES:
-            return f"OpenCL has no {name}"
+            return f"OpenCL has no type {name}"
         if name in _DOUBLE and not self.profile.float64:
             return f"{self.profile.name} has no double precision"
         if name.endswith("int64") and not self.profile.int64:

@@ -100,7 +100,7 @@ class FromNumbers(Record):
     numbers: tuple[Any, ...] = saved(numbers)
 
     def __str__(self) -> str:
-        return "what is computed from arguments"
+        return "a value computed from arguments"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +113,7 @@ class Reshaped(Record):
     shape: tuple[Any, ...] = saved(sizes)
 
     def __str__(self) -> str:
-        return "what is computed from arguments"
+        return "a value computed from arguments"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +133,7 @@ class FromTable(Record):
             raise where.at("numbers").wrong(f"a list of {wanted} numbers", self.numbers)
 
     def __str__(self) -> str:
-        return f"what is computed by {self.table}"
+        return f"a value computed by {self.table}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -375,7 +375,7 @@ class DeviceProfile:
             If there is no such kind.
         """
         if device_kind not in DEVICE_KINDS:
-            raise ValueError(f"a device is of kind {' or '.join(map(repr, DEVICE_KINDS))}, not {device_kind!r}")
+            raise ValueError(f"a device kind is {' or '.join(map(repr, DEVICE_KINDS))}, not {device_kind!r}")
         units = self.compute_units if compute_units is None else compute_units
         return replace(self, device_kind=device_kind, compute_units=units)
 

@@ -57,9 +57,7 @@ __kernel void optdb_trial(__global int *out) {
 """
 
 #: The cure if no driver works. Lines that begin with four spaces are commands to copy.
-INSTALL_DRIVER = (
-    "install your device's driver; for the processor, on Debian, this one:\n    apt-get install pocl-opencl-icd"
-)
+INSTALL_DRIVER = "install your device's driver; for the processor, on Debian:\n    apt-get install pocl-opencl-icd"
 
 _NO_PLATFORM = (
     f"no OpenCL platform was found.\nThe cure: {INSTALL_DRIVER}\n"
@@ -84,10 +82,10 @@ class DeviceInfo:
         """Whether a kernel was built and run on it."""
         return self.unsupported_reason is None
 
-    platform = property(attrgetter("profile.platform_name"), doc="What its platform is called.")
-    name = property(attrgetter("profile.name"), doc="What it is called.")
+    platform = property(attrgetter("profile.platform_name"), doc="The name of its platform.")
+    name = property(attrgetter("profile.name"), doc="Its name.")
     short_name = property(
-        attrgetter("profile.short_name"), doc="Its platform's, of `SHORT_NAMES`; None if it has none."
+        attrgetter("profile.short_name"), doc="The short name of its platform, from `SHORT_NAMES`; None if it has none."
     )
     kind = property(attrgetter("profile.device_type"), doc="GPU, CPU, accelerator or memory checker.")
     units = property(attrgetter("profile.compute_units"), doc="Its compute units.")
@@ -156,7 +154,7 @@ def find(spec: str) -> cl.Device:
     """
     if not isinstance(spec, str):
         raise DeviceError(
-            f"{spec!r}: a device is a text.\nThe cure: write its name, such as 'opencl0:0', 'pocl' or 'gpu'"
+            f"{spec!r}: a device is named by a string.\nThe cure: write its name, such as 'opencl0:0', 'pocl' or 'gpu'"
         )
     match = _SPEC.match(spec.strip())
     assert match is not None
@@ -188,9 +186,11 @@ def _whole(wanted: str, spec: str) -> cl.Device:
 def _warn_of_memory_checker() -> None:
     """Warn once that computations run in a memory checker."""
     warnings.warn(
-        "optdb computes on Oclgrind, the only OpenCL device that works here: a memory checker, and hundreds "
-        f"of times slower than a driver.\nThe cure: {INSTALL_DRIVER}\n"
-        "To check memory on purpose, name the device:\n    export THEANO_FLAGS=optdb.device=oclgrind",
+        "optdb computes on Oclgrind, the only OpenCL device that works here. It is a memory checker, hundreds of "
+        "times slower than a driver.\n"
+        f"The cure: {INSTALL_DRIVER}\n"
+        "To check memory on purpose, name the device:\n"
+        "    export THEANO_FLAGS=optdb.device=oclgrind",
         SlowDeviceWarning,
         stacklevel=caller_level(),
     )
@@ -204,7 +204,7 @@ def _missing(wanted: str, is_numbered: bool) -> str:
         return "there is no such device; "
     if wanted.casefold() in {kind.casefold() for kind in DEVICE_TYPES}:
         return "there is no device of this kind; "
-    return f"no device is called that{_guess(wanted)}; "
+    return f"no device has that name{_guess(wanted)}; "
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
@@ -246,13 +246,13 @@ def _guess(wanted: str) -> str:
 def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
     units = device.max_compute_units
     if not 1 <= part <= parts:
-        raise DeviceError(f"{spec}: the parts of a device are [1/{parts}] to [{parts}/{parts}]")
+        raise DeviceError(f"{spec}: the parts are numbered [1/{parts}] to [{parts}/{parts}]")
     if parts == 1:  # also for devices that cannot be divided
         return device
     if parts > units:
         raise DeviceError(
             f"{spec}: {device.name.strip()} has {units} compute unit(s), too few for {parts} parts.\n"
-            f"The cure: divide it into {units} parts at the most, as in [1/{units}]"
+            f"The cure: divide it into at most {units} parts, as in [1/{units}]"
         )
     # PyOpenCL's hint lacks the values of properties.
     properties = cast("list[cl.device_partition_property]", [cl.device_partition_property.EQUALLY, units // parts])
@@ -260,7 +260,7 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
         return device.create_sub_devices(properties)[part - 1]
     except cl.Error as error:
         raise DeviceError(
-            f"{spec}: {device.name.strip()} cannot be divided ({error}).\nThe cure: leave out [{part}/{parts}]"
+            f"{spec}: {device.name.strip()} cannot be divided ({error}).\nThe cure: omit [{part}/{parts}]"
         ) from error
 
 
@@ -273,7 +273,7 @@ def _what_there_is() -> str:
     if best is None:
         cure = INSTALL_DRIVER
     else:
-        cure = f"write {best.short_name or best.spec}, or opencl, which takes the best of those that work"
+        cure = f"write {best.short_name or best.spec}, or opencl, which selects the best device that works"
     return "\n".join(["there is:", *lines, f"The cure: {cure}"])
 
 
@@ -316,7 +316,7 @@ def unsupported_reason(device: cl.Device) -> str | None:
     """
     quirks = profile_of(device).quirks
     if quirks.aborts_without_ld and shutil.which("ld") is None:
-        return "it links kernels with the program ld, which is not on the PATH (the cure: apt-get install binutils)"
+        return "it links kernels with the program ld, which is not in the PATH (the cure: apt-get install binutils)"
     reason = unusable_folder_reason() if quirks.aborts_on_full_disk else None
     if reason is not None:
         return reason

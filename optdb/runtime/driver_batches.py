@@ -166,7 +166,13 @@ class _Loading:
                 self.library = _loaded(_path()) if _is_whole(_path()) else _build(compiler, _path())
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 details = getattr(error, "stderr", None) or ""
-                _logger.info("Python enqueues all commands: %s compiles no loop: %s %s", compiler, error, details)
+                _logger.info(
+                    "commands are enqueued by Python, which is slower, since %s could not compile the "
+                    "native command loop: %s %s",
+                    compiler,
+                    error,
+                    details,
+                )
 
 
 _loading = _Loading()
@@ -213,7 +219,7 @@ def _build(compiler: str, path: Path) -> ctypes.CDLL:
     """Compile the library and load it; other processes never see an incomplete file."""
     with (
         tempfile.TemporaryDirectory(prefix="optdb-") as folder,
-        trace_log.compiler_run("C compiler", lambda: "the loop over commands"),
+        trace_log.compiler_run("C compiler", lambda: "the native command loop"),
     ):
         made = Path(folder, path.name)
         command = [*shlex.split(compiler), *_OPTIONS, str(_SOURCE), "-o", str(made)]
@@ -223,6 +229,6 @@ def _build(compiler: str, path: Path) -> ctypes.CDLL:
         try:
             replace_file(path, made.read_bytes())
         except OSError as error:
-            warn_unwritable("the compiled loop", path.parent, error, "compiles it anew")
+            warn_unwritable("the compiled loop", path.parent, error, "compiles it again")
             return _loaded(made)  # it stays mapped when its file is removed
         return _loaded(path)

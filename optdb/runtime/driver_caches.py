@@ -60,10 +60,10 @@ def unusable_folder_reason() -> str | None:
     # If the program used OpenCL before optdb, PoCL uses its own folder.
     error = _error(loan.folder) if loan.folder.exists() else loan.error
     if error is None:
-        warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them anew", _VARIABLE)
+        warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them again", _VARIABLE)
         return None
     reason = error.strerror or error
-    return f"its kernels cannot be kept in {loan.own} ({reason}) (the cure: export {_VARIABLE}=FOLDER)"
+    return f"its kernels cannot be saved in {loan.own} ({reason}) (the cure: export {_VARIABLE}=FOLDER)"
 
 
 def _error(folder: Path) -> OSError | None:

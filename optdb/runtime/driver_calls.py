@@ -150,14 +150,20 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
     try:
         calls = DriverCalls()
     except (AttributeError, OSError) as error:  # for example on Windows, where modules do not export the functions
-        _logger.info("PyOpenCL enqueues all commands, since its library cannot be called: %s", error)
+        _logger.info(
+            "commands are enqueued by PyOpenCL, which is slower, since its library cannot be called: %s", error
+        )
         return None
     target = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, result.nbytes)
     status = calls.fill(queue, target, 0, result.nbytes, np.uint8(_TRIAL_VALUE))()
     if not status:
         cl.enqueue_copy(queue, result, target, is_blocking=True)
     if status or result[0] != _TRIAL_VALUE:
-        _logger.info("PyOpenCL enqueues all commands for %s: a fill gave status %d", queue.device.name, status)
+        _logger.info(
+            "commands for %s are enqueued by PyOpenCL, which is slower, since a trial fill returned status %d",
+            queue.device.name,
+            status,
+        )
         return None
     return calls
 

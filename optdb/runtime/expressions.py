@@ -82,7 +82,7 @@ class Ref(Record):
             number = int(value[1:])
             if number < len(where.before("entries")):
                 return cls(number)
-        raise where.wrong("a number, or a reference to an entry before it", value)
+        raise where.wrong("a number, or a reference to an earlier entry", value)
 
     def to_json(self, members: Members) -> Any:
         """Return the text."""
@@ -104,7 +104,7 @@ def number(value: Any, where: Where) -> Any:
     return float(value) if isinstance(value, str) and value in _NOT_FINITE else size(value, where)
 
 
-sizes = list_of(size, "whole numbers and references to entries")
+sizes = list_of(size, "integers and references to entries")
 numbers = list_of(number, "numbers and references to entries")
 
 

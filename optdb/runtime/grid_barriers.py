@@ -266,14 +266,14 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            found[name] = {"right": False, "reason": f"no end after {_TRIAL_TIMEOUT_S:g} s"}
+            found[name] = {"right": False, "reason": f"the trial did not finish in {_TRIAL_TIMEOUT_S:g} s"}
             continue
         except OSError as error:
             # The next process tries again.
-            _logger.info("no grid barrier is tried, since no process starts: %s", error)
+            _logger.info("grid barriers are not tried, since no child process starts: %s", error)
             return {}
         found[name] = _finding(child)
-        _logger.info("a grid barrier by %s on %s: %s", name, context.profile.name, found[name])
+        _logger.info("trial of grid barriers by %s on %s: %s", name, context.profile.name, found[name])
         if until_right and found[name].get("right") is True:
             break
     return found

@@ -71,8 +71,8 @@ def check_words(queue: cl.CommandQueue, values: HostArray) -> None:
         return
     cl.enqueue_copy(queue, grid_words(queue.context), _NO_WORDS, is_blocking=True)
     raise DeviceError(
-        f"a persistent launch on {queue.device.name.strip()} was given up: its groups waited too long for each other, "
-        f"and {values[0]} came to a barrier. Shared variables of the functions that were called since the "
-        "last result was read have undefined values.\nThe cure: set them anew, or load them, and call with "
-        "THEANO_FLAGS=optdb.persistent_launches=never"
+        f"a persistent launch on {queue.device.name.strip()} was aborted: its work groups waited too long for each "
+        f"other, and only {values[0]} reached a barrier. Shared variables of the functions called since the last "
+        "result was read have undefined values.\n"
+        "The cure: set or load them again, and run with THEANO_FLAGS=optdb.persistent_launches=never"
     )

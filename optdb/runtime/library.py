@@ -120,6 +120,7 @@ def check_process() -> None:
     elif _first_user != here:
         raise ForkedContext(
             f"process {here} was forked from process {_first_user}, which had used OpenCL; OpenCL drivers do not "
-            "survive that.\nThe cure: start processes before the first use of OpenCL, or by "
+            "work in forked processes.\n"
+            "The cure: start processes before the first use of OpenCL, or call "
             "multiprocessing.set_start_method('spawn'). With PyMC3, write pymc3.sample(cores=1), or mp_ctx='spawn'"
         )

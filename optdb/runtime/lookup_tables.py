@@ -85,7 +85,7 @@ def begins(named: HostArray) -> HostArray:
 def _check(values: HostArray, ndim: int | None = None) -> None:
     """Check the dtype and the number of dimensions of a table's values."""
     if values.dtype.kind not in "iub" or (ndim is not None and values.ndim != ndim):
-        raise TypeError(f"it takes whole numbers, not {values.dtype} in {values.ndim} dimensions")
+        raise TypeError(f"it takes integers, not {values.dtype} in {values.ndim} dimensions")
 
 
 def _filled_up(values: HostArray, length: int, value: int) -> HostArray:

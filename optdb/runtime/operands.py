@@ -107,7 +107,7 @@ def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params:
             raise where.at("args").at(number).wrong(f"an argument for a parameter of kind {param}", arg)
     for number in array_slots:
         if number + 1 >= len(args) or not _is_array(*args[number : number + 2]):
-            raise where.at("array_slots").wrong("a list of memories that an offset follows", array_slots)
+            raise where.at("array_slots").wrong("a list of buffers with offsets", array_slots)
     if len(set(array_slots)) < len(array_slots):
         raise where.at("array_slots").wrong("a list of different numbers", array_slots)
 

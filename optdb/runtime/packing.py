@@ -98,7 +98,7 @@ class PackedVector:
             cl.enqueue_fill_buffer(self._queue, self._buffer, np.zeros((), np.uint8), 0, nbytes)
         except (cl.MemoryError, cl.LogicError) as error:
             name = context.profile.name
-            raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
+            raise MemoryError(f"cannot allocate {nbytes:,} bytes in one piece on {name}: {error}") from error
         if on_host and not self.is_mapped:
             self._pinned, memory = _pinned(context, nbytes)
             self._host = memory.view(self.dtype)

@@ -56,7 +56,7 @@ def bind_io(
         if memory is None or not pays_zero_copy(memory.nbytes) or not _pays(memory, merged):
             continue
         if memory in external_inputs.values():
-            raise ValueError(f"{var} is in the buffer of another input, and was to be in one of its own")
+            raise ValueError(f"{var} shares the buffer of another input, but needs one of its own")
         memory.buffer = None
         external_inputs[var] = memory
     taken = {*next_values, *external_inputs.values()}

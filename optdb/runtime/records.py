@@ -52,7 +52,7 @@ class Invalid(Exception):
     """A value of a file is not valid. While the error propagates, the keys of enclosing values are added to it."""
 
     def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
-        super().__init__(f"has to be {wanted}, and is {_SHORT.repr(got)}")
+        super().__init__(f"must be {wanted}, not {_SHORT.repr(got)}")
         #: The keys on the path from the value to the root of the JSON.
         self.keys = [*reversed(keys)]
 
@@ -221,7 +221,7 @@ def choice(among: Any) -> Parser:
 
 def within(among: range) -> Parser:
     """Return a parser for an integer in a range."""
-    wanted = f"a whole number from {among.start} on, below {among.stop}"
+    wanted = f"an integer from {among.start} to {among.stop - 1}"
     return checked(lambda value: is_whole(value) and value in among, wanted)
 
 

@@ -73,8 +73,8 @@ def computed(name: str, *args: Any) -> HostArray | DeferredArray:
     array, *numbers = args
     if isinstance(array, DeferredArray) and isinstance(array.source, FromDevice):
         reason = (
-            "indices, rows or classes are computed by the call itself, and the host would have to read them from the "
-            "device. Compute them in a function of their own, ahead of the call, and pass them as an argument"
+            "indices, rows or classes are computed by the call itself, so the host would have to read them from the "
+            "device. Compute them in a separate function before the call, and pass them as an argument"
         )
         enqueue(HostCall(reason))
     return DeferredArray(tuple(table.shape(*args)), TABLE_DTYPE, FromTable(name, array, tuple(numbers)))

@@ -119,7 +119,7 @@ class Tracer(Recorder):
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)
                 if not source:
-                    raise Untraceable(f"nothing is known of what the kernel {command.name} was built from")
+                    raise Untraceable(f"the source of the kernel {command.name} is unknown")
                 self.write(replace(command, kernel=Code(source, command.name)))
             case EnqueueDownload() | HostCall():
                 raise Untraceable(command.reason)

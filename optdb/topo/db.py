@@ -93,7 +93,7 @@ class TopoOptDB(DB):
         if position != "last" and (isinstance(position, (str, bool)) or not isinstance(position, (int, float))):
             raise TypeError(f"the position of '{name}' must be a number or 'last': {position!r}")
         if final_opt and cleanup:
-            raise ValueError(f"'{name}' cannot be a final and a cleanup rewriter at once")
+            raise ValueError(f"'{name}' cannot be both a final and a cleanup rewriter")
         if (final_opt or cleanup) and isinstance(obj, LocalOptimizer):
             raise TypeError(f"'{name}' is a node rewriter: only graph rewriters run between others")
         kwargs = {} if use_db_name_as_tag else {"use_db_name_as_tag": False}
@@ -202,7 +202,7 @@ def register_topo(
     tags = tags or ("fast_run",)
     if any(not isinstance(tag, str) for tag in tags):
         raise TypeError(
-            "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), not @register_topo"
+            "register_topo takes tags and returns a decorator: write @register_topo('fast_run'), not @register_topo"
         )
 
     # Raise for an unknown database name before the decorator is applied.
@@ -278,12 +278,12 @@ def _as_rewriter(obj: Any, tracks: Sequence[Any] | None, requirements: Sequence[
     if callable(obj) and not isinstance(obj, LocalOptimizer) and not hasattr(obj, "apply"):
         return FunctionNodeRewriter(obj, tracks, requirements)
     if tracks is not None or requirements:
-        raise TypeError(f"{obj} has tracks and requirements of its own: give them there")
+        raise TypeError(f"{obj} defines tracks and requirements itself: do not pass tracks= or requirements=")
     return obj
 
 
 def _own_name(rewriter: Any) -> str:
     name: str | None = getattr(rewriter, "__name__", None)
     if name is None:
-        raise ValueError(f"{rewriter!r} has no name of its own: give register_topo a name=")
+        raise ValueError(f"{rewriter!r} has no __name__: pass name= to register_topo")
     return name

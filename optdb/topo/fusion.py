@@ -226,7 +226,7 @@ class Grouping:
         if supported is None:
             supported = self._c_code[key] = has_c_code(*key)
             if not supported:
-                logger.info("%s has no C code: it is slow, and it is not fused.", key[0])
+                logger.info("%s has no C code, so it is slow and not fused.", key[0])
         return supported
 
 

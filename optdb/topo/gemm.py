@@ -184,7 +184,7 @@ class _Pairing:
     def _take(self, i: int, j: int) -> bool:
         """Combine two terms into a Gemm; return False if the product has other users and would be computed twice."""
         addend, product = self._terms[i], self._terms[j]
-        assert addend is not None and product is not None, "a partner is a term that is left"
+        assert addend is not None and product is not None, "the partner must be a remaining term"
         if product[1] not in self._products:
             addend, product = product, addend
         swallowed = self._products[product[1]]

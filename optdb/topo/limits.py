@@ -68,8 +68,8 @@ class GrowthLimits:
         if uses > nodes * self._max_use_ratio:
             raise LimitExceeded(
                 rewriter,
-                f"was applied {uses} times, more often than max_use_ratio allows; the graph had "
-                f"{self._nodes_before} nodes at the start, and {nodes_most} at most",
+                f"was applied {uses} times, more often than max_use_ratio allows; the graph had {self._nodes_before} "
+                f"nodes at the start and at most {nodes_most} nodes",
             )
 
     def exceeds_node_limit(self, nodes: int) -> bool:
@@ -79,5 +79,6 @@ class GrowthLimits:
     def node_limit_exceeded(self, rewriter: str, nodes: int) -> LimitExceeded:
         """Return the error for a graph of `nodes` nodes, most of which `rewriter` made."""
         return LimitExceeded(
-            rewriter, f"made the graph grow from {self._nodes_before} to {nodes} nodes, more than the engine allows"
+            rewriter,
+            f"made the graph grow from {self._nodes_before} to {nodes} nodes, which is more than the engine allows",
         )

@@ -82,7 +82,7 @@ _patches = PatchGroup(
     "from optdb.enable() on, or while a function is compiled with optdb.mode()",
     "optdb.disable()",
     [
-        Wrapper(EquilibriumDB, "query", visiting_members_once, "a query walks through its members once"),
+        Wrapper(EquilibriumDB, "query", visiting_members_once, "a query visits its members once"),
         *(
             Wrapper(database, "query", _translating, "the engine runs the rewriters that a query selects")
             for database in (EquilibriumDB, SequenceDB, TopoDB)
@@ -243,7 +243,7 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
     if device is None:
         return TopoMode(linker=with_tiers(linker) if tiered else linker, optimizer=optimizer)
     if tiered:
-        raise ValueError("tiered=True is for functions of the host: drop it, or drop device=")
+        raise ValueError("tiered=True is only for functions on the host: remove it, or remove device=")
     if isinstance(optimizer, Query):
         fuses = "fast_run" in optimizer.include and "fusion" not in optimizer.exclude
         optimizer = optimizer.excluding(*_HOST_PHASES).including(*([SIZES_TAG] if fuses else []))

@@ -121,15 +121,17 @@ def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]
 
 
 @click.command()
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="How often each is done.")
-@click.option("--cupy/--no-cupy", default=find_spec("cupy") is not None, help="Whether to compare with CuPy.")
-@click.option("--only", default="", help="Work whose name has this text, such as product.")
-@click.option("--small", is_flag=True, help="Small operands, to try whether it works.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Number of runs of each kernel."
+)
+@click.option("--cupy/--no-cupy", default=find_spec("cupy") is not None, help="Compare with CuPy.")
+@click.option("--only", default="", help="Only work whose name contains this text, such as product.")
+@click.option("--small", is_flag=True, help="Use small operands, for a quick test.")
 def main(device: str, repeat: int, cupy: bool, only: str, small: bool) -> None:
     """Measure elementwise work, sums and products."""
     if cupy and find_spec("cupy") is None:
-        raise click.UsageError("CuPy is missing. The cure: pip install cupy-cuda12x, or --no-cupy")
+        raise click.UsageError("CuPy is not installed. The cure: pip install cupy-cuda12x, or --no-cupy")
     sizes = (SMALL, SMALL_SIDE, SMALL_PRODUCTS) if small else (LARGE, SIDE, PRODUCTS)
     ours = {name: time_theano(result, device, repeat) for name, result in work_of_theano(*sizes) if only in name}
     theirs = {name: time_cupy(run, repeat) for name, run in work_of_cupy(*sizes) if only in name} if cupy else {}

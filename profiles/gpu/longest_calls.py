@@ -193,7 +193,7 @@ def report(
 ) -> None:
     """Print the median, the longest calls, and the events during them."""
     if not seconds:
-        say(f"{name}: no call with a plan in time")
+        say(f"{name}: no call used a plan in time")
         return
     numbers = range(len(seconds))
     normal = [statistics.median(seconds[max(0, number - _BEFORE) : number] or seconds) for number in numbers]
@@ -243,12 +243,12 @@ def say(line: str) -> None:
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--calls", default=2000, show_default=True, help="So many calls from the plan on, at least.")
-@click.option("--most", "most_s", default=55.0, show_default=True, help="Seconds for each model, at most.")
-@click.option("--caches", type=click.Path(), help="Keep caches in this folder; the default is an empty one.")
-@click.option("--small", is_flag=True, help="The models at their small sizes, to try whether it works.")
-@click.option("--emulates", is_flag=True, help="Let any device merge launches as a GPU does, and soon.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@click.option("--calls", default=2000, show_default=True, help="Minimum number of calls after the plan is made.")
+@click.option("--most", "most_s", default=55.0, show_default=True, help="Maximum time for each model, in seconds.")
+@click.option("--caches", type=click.Path(), help="Folder of caches; by default an empty one.")
+@click.option("--small", is_flag=True, help="Use the models' small sizes, for a quick test.")
+@click.option("--emulates", is_flag=True, help="Merge launches early and as on a GPU, on any device.")
 @click.option("--here", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], here: bool, small: bool, caches: str | None, **options: Any) -> None:
     """Find the longest calls of the models NAMES, or of gru30, mlp, lstm and cifar_resnet."""

@@ -110,7 +110,7 @@ def nvidia_options(context: Any, registers: int) -> tuple[str, ...]:
         with contextlib.suppress(BuildError):
             make(context, "__kernel void limited(__global int *x) { x[0] = 1; }", options)
             return ("-cl-nv-verbose", *options)
-    say("the compiler takes no limit of registers")
+    say("the compiler does not support a limit of registers")
     return ()
 
 
@@ -236,7 +236,7 @@ def main(log: bool) -> None:
 
 
 @main.command()
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
 def trial(device: str) -> None:
     """Try each barrier over all groups."""
     context = get_context(context_of(device))
@@ -247,18 +247,20 @@ def trial(device: str) -> None:
 
 @main.command()
 @click.argument("name", type=click.Choice(sorted(SIZES)))
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Steps of each kind.")
-@click.option("--wait", type=click.Path(path_type=Path), help="A folder, to wait for other processes.")
-@click.option("--ready", type=int, default=1, help="How many processes there are.")
-@click.option("--patience", type=float, default=40.0, show_default=True, help="Seconds to wait for them.")
-@click.option("--small", is_flag=True, help="The model at its small size, to try whether it works.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Number of steps of each kind."
+)
+@click.option("--wait", type=click.Path(path_type=Path), help="Folder in which processes wait for each other.")
+@click.option("--ready", type=int, default=1, help="Number of processes that wait for each other.")
+@click.option("--patience", type=float, default=40.0, show_default=True, help="Seconds to wait for other processes.")
+@click.option("--small", is_flag=True, help="Use the model's small size, for a quick test.")
 @click.option("--barrier", type=click.Choice(["", *GRID_BARRIERS]), default="", help="Which barrier.")
-@click.option("--groups", type=int, default=1, show_default=True, help="Groups of each compute unit.")
-@click.option("--registers", type=int, default=0, help="The most registers of a work item, on NVIDIA.")
-@click.option("--inline", is_flag=True, help="Let the compiler copy the bodies of kernels.")
-@click.option("--teams/--no-teams", default=True, help="Whether smaller groups run side by side in one.")
-@click.option("--rounds", type=int, default=0, help="Commands of more tiles for each group stay launches.")
+@click.option("--groups", type=int, default=1, show_default=True, help="Work groups per compute unit.")
+@click.option("--registers", type=int, default=0, help="Maximum number of registers per work item, on NVIDIA.")
+@click.option("--inline", is_flag=True, help="Allow the compiler to inline the bodies of kernels.")
+@click.option("--teams/--no-teams", default=True, help="Run several small work groups within one large group.")
+@click.option("--rounds", type=int, default=0, help="Commands with more tiles per work group remain separate launches.")
 def model(
     name: str, device: str, repeat: int, small: bool, wait: Path | None, ready: int, patience: float, **variant: Any
 ) -> None:
@@ -268,9 +270,9 @@ def model(
 
 
 @main.command()
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed.")
-@click.option("--count", type=int, default=20, show_default=True, help="How many functions.")
+@click.option("--count", type=int, default=20, show_default=True, help="Number of functions.")
 def random(device: str, seed: int, count: int) -> None:
     """Compare random functions."""
     Variant("", 1, 0, False, True, 0)

@@ -133,7 +133,7 @@ def draw(costs: dict[str, list[float]], path: Path) -> None:
         whole.plot(values, label=name, linewidth=1)
         if values is not costs[next(iter(costs))]:
             apart.plot(np.abs(values - first) / np.abs(first), label=f"{name} beside highest", linewidth=1)
-    whole.set(ylabel="cost", title="cifar_resnet by each precision of products")
+    whole.set(ylabel="cost", title="cifar_resnet for each precision of products")
     is_apart = any(not np.array_equal(values, first) for values in costs.values())
     apart.set(xlabel="step", ylabel="relative difference", yscale="log" if is_apart else "linear")
     whole.legend()
@@ -143,7 +143,7 @@ def draw(costs: dict[str, list[float]], path: Path) -> None:
 
 
 def _table(rows: Sequence[Errors]) -> Table:
-    table = Table("model", "precision", "error of costs", "error of what parameters gain", title="Errors by precision")
+    table = Table("model", "precision", "error of costs", "error of parameter updates", title="Errors by precision")
     for row in rows:
         table.add_row(row.model, row.precision, f"{row.cost:.1e}", f"{row.parameters:.1e}")
     return table
@@ -151,11 +151,15 @@ def _table(rows: Sequence[Errors]) -> Table:
 
 @click.command(help=__doc__.split("\n\n")[1])
 @click.argument("names", nargs=-1, type=click.Choice(sorted(SIZES_TO_COMPARE)))
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Steps of each model.")
-@click.option("--small", is_flag=True, help="Models at their small sizes, to try whether it works.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Number of steps of each model."
+)
+@click.option("--small", is_flag=True, help="Use the models' small sizes, for a quick test.")
 @click.option("--curves", "picture", type=click.Path(path_type=Path), help="Draw training curves into this file.")
-@click.option("--curve-steps", type=click.IntRange(min=1), default=200, show_default=True, help="Steps of the curves.")
+@click.option(
+    "--curve-steps", type=click.IntRange(min=1), default=200, show_default=True, help="Number of steps of the curves."
+)
 def main(names: tuple[str, ...], device: str, steps: int, small: bool, picture: Path | None, curve_steps: int) -> None:
     """Print the errors of models."""
     theano.config.floatX = "float32"

@@ -121,8 +121,8 @@ def copy_bandwidth(context: Context, nbytes: int) -> float:
 
 
 @click.command()
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--small", is_flag=True, help="Small arrays, to try whether it works.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@click.option("--small", is_flag=True, help="Use small arrays, for a quick test.")
 def main(device: str, small: bool) -> None:
     """Measure float32 sums on a device, and compare them with NumPy's in float64."""
     context = Context(device)

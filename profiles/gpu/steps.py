@@ -201,17 +201,22 @@ def numpy_table(steps: list[Step]) -> Table:
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--repeat", type=click.IntRange(min=1), default=100, show_default=True, help="Steps of each kind.")
+@click.option("--device", default="gpu", show_default=True, help="Device to use.")
 @click.option(
-    "--training", default=5.0, show_default=True, help="Seconds before, at least: small launches are merged meanwhile."
+    "--repeat", type=click.IntRange(min=1), default=100, show_default=True, help="Number of steps of each kind."
 )
-@click.option("--jax/--no-jax", default=find_spec("jax") is not None, help="Whether to compare with JAX.")
-@click.option("--small", is_flag=True, help="The models at their small sizes, to try whether it works.")
+@click.option(
+    "--training",
+    default=5.0,
+    show_default=True,
+    help="Minimum duration of the warm-up, in seconds: small launches are merged meanwhile.",
+)
+@click.option("--jax/--no-jax", default=find_spec("jax") is not None, help="Compare with JAX.")
+@click.option("--small", is_flag=True, help="Use the models' small sizes, for a quick test.")
 def main(names: tuple[str, ...], device: str, repeat: int, training: float, jax: bool, small: bool) -> None:
     """Measure training steps of the models NAMES, or of all."""
     if jax and find_spec("jax") is None:
-        raise click.UsageError("JAX is missing. The cure: pip install jax, or --no-jax")
+        raise click.UsageError("JAX is not installed. The cure: pip install jax, or --no-jax")
     steps = []
     for name in names or SIZES:
         sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]

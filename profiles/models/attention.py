@@ -85,7 +85,7 @@ def transformer(
         If `heads` does not divide `width`.
     """
     if width % heads:
-        raise ValueError(f"a width of {width} is not divided among {heads} heads; choose a multiple of {heads}")
+        raise ValueError(f"a width of {width} cannot be divided among {heads} heads; choose a multiple of {heads}")
     net = _Blocks(width, heads)
     x, y = tt.tensor3("x"), tt.ivector("y")
     hidden = x

@@ -172,9 +172,13 @@ def render(outcomes: Sequence[Outcome]) -> Table:
 @click.command()
 @click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice([*models.MODELS, *GALLERY]))
 @click.option(
-    "--size", type=click.Choice(["small", "large"]), default="small", show_default=True, help="Of the twelve models."
+    "--size",
+    type=click.Choice(["small", "large"]),
+    default="small",
+    show_default=True,
+    help="Size of the data of the twelve models.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that a model may take.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout of a model, in seconds.")
 @cli.json_option
 def main(names: tuple[str, ...], size: str, timeout: float | None, json_file: Path | None) -> None:
     """Compare MODELs, or the twelve that grow and all of the gallery."""

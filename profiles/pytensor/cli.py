@@ -21,10 +21,14 @@ __all__ = ["chosen_sides", "json_option", "model_names", "models_argument", "siz
 
 models_argument = click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice(list(models.MODELS)))
 sizes_option = click.option(
-    "--size", type=click.Choice(["small", "large"]), default="small", show_default=True, help="Of the models' data."
+    "--size",
+    type=click.Choice(["small", "large"]),
+    default="small",
+    show_default=True,
+    help="Size of the models' data.",
 )
 json_option = click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers there."
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers to this file."
 )
 
 
@@ -42,10 +46,10 @@ def chosen_sides(names: Sequence[str]) -> list[str]:
     """Return the usable ones of some sides; exit if the named side of optdb is not usable."""
     missing = [name for name in names if not sides.available(name)]
     for name in missing:
-        click.echo(f"left out: {name}, which needs {', '.join(sides.missing(name))}", err=True)
+        click.echo(f"skipped: {name}, which needs {', '.join(sides.missing(name))}", err=True)
     left = [name for name in names if name not in missing]
     if len(left) < 2:
-        raise click.ClickException("there are not two sides to compare. The cure: pip install 'optdb[pymc]'")
+        raise click.ClickException("fewer than two sides can be compared. The cure: pip install 'optdb[pymc]'")
     return left
 
 

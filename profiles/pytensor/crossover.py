@@ -59,7 +59,7 @@ def _series(
 
 def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides.DEFAULT) -> Table:
     """Render a table: for each model and side, the size from which it is faster than the reference."""
-    table = Table(title=f"From which size on a side is quicker than {reference}", caption=f"by the {clock} clock")
+    table = Table(title=f"The size from which a side is faster than {reference}", caption=f"by the {clock} clock")
     for column in ("model", "side", "pays from", "unit", "ratio at the smallest", "at the largest"):
         table.add_column(column, justify="left" if column in ("model", "side", "unit") else "right")
     for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
@@ -85,8 +85,8 @@ def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: s
         xscale="log",
         yscale="log",
         xlabel="size",
-        ylabel=f"time by {reference}'s time ({clock} clock)",
-        title="An evaluation of logp and dlogp: a device pays below the line",
+        ylabel=f"time relative to {reference} ({clock} clock)",
+        title="An evaluation of logp and dlogp: a device pays off below the line",
     )
     axes.legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,13 +103,15 @@ def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: s
     type=click.Choice(list(sides.SIDES)),
     default=(sides.DEFAULT, sides.OPENCL),
     show_default=True,
-    help="Who evaluates; the first is the reference.",
+    help="Sides that evaluate; the first is the reference.",
 )
-@click.option("--points", type=click.IntRange(min=2), default=6, show_default=True, help="Sizes of each model.")
 @click.option(
-    "--clock", type=click.Choice(speed.CLOCKS), default="wall", show_default=True, help="Whose time is shown."
+    "--points", type=click.IntRange(min=2), default=6, show_default=True, help="Number of sizes of each model."
 )
-@click.option("--plot", "path", type=PICTURE, help="Draw the ratios there.")
+@click.option(
+    "--clock", type=click.Choice(speed.CLOCKS), default="wall", show_default=True, help="Clock whose time is shown."
+)
+@click.option("--plot", "path", type=PICTURE, help="Draw the ratios into this file.")
 @cli.json_option
 def main(
     names: tuple[str, ...], chosen: tuple[str, ...], points: int, clock: str, path: Path | None, json_file: Path | None

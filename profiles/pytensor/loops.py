@@ -231,8 +231,10 @@ def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[fl
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(list(LOOPS)))
-@click.option("--turns", type=click.IntRange(min=1), default=7, show_default=True, help="The median counts.")
-@click.option("--settle", default=5.0, show_default=True, help="Seconds of calls that do not count.")
+@click.option(
+    "--turns", type=click.IntRange(min=1), default=7, show_default=True, help="Number of runs; the median is shown."
+)
+@click.option("--settle", default=5.0, show_default=True, help="Seconds of warm-up calls.")
 @click.option("--jax", "has_jax", is_flag=True, help="Compare with JAX instead of PyTensor's default mode.")
 @json_option
 def main(names: tuple[str, ...], turns: int, settle: float, has_jax: bool, json_file: Any) -> None:

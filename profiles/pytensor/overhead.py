@@ -66,8 +66,12 @@ def measure(device: str | None = None, turns: int = 20) -> Overhead:
 
 
 @click.command()
-@click.option("--device", help="A device, as the flag optdb.device names it; by default, the likely fastest one.")
-@click.option("--turns", type=click.IntRange(min=1), default=20, show_default=True, help="The median counts.")
+@click.option(
+    "--device", help="Device, named as in the flag optdb.device; by default, the one that is probably fastest."
+)
+@click.option(
+    "--turns", type=click.IntRange(min=1), default=20, show_default=True, help="Number of runs; the median is shown."
+)
 def main(device: str | None, turns: int) -> None:
     """Measure a call without work."""
     found = measure(device, turns)

@@ -176,7 +176,7 @@ def _median(turns: Sequence[Rewritten]) -> Rewritten:
 
 def render(rows: Sequence[Comparison]) -> Table:
     """Return a table of graphs: seconds, nodes, in-place nodes, and the difference of the values."""
-    table = Table(title="Rewriting", caption="CPU seconds; nodes (in place) of PyTensor and with optdb")
+    table = Table(title="Rewriting", caption="CPU seconds; nodes (in place) without and with optdb")
     for column in ("graph", "size", "PyTensor", "optdb", "ratio", "nodes", "values differ by"):
         table.add_column(column, justify="left" if column == "graph" else "right")
     for row in rows:
@@ -197,10 +197,14 @@ def render(rows: Sequence[Comparison]) -> Table:
 @click.argument(
     "names", metavar="[GRAPH]...", nargs=-1, type=click.Choice([*MEASURED, *models.MODELS, *gallery.GALLERY])
 )
-@click.option("--size", type=int, help="Instead of the graphs' own sizes.")
-@click.option("--turns", type=click.IntRange(min=1), default=3, show_default=True, help="The median counts.")
-@click.option("--values/--no-values", "with_values", default=True, show_default=True, help="Compare values by numba.")
-@click.option("--gallery", "with_gallery", is_flag=True, help="Models of the gallery instead.")
+@click.option("--size", type=int, help="Number of nodes instead of the graphs' defaults.")
+@click.option(
+    "--turns", type=click.IntRange(min=1), default=3, show_default=True, help="Number of runs; the median is shown."
+)
+@click.option(
+    "--values/--no-values", "with_values", default=True, show_default=True, help="Compare values, computed with numba."
+)
+@click.option("--gallery", "with_gallery", is_flag=True, help="Use models of the gallery instead.")
 @click.option("--mode", default="NUMBA", show_default=True, help="PyTensor's mode.")
 @cli.json_option
 def main(

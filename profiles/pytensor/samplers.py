@@ -177,10 +177,14 @@ def render(rows: Sequence[Sampling]) -> Table:
     "--sampler", "chosen", multiple=True, type=click.Choice(SAMPLERS), default=SAMPLERS, show_default=True, help="Who."
 )
 @click.option(
-    "--side", type=click.Choice(list(sides.SIDES)), default=sides.OPENCL, show_default=True, help="What is compared."
+    "--side",
+    type=click.Choice(list(sides.SIDES)),
+    default=sides.OPENCL,
+    show_default=True,
+    help="Side to compare with the reference.",
 )
-@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="How many are kept.")
-@click.option("--tune", type=click.IntRange(min=1), default=200, show_default=True, help="How many come before them.")
+@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="Number of draws to keep.")
+@click.option("--tune", type=click.IntRange(min=1), default=200, show_default=True, help="Number of tuning draws.")
 @cli.json_option
 def main(
     names: tuple[str, ...], chosen: tuple[str, ...], side: str, draws: int, tune: int, json_file: Path | None

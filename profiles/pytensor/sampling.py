@@ -138,13 +138,17 @@ def render(compared: Sequence[Draws]) -> Table:
 @click.command()
 @click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice(list(SIZES)))
 @click.option(
-    "--side", type=click.Choice(list(sides.SIDES)), default=sides.OPENCL, show_default=True, help="What is compared."
+    "--side",
+    type=click.Choice(list(sides.SIDES)),
+    default=sides.OPENCL,
+    show_default=True,
+    help="Side to compare with the reference.",
 )
 @click.option(
     "--reference", type=click.Choice(list(sides.SIDES)), default=sides.DEFAULT, show_default=True, help="With what."
 )
-@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="How many are kept.")
-@click.option("--tune", type=click.IntRange(min=0), default=200, show_default=True, help="How many come before them.")
+@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="Number of draws to keep.")
+@click.option("--tune", type=click.IntRange(min=0), default=200, show_default=True, help="Number of tuning draws.")
 @cli.json_option
 def main(names: tuple[str, ...], side: str, reference: str, draws: int, tune: int, json_file: Path | None) -> None:
     """Sample MODELs: by default, ar, ordinal and gp."""

@@ -121,7 +121,11 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
 @click.command()
 @cli.models_argument
 @click.option(
-    "--size", type=click.Choice(["small", "large"]), default="large", show_default=True, help="Of the models' data."
+    "--size",
+    type=click.Choice(["small", "large"]),
+    default="large",
+    show_default=True,
+    help="Size of the models' data.",
 )
 @click.option(
     "--side",
@@ -130,10 +134,12 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
     type=click.Choice(list(sides.SIDES)),
     default=(sides.DEFAULT, sides.OPENCL, "jax"),
     show_default=True,
-    help="Who evaluates; the first is the reference.",
+    help="Sides that evaluate; the first is the reference.",
 )
-@click.option("--clock", type=click.Choice(CLOCKS), default="cpu", show_default=True, help="Whose time is shown.")
-@click.option("--turns", type=click.IntRange(min=1), default=5, show_default=True, help="The median counts.")
+@click.option("--clock", type=click.Choice(CLOCKS), default="cpu", show_default=True, help="Clock whose time is shown.")
+@click.option(
+    "--turns", type=click.IntRange(min=1), default=5, show_default=True, help="Number of runs; the median is shown."
+)
 @cli.json_option
 def main(
     names: tuple[str, ...], size: str, chosen: tuple[str, ...], clock: str, turns: int, json_file: Path | None

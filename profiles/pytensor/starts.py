@@ -166,10 +166,12 @@ def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], r
     type=click.Choice(list(sides.SIDES)),
     default=(sides.DEFAULT, sides.OPENCL, "jax"),
     show_default=True,
-    help="Who compiles; the first is the reference.",
+    help="Sides that compile; the first is the reference.",
 )
-@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="The median counts.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that a start may take.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs; the median is shown."
+)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout of a start, in seconds.")
 @cli.json_option
 def main(
     names: tuple[str, ...],

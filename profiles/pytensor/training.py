@@ -147,7 +147,7 @@ def measure(
 def render(steps: Sequence[Step]) -> Table:
     """Return a table with the microseconds of each side, of processors and of the clock."""
     sides = list(dict.fromkeys(step.side for step in steps))
-    table = Table(title="A step of training", caption="microseconds of all threads / of the clock, medians")
+    table = Table(title="A training step", caption="microseconds of all threads / of the clock, medians")
     for column in ("model", "updates", "size", *sides):
         table.add_column(column, justify="left" if column in ("model", "updates", "size") else "right")
     for key, group in itertools.groupby(steps, lambda step: (step.model, step.updates, step.size)):
@@ -158,9 +158,13 @@ def render(steps: Sequence[Step]) -> Table:
 @click.command()
 @click.option("--size", "sizes", multiple=True, type=click.Choice(["small", "large"]), default=("small", "large"))
 @click.option("--model", "models", multiple=True, type=click.Choice(list(training_steps.MODELS)))
-@click.option("--other", type=click.Path(exists=True, path_type=Path), help="Another checkout of optdb.")
-@click.option("--turns", type=click.IntRange(min=1), default=5, show_default=True, help="The median counts.")
-@click.option("--settle", default=6.0, show_default=True, help="Seconds of steps that do not count.")
+@click.option(
+    "--other", type=click.Path(exists=True, path_type=Path), help="Another checkout of optdb to compare with."
+)
+@click.option(
+    "--turns", type=click.IntRange(min=1), default=5, show_default=True, help="Number of runs; the median is shown."
+)
+@click.option("--settle", default=6.0, show_default=True, help="Seconds of warm-up steps.")
 @json_option
 def main(
     sizes: tuple[str, ...],

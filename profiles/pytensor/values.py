@@ -107,12 +107,16 @@ def render(comparisons: Sequence[Comparison]) -> Table:
 @cli.models_argument
 @cli.sizes_option
 @click.option(
-    "--side", type=click.Choice(list(sides.SIDES)), default=sides.OPENCL, show_default=True, help="What is compared."
+    "--side",
+    type=click.Choice(list(sides.SIDES)),
+    default=sides.OPENCL,
+    show_default=True,
+    help="Side to compare with the reference.",
 )
 @click.option(
     "--reference", type=click.Choice(list(sides.SIDES)), default=sides.DEFAULT, show_default=True, help="With what."
 )
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that a side may take.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout of a side, in seconds.")
 @cli.json_option
 def main(
     names: tuple[str, ...], size: str, side: str, reference: str, timeout: float | None, json_file: Path | None

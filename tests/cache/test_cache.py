@@ -198,7 +198,7 @@ def test_scans_with_notes_at_variables_of_their_graphs_are_left_alone():
 
     loop(lambda a, b: tt.tanh(a + b))
     assert [noting(note).outputs[0].tag.note for note in (1, 2)] == [1, 2]
-    reason = ("theano.scan_module.scan_op.Scan", "carries notes at variables of its inner graph")
+    reason = ("theano.scan_module.scan_op.Scan", "has tags on variables of its inner graph")
     assert reason in optdb.cache.stats().uncached
 
 

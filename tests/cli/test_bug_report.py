@@ -23,7 +23,7 @@ def test_a_part_that_fails_is_in_the_report(tmp_path, monkeypatch):
     text = file.read_text()
     sections = [line[3:] for line in text.splitlines() if line.startswith("== ")]
     assert sections[:4] == ["system", "packages", "environment variables", "checks"]
-    assert sections[4:] == ["flags that are not at their default", "devices", "patches"]
+    assert sections[4:] == ["flags with non-default values", "devices", "patches"]
     for part in (
         "RuntimeError: no such driver",
         "OPTDB_SOMETHING=1",

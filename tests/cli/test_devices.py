@@ -21,7 +21,7 @@ def test_here():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "opencl0:0" in done.stdout
     assert "works" in done.stdout
-    assert "optdb.device=opencl takes " in done.stdout
+    assert "optdb.device=opencl selects " in done.stdout
 
 
 def test_no_driver():
@@ -82,7 +82,7 @@ def test_names_are_whole_in_80_columns(monkeypatch, capsys):
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
     assert hardware.report() == 0
-    printed = capsys.readouterr().out.partition("optdb.device=opencl takes")[0]
+    printed = capsys.readouterr().out.partition("optdb.device=opencl selects")[0]
     assert max(map(len, printed.splitlines())) <= 80
     for word in [*name.split(), *platform.split(), "opencl1:0", "pocl"]:
         assert word in printed

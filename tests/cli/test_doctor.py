@@ -157,15 +157,15 @@ def test_libraries(table, monkeypatch):
     installed = {}
     monkeypatch.setattr(versions, "installed", lambda name: installed.get(name, ()))
     monkeypatch.setattr(support, "found", lambda name: ".".join(map(str, installed[name])))
-    with pytest.raises(checks.CheckFailed, match="none is installed that optdb supports: Lasagne, Keras,") as none:
+    with pytest.raises(checks.CheckFailed, match=r"no supported library is installed \(Lasagne, Keras,") as none:
         checks._libraries()
     assert none.value.mark == checks.OFF
     installed["Lasagne"] = (0, 1)
-    assert checks._libraries() == "Lasagne 0.1: translated as Theano is"
+    assert checks._libraries() == "Lasagne 0.1: translated like Theano"
     installed["Keras"] = (3, 6)
     with pytest.raises(checks.CheckFailed) as failure:
         checks._libraries()
-    assert str(failure.value).splitlines()[1] == "Keras 3.6: left as it is (optdb supports >=2.3,<2.4)"
+    assert str(failure.value).splitlines()[1] == "Keras 3.6: not translated (optdb supports >=2.3,<2.4)"
     assert failure.value.cure.endswith('--no-deps "Keras>=2.3,<2.4"')
     assert not failure.value.fatal
     status, _ = table(libraries=checks._libraries)
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_written_is_not_kept_in(monkeypatch):
     monkeypatch.setattr(loader, "cache_dir", lambda: Path("/proc/none"))
     with pytest.raises(checks.CheckFailed, match="in each process: ") as failure:
         checks._translation()
-    assert "kept in" not in failure.value.finding
+    assert "cached in" not in failure.value.finding
     assert "    export XDG_CACHE_HOME=FOLDER" in failure.value.cure.splitlines()
 
 

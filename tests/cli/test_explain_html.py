@@ -307,7 +307,7 @@ def test_the_page_has_it_all(page):
     assert 0 < train["first_call_seconds"] < train["call_seconds"]
     sums = dict(train["memory"]["sums"])
     assert sums["shared variables"] >= 24
-    assert 0 < sums["values that are live at once, at most"] <= sums["buffers that are assigned to values"]
+    assert 0 < sums["peak live values"] <= sums["buffers assigned to values"]
     assert len(train["memory"]["bars"]) == train["memory"]["nodes"] > 0
     # A plan was repeated: the page shows the note about that instead of rows of 0 calls.
     assert train["nodes"] == []

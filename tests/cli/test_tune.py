@@ -19,9 +19,9 @@ from tests.processes import output, python, python_path
 @pytest.mark.parametrize(
     ("device", "says"),
     [
-        ("nosuch", "Error: nosuch: no device is called that; there is:\n    opencl0:0"),
-        ("opencl[9/2]", "Error: opencl[9/2]: the parts of a device are [1/2] to [2/2]"),
-        ("", "Error: : no device is called that; there is:"),
+        ("nosuch", "Error: nosuch: no device has that name; there is:\n    opencl0:0"),
+        ("opencl[9/2]", "Error: opencl[9/2]: the parts are numbered [1/2] to [2/2]"),
+        ("", "Error: : no device has that name; there is:"),
     ],
 )
 def test_a_device_that_is_not_there(device, says):
@@ -67,7 +67,7 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
     assert str(path) in shown.replace("\n", "")
     assert report("opencl", ["float32"], forget=True) == 0
     assert not path.exists()
-    with pytest.raises(DeviceError, match="no device is called that"):
+    with pytest.raises(DeviceError, match="no device has that name"):
         report("no such device", ["float32"])
 
 
@@ -86,7 +86,7 @@ def test_tensor_cores_are_measured_and_forgotten(tmp_path, monkeypatch, capsys):
     _tune_tensor_cores(context, forget=False)
     shown = capsys.readouterr().out
     assert "32x32x16_2_16x32" in shown and "0.50  0.75" in shown
-    assert "packed matrices of tf32: 3.00 TFLOP/s of a unit, packed at 2500 GB/s" in shown
+    assert "packed matrices of tf32: 3.00 TFLOP/s per compute unit, packed at 2500 GB/s" in shown
     assert "float16" not in shown
     assert warpgroups.speed_of(context, "tf32") == speed
     _tune_tensor_cores(context, forget=True)

@@ -23,7 +23,7 @@ def test_paddings():
     assert paddings(2, [4, 3]) == ((2, 2), (2, 2))
     assert paddings((1, (0, 2)), [4, 3]) == ((1, 1), (0, 2))
     for wrong in ("same", (1, 2, 3)):
-        with pytest.raises(ValueError, match="has to be 'valid', 'full', 'half', or a number or a pair"):
+        with pytest.raises(ValueError, match="must be 'valid', 'full', 'half', or a number or a pair"):
             paddings(wrong, [4, 3])
 
 

@@ -37,7 +37,7 @@ def test_values_that_do_not_fit_and_negative_lengths_are_refused():
         compute(operation, value, 2, 4)
     with pytest.raises(ValueError, match="negative length"):
         compute(operation, value, -2, 3)
-    with pytest.raises(ValueError, match="array 0 with length 1 along axis 0, and it has length 3"):
+    with pytest.raises(ValueError, match="expects length 1 along axis 0 of array 0, but it has length 3"):
         compute(Fill(context(), ArraySpec("float32", (True,)), 1), value, 3)
 
 

@@ -185,7 +185,7 @@ def test_lengths_that_do_not_fit_are_refused():
     program = ScalarProgram.of(Scalar("Add", "float32"), ["float32"] * 2)
     with pytest.raises(ValueError, match=r"Dimension mismatch at axis 0 of Elementwise.*\(2, 3\), \(1, 3\)"):
         compute(Elementwise(context(), program, [ArraySpec.of(a), ArraySpec.of(b)]), device_array(a), device_array(b))
-    with pytest.raises(ValueError, match="array 1 with length 1 along axis 0, and it has length 2"):
+    with pytest.raises(ValueError, match="expects length 1 along axis 0 of array 1, but it has length 2"):
         compute(Elementwise(context(), program, [spec(a), spec(b)]), device_array(a), device_array(a))
 
 

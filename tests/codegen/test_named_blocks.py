@@ -62,9 +62,9 @@ def test_what_does_not_fit_is_refused():
         compute(operation, *arrays, one, two)
     with pytest.raises(IndexError, match="a batch of 1 times 1 blocks"):
         compute(operation, *arrays, one[:0], one)
-    with pytest.raises(ValueError, match="shapes do not fit"):
+    with pytest.raises(ValueError, match="shapes do not match"):
         compute(operation, *arrays[:2], device_array(numbers(1, 1, 4)), one, one)
-    with pytest.raises(ValueError, match="AddOuterProducts: shapes do not fit"):
+    with pytest.raises(ValueError, match="AddOuterProducts: shapes do not match"):
         compute(AddOuterProducts(context(), ArraySpec.of(w)), arrays[1], arrays[0], arrays[2], one, one)
 
 

@@ -279,5 +279,5 @@ def test_arrays_that_do_not_fit_are_refused():
     x, scale = device_array(np.zeros((3, 4), "float32")), device_array(np.zeros((1, 3), "float32"))
     with pytest.raises(ValueError, match=r"shapes \(3, 4\) and \(1, 3\)"):
         compute(BatchNormInference(context(), ArraySpec.of(x), (0,)), x, *[scale] * 4, EPSILON)
-    with pytest.raises(ValueError, match="have to agree"):
+    with pytest.raises(ValueError, match="must be equal"):
         compute(BatchNormTraining(context(), ArraySpec.of(x), (0,), False), x, scale, scale, EPSILON, FACTOR, outputs=3)

@@ -70,7 +70,7 @@ def test_sizes_that_cannot_be_are_refused(size, reason):
 def test_states_and_dtypes_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="rstate must have 6 columns"):
         compute(UniformNumbers(context(), "float32", 1), device_array(states(2)[:, :5]), np.array([3]), outputs=2)
-    with pytest.raises(TypeError, match="random numbers are of float16, float32, float64, not int32"):
+    with pytest.raises(TypeError, match="random numbers can be float16, float32, float64, not int32"):
         UniformNumbers(context(), "int32", 1)
 
 

@@ -76,7 +76,7 @@ def test_nothing_folds_to_what_adds_nothing():
     for axes in (None, [0], [1]):
         for name in ("Add", "Mul"):
             check(name, value, device_array(value), axes)
-    with pytest.raises(ValueError, match="nothing to fold, and maximum of nothing is not defined"):
+    with pytest.raises(ValueError, match="no elements to reduce, and maximum of no elements is undefined"):
         compute(reduction("Maximum", value, [0]), device_array(value))
     assert compute(reduction("Maximum", value, [1]), device_array(value))[0].shape == (0,)
 

@@ -61,8 +61,8 @@ def test_all_kernels_of_a_code():
         ("void f() {}", None, "declares no kernel"),
         ("KERNEL void f(ga_size n) {} KERNEL void g(ga_size n) {}", None, r"f and g, so Kernel\(code, name\)"),
         ("KERNEL void f(ga_size n) {}", "g", "the code of kernel g does not declare it"),
-        ("KERNEL void f(strange n) {}", None, "kernel f declares 'strange n', which is no parameter"),
-        ("KERNEL void f() {}", None, "kernel f declares '', which is no parameter"),
+        ("KERNEL void f(strange n) {}", None, "kernel f declares 'strange n', which cannot be a parameter"),
+        ("KERNEL void f() {}", None, "kernel f declares '', which cannot be a parameter"),
     ],
 )
 def test_what_cannot_be_read_is_told(code, name, told):

@@ -97,7 +97,7 @@ def test_candidates_that_do_not_build_are_left_out(context, quick, monkeypatch, 
     of_block = tune.kernels_of
     monkeypatch.setattr(tune, "kernels_of", lambda found, *args: [broken] if WRONG in found else of_block(found, *args))
     assert list(tune._Trials(context, "float32", [BEST, WRONG]).kernels) == [BEST]
-    assert "the candidate matmul_8x16 is left out, since a kernel does not build" in caplog.text
+    assert "the candidate matmul_8x16 is skipped, because a kernel does not build" in caplog.text
     with pytest.raises(RuntimeError, match="no candidate multiplies matrices of float32"):
         tune._Trials(context, "float32", [WRONG])
 

@@ -27,7 +27,7 @@ def test_arrays_are_split_along_axis_0_and_numbers_are_not(arguments):
 @pytest.mark.parametrize(
     ("axes", "error", "message"),
     [
-        ({"z": 0}, KeyError, "no argument of the function; there are: x, rate"),
+        ({"z": 0}, KeyError, "not an argument of the function; its arguments are: x, rate"),
         ({"x": 2}, ValueError, "cannot be split along axis 2"),
         ({"rate": 0}, ValueError, "cannot be split along axis 0"),
         ({"x": None}, ValueError, "no argument is split"),
@@ -49,7 +49,7 @@ def test_arguments_by_position_name_and_default(arguments):
     ("args", "kwargs", "message"),
     [
         ((), {}, "x is missing"),
-        ((np.ones((2, 3)), 1.0, 2.0), {}, "takes 2 arguments, and 3 were given"),
+        ((np.ones((2, 3)), 1.0, 2.0), {}, "takes 2 arguments, but 3 were given"),
         ((np.ones((2, 3)),), {"other": 1}, "no argument 'other'"),
         ((np.ones((2, 3)),), {"x": 1}, "given twice"),
         ((np.ones(3),), {}, "dim"),

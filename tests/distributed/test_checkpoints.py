@@ -48,7 +48,7 @@ def test_no_file(tmp_path):
 
 def test_the_state_of_another_function_is_refused(tmp_path, shared):
     path = checkpoints.save(tmp_path, [np.ones(3), np.random.RandomState(0)], 1, shared)
-    with pytest.raises(ValueError, match="shared variables w, rng, and the function has other"):
+    with pytest.raises(ValueError, match="shared variables w, rng, but the function has other"):
         checkpoints.load(path, [theano.shared(np.ones(3), "other")])
     renamed = [theano.shared(np.ones((3, 3)), "w"), shared[1]]
     with pytest.raises(ValueError, match="for w"):

@@ -109,7 +109,7 @@ def test_shared_variables(f, devices):
             w.set_value(start)
             train.sync_from_theano()
             np.testing.assert_array_equal(train.get("w"), start)
-            with pytest.raises(KeyError, match="no shared variable is called 'z'"):
+            with pytest.raises(KeyError, match="no shared variable is named 'z'"):
                 train.get("z")
     finally:
         w.set_value(start)
@@ -150,7 +150,7 @@ def test_steps_of_each_worker_and_averages(devices):
 
 def test_two_devices_that_are_one_are_refused(f, devices):
     for same in (["opencl", "opencl"], [devices[0], devices[0]], []):
-        with pytest.raises(ValueError, match="each thread needs one of its own"):
+        with pytest.raises(ValueError, match="each thread needs a device of its own"):
             DataParallel(f, devices=same)
 
 
@@ -161,7 +161,7 @@ def test_two_devices_that_are_one_are_refused(f, devices):
         ({"average_every": 0}, "1 or more"),
         ({"average_every": 2, "gradients": {}}, "one of them"),
         ({"checkpoint_every": 0}, "1 or more"),
-        ({"timeout": 0}, "more than 0"),
+        ({"timeout": 0}, "above 0"),
         ({"outputs": {0: "median"}}, "one of 'mean', 'sum', 'concatenate'"),
         ({"outputs": {5: "mean"}}, "names output 5"),
     ],
@@ -172,7 +172,7 @@ def test_options_that_are_refused(f, options, message):
 
 
 def test_one_name_is_no_list_of_devices(f):
-    with pytest.raises(TypeError, match=r"devices is a list.*'pocl'\.\nThe cure: devices=\['pocl'\]"):
+    with pytest.raises(TypeError, match=r"devices must be a list.*'pocl'\.\nThe cure: devices=\['pocl'\]"):
         DataParallel(f, devices="pocl")
 
 
@@ -195,7 +195,7 @@ def test_after_the_end_calls_name_the_cure(f, devices):
         pass
     train.close()
     for call in (lambda: train(*batches(1)[0]), lambda: train.get("w"), train.sync_to_theano, train.sync_from_theano):
-        with pytest.raises(RuntimeError, match=r"was closed.*\nThe cure: make another one"):
+        with pytest.raises(RuntimeError, match=r"were closed.*\nThe cure: create another one"):
             call()
 
 
@@ -345,7 +345,7 @@ def test_steps_behind_one_that_fails_are_not_made(failing, devices, monkeypatch)
         begun.set()
         with pytest.raises(WorkerFailed, match=r"\[2/2\].*IndexError"):
             wrong.wait()
-        with pytest.raises(WorkerFailed, match=r"the step before it has failed: .*IndexError"):
+        with pytest.raises(WorkerFailed, match=r"the previous step failed: .*IndexError"):
             behind.wait()
         assert train.steps == 1
         train(*good)

@@ -66,7 +66,7 @@ def test_mutants_follow_from_seed_and_number(tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_start_is_told(tmp_path):
-    with pytest.raises(RuntimeError, match=r"(?s)a worker does not start.*no device is called that"):
+    with pytest.raises(RuntimeError, match=r"(?s)a worker failed to start.*no device has that name"):
         run(Settings(3, tmp_path, workers=1, device="no such device"))
 
 

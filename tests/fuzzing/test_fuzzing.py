@@ -107,8 +107,8 @@ def _of_a_borrowed_result(functions, results, arguments):
         (_of_a_dtype, "call 0, output 1: expected int64"),
         (_of_an_argument, "call 0, argument 0"),
         (_of_a_shared_variable, "call 0, shared 0"),
-        (_of_a_held_result, "call 0, output 1, looked at again after call 1"),
-        (_of_a_borrowed_result, "call 0, output 0, looked at again after call 1"),
+        (_of_a_held_result, "call 0, output 1, compared again after call 1"),
+        (_of_a_borrowed_result, "call 0, output 0, compared again after call 1"),
     ],
 )
 def test_a_fault_is_found(monkeypatch, spoil, what):

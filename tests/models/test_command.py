@@ -102,10 +102,10 @@ def test_times_and_reasons_are_shown(tmp_path):
     show(console, [slow], WAYS)
     text = console.export_text()
     assert "0.50x" in text and "2.00x" in text
-    assert "slower: keras_vae, opencl: 30 launches are enqueued" in text
+    assert "slower: keras_vae, opencl: 30 launches to enqueue" in text
     page.write([slow], WAYS, tmp_path / "page.md")
     written = (tmp_path / "page.md").read_text()
-    assert "| keras_vae | 1.00 | 1.11x | 0.50x | 2.00x | 30 | 30 launches are enqueued |" in written
+    assert "| keras_vae | 1.00 | 1.11x | 0.50x | 2.00x | 30 | 30 launches to enqueue |" in written
     assert "The device: a processor." in written
 
 

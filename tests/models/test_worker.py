@@ -104,7 +104,7 @@ def test_a_wrong_dtype_is_found(monkeypatch):
 def test_a_model_whose_values_are_not_finite_is_a_fault(monkeypatch):
     monkeypatch.setitem(ways.WAYS, "stock", altered(lambda outputs: [outputs[0] * np.inf, outputs[1]]))
     report = compared("stock")
-    assert report.faults() == ["stock's own values are not finite, output 0 first: the model needs other data"]
+    assert report.faults() == ["stock's own values are not finite, output 0 first: the model needs different data"]
 
 
 def test_values_that_are_not_finite_in_the_first_call_alone_are_compared(monkeypatch):
@@ -160,7 +160,7 @@ def test_reasons_name_what_takes_the_time():
     )
     first, second = report.reasons("opencl")
     assert first == "2 nodes on the host (Sort 5.0 ms), 3 transfers"
-    assert second == "40 launches are enqueued"
+    assert second == "40 launches to enqueue"
     assert report.reasons("engine") == []  # it failed, or was not requested
     report.times.seconds["opencl"] = 5e-4
     assert report.reasons("opencl") == []

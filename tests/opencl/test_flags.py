@@ -126,11 +126,11 @@ def test_a_device_that_is_not_there_is_an_error_and_no_run_on_the_host(tmp_path)
     [at] = [number for number, line in enumerate(lines) if line.startswith("Traceback")]
     assert lines[at + 1].endswith('script.py", line 3, in <module>')
     assert "theano.function" in lines[at + 2]
-    assert "DeviceError: nosuch: no device is called that; there is:" in done.stderr
+    assert "DeviceError: nosuch: no device has that name; there is:" in done.stderr
     assert "site-packages" not in "\n".join(lines[at:])
 
 
 def test_the_host_is_no_opencl_device():
     x = theano.tensor.fvector()
-    with pytest.raises(DeviceError, match="cpu is the host, and no OpenCL device"):
+    with pytest.raises(DeviceError, match="cpu is the host, not an OpenCL device"):
         optdb.SimulatorOCL(theano.function([x], x + 1, mode="FAST_COMPILE"), device="cpu")

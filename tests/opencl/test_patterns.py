@@ -12,7 +12,7 @@ import optdb
 from optdb.opencl import OpenCLArrayType, as_opencl_variable
 from optdb.opencl.kernel_ops import Kernel, OpenCLKernelBase, check_lengths, output_array
 
-PROMISE = "promises length 1"
+PROMISE = "declares length 1"
 
 
 class Resized(Op):
@@ -104,7 +104,7 @@ def test_what_cannot_be_computed_is_refused_by_name(shape, build):
     x = as_opencl_variable(row_liar if len(shape) > 1 else liar, "dev0")
     mode = theano.compile.get_default_mode().including("opencl")
     function = theano.function([lengths, vector, matrix], build(x), mode=mode, on_unused_input="ignore")
-    words = rf"axis 0 is broadcastable, which promises length 1, and the array has length {shape[0]}"
+    words = rf"axis 0 is broadcastable, which declares length 1, but the array has length {shape[0]}"
     for _ in range(3):
         with pytest.raises(ValueError, match=words) as info:
             function(np.array(shape), values(3), values(3, 3))
@@ -217,7 +217,7 @@ class Half(FirstOfAll):
 def test_results_of_an_op_with_kernels_of_its_own_are_of_their_types(shape, dtype):
     mode = theano.compile.get_default_mode().including("opencl")
     function = theano.function([one, vector], Half(shape, dtype)(vector, one) * 2, mode=mode)
-    with pytest.raises(TypeError, match=r"Half.* gives output 0 .*make_node promises .*float32, vector"):
+    with pytest.raises(TypeError, match=r"Half.* returned output 0 .*make_node declares .*float32, vector"):
         function(values(1), values(3))
 
 
@@ -243,7 +243,7 @@ def test_arguments_that_theano_does_not_look_at(dtype):
 def test_trusted_arguments_of_another_kind_are_refused_by_name(value):
     function = of_device([vector], vector * 2 + 1)
     function.trust_input = True
-    with pytest.raises(TypeError, match=f"v has to be .*float32.* and is an array of {value.dtype}"):
+    with pytest.raises(TypeError, match=f"v must be .*float32.* but is an array of {value.dtype}"):
         function(value)
 
 

@@ -251,10 +251,10 @@ def test_variables_of_the_type_stand_for_others():
     assert kind.filter_variable(vector(context="dev1")()).type == kind
     single = OpenCLArrayType("float32", (True,), "dev0")()
     assert kind.filter_variable(single).type == kind
-    with pytest.raises(TypeError, match="does not fit where"):
+    with pytest.raises(TypeError, match="is not compatible with"):
         kind.filter_variable(single, allow_convert=False)
     for wrong in (theano.tensor.dvector(), theano.tensor.fmatrix(), theano.gof.generic()):
-        with pytest.raises(TypeError, match="does not fit where"):
+        with pytest.raises(TypeError, match="is not compatible with"):
             kind.filter_variable(wrong)
     assert single.type.convert_variable(x) is None
 

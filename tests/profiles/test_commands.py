@@ -146,7 +146,7 @@ def test_a_helper_says_that_it_is_one():
 def test_a_module_that_is_no_command_says_what_it_is():
     done = python("-m", "profiles.check", "--help")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "profiles.check is used by others: Checks whether two optimized graphs" in done.stderr
+    assert "profiles.check is used by other modules: Checks whether two optimized graphs" in done.stderr
     assert "python -m profiles" in done.stderr and "Traceback" not in done.stderr
 
 

@@ -24,7 +24,7 @@ def test_a_small_crowd(options):
 def test_somebody_has_to_be_left():
     result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "3", "--killed", "3"])
     assert result.exit_code == 2
-    assert "3 of 3 processes leaves none" in result.output
+    assert "killing 3 of 3 processes would leave none" in result.output
 
 
 def test_differing_numbers_and_leftover_files_are_named(monkeypatch, tmp_path):

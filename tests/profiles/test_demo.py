@@ -97,7 +97,7 @@ def test_what_it_prints(monkeypatch, tmp_path, device, compiler):
     assert "5.0x" in result.output
     assert ("Some Device" in result.output) == (device is not None)
     assert ("there is no OpenCL device" in result.output) == (device is None)
-    assert ("with a C compiler, is left out" in result.output) == (not compiler)
+    assert ("with a C compiler, is skipped" in result.output) == (not compiler)
     assert sum("optdb.device" in flags for flags in calls) == (len(demo.DEVICE_LEG.caches) if device else 0)
     assert path.stat().st_size > 1000
 

@@ -65,7 +65,7 @@ def test_models_without_their_library_are_named(monkeypatch):
     monkeypatch.setattr(first, "available", lambda names: (["mlp"], ["keras_lstm"]))
     result = CliRunner().invoke(compare.main, ["--whole", "--first"])
     assert result.exit_code == 0, result.output
-    assert "left out: keras_lstm" in result.output
+    assert "skipped: keras_lstm" in result.output
 
 
 def test_sizes_that_people_train_and_sides(monkeypatch, tmp_path):

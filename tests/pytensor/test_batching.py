@@ -109,10 +109,10 @@ def test_densities(name):
 @pytest.mark.parametrize(
     ("points", "complaint"),
     [
-        ((), r"takes 2 arguments \(x, y\), and got 0"),
+        ((), r"takes 2 arguments \(x, y\), but got 0"),
         ((POINTS,), "got 1"),
-        ((POINTS, POINTS[0]), "y wants an array of 2 axes, 1 of them of the batch"),
-        ((POINTS, POINTS.astype(complex)), "y is of float64, and got values of complex128"),
+        ((POINTS, POINTS[0]), "y needs an array of 2 axes, including 1 batch axes"),
+        ((POINTS, POINTS.astype(complex)), "y is of float64, but got values of complex128"),
     ],
 )
 def test_wrong_arguments_are_refused(points, complaint):

@@ -76,13 +76,13 @@ def test_the_faster_side_is_chosen_and_only_one_call_is_computed_twice(seconds, 
 def test_a_device_that_fails_alone_is_left_out(monkeypatch):
     sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 1.0})
     sides.failing[DEVICE] = ValueError("broken\nmore")
-    assert sides.trial().choice == SideChoice(DEFAULT, "the device fails: ValueError: broken")
+    assert sides.trial().choice == SideChoice(DEFAULT, "the device failed: ValueError: broken")
 
 
 def test_a_default_that_cannot_be_compiled_is_left_out(monkeypatch):
     sides = Sides(monkeypatch, **{DEFAULT: 1.0, DEVICE: 1.0})
     sides.failing[DEFAULT] = NotImplementedError("no code")
-    reason = "the default is not compiled: NotImplementedError: no code"
+    reason = "the default linker failed to compile it: NotImplementedError: no code"
     assert sides.trial().choice == SideChoice(DEVICE, reason)
 
     def run(side):
@@ -92,7 +92,7 @@ def test_a_default_that_cannot_be_compiled_is_left_out(monkeypatch):
 
     trial = Trial(run, [], {})
     assert trial.call([[1.0]]) == [1.0]
-    assert trial.choice == SideChoice(DEVICE, "the default is not compiled: TypeError: no code")
+    assert trial.choice == SideChoice(DEVICE, "the default linker failed to compile it: TypeError: no code")
 
 
 def test_an_error_of_the_default_is_raised_and_decides_nothing(monkeypatch):
@@ -113,9 +113,9 @@ def test_other_values_are_told_and_left_to_the_default():
 
     trial = Trial(run, [], {})
     trial.call([[2.0]])
-    with pytest.warns(optdb.pytensor.DifferingValuesWarning, match="other values"):
+    with pytest.warns(optdb.pytensor.DifferingValuesWarning, match="different values"):
         assert trial.call([[2.0]]) == [2.0]
-    assert trial.choice == SideChoice(DEFAULT, "the device computes other values")
+    assert trial.choice == SideChoice(DEFAULT, "the device computes different values")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_without_a_device_the_default_computes(monkeypatch):
     f = pytensor.function([v], v.sum(), mode=mode)
     assert f(np.ones(4)) == 4.0
     (choice,) = f.vm.jit_fn.choices.values()
-    assert choice.side == DEFAULT and "there is no device" in choice.reason
+    assert choice.side == DEFAULT and "no device is available" in choice.reason
 
 
 def test_neither_size_nor_host_nodes_are_warned_of(monkeypatch):

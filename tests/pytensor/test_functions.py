@@ -198,7 +198,7 @@ def test_what_a_function_does_is_explained():
     text = optdb.pytensor.explain(f)
     assert "a loop over 12000 points, 1 scalars a point: ElementStore" in text
     assert "moves 192,000 bytes in each call" in text
-    assert "is not among the ops of the device" in text
+    assert "is not supported on the device" in text
     with pytest.raises(TypeError, match="mode='OPENCL'"):
         optdb.pytensor.explain(pytensor.function([x], x.sum(), mode=Mode("py", None)))
     with pytest.raises(TypeError, match="3 is not of mode OPENCL"):
@@ -245,7 +245,7 @@ def test_a_function_that_is_too_small_warns_once(monkeypatch, tmp_path):
             for _ in range(530):
                 f(np.ones(3))
     (warning,) = [entry for entry in caught if entry.category is optdb.pytensor.TooSmallWarning]
-    assert "leave out mode='OPENCL'" in str(warning.message)
+    assert "omit mode='OPENCL'" in str(warning.message)
 
 
 def test_neither_theano_nor_the_side_of_theano_is_imported():

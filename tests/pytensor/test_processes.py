@@ -107,7 +107,7 @@ def test_a_context_of_the_caller_is_left_alone():
 
 def test_forks_are_refused():
     context = parallel._initialize_multiprocessing_context("fork", mode="OPENCL")
-    with pytest.raises(ValueError, match=r"does not survive a fork\. The cure: leave mp_ctx out"):
+    with pytest.raises(ValueError, match=r"do not work in forked processes\. The cure: omit mp_ctx"):
         context.Process()
 
 

@@ -113,7 +113,7 @@ def test_inputs_in_double_precision_are_refused():
     double, shared = pt.dvector("double"), pytensor.shared(np.zeros(3), "weights")
     with (
         pytensor.config.change_flags(floatX="float32"),
-        pytest.raises(DtypeNotOnDevice, match=r"of float64: double, weights; .* the cure: make them of float32"),
+        pytest.raises(DtypeNotOnDevice, match=r"float64 inputs: double, weights; .* the cure: convert them to float32"),
     ):
         pytensor.function([double], double * shared, mode=WITHOUT)
 

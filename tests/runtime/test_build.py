@@ -62,7 +62,7 @@ def test_what_a_compiler_says_besides_is_for_the_log(caplog):
     with caplog.at_level(logging.INFO, "optdb"), warnings.catch_warnings(record=True) as heard:
         build._built_quietly(Talkative(), (), "talk")
     assert not heard
-    assert "talk builds on" in caplog.text
+    assert "talk was built on" in caplog.text
     assert "so to say" in caplog.text
 
 
@@ -120,7 +120,7 @@ def test_comments_of_ptx_become_instructions():
 
 
 @pytest.mark.parametrize(
-    ("binary", "says"), [(PTX.replace(b"@ ", b" "), "has lost the comments"), (b"\x7fELF\x02\xff\0", "is no PTX")]
+    ("binary", "says"), [(PTX.replace(b"@ ", b" "), "lacks the comments"), (b"\x7fELF\x02\xff\0", "is not PTX")]
 )
 def test_what_has_no_such_comments_does_not_build(monkeypatch, binary, says):
     context = runtime_context()

@@ -26,10 +26,10 @@ def test_by_place_and_by_name():
 @pytest.mark.parametrize(
     ("args", "kwargs", "words"),
     [
-        ([], {"n": 3}, "f misses its argument x, a matrix of float32"),
+        ([], {"n": 3}, "f is missing its argument x, a matrix of float32"),
         ([1, 2, 3, 4], {}, "takes 3 arguments"),
         ([], {"y": 3}, "no argument 'y'"),
-        ([np.ones((2, 2), "float32")], {"x": 3, "n": 2}, "given x twice"),
+        ([np.ones((2, 2), "float32")], {"x": 3, "n": 2}, "got x twice"),
         ([np.ones(2, "float32"), 3], {}, "f, argument x: expected a matrix of float32, got an array of 1 dim"),
         ([np.ones((2, 2)), 3], {}, "cannot hold an array of float64 without loss"),
         ([np.ones((2, 2), "float32"), 3.5], {}, "f, argument n: .* cannot hold 3.5 without loss"),
@@ -49,9 +49,9 @@ def test_casts():
     with pytest.raises(TypeError, match=r"0\.1"):
         Argument("rate", "float32", (), allow_downcast=False, floats=True).array(0.1)
     assert Argument("n", "int8", (), allow_downcast=True).array(3.7) == 3
-    with pytest.raises(TypeError, match="nothing else"):
+    with pytest.raises(TypeError, match="without conversion"):
         Argument("n", "int8", (), strict=True).array(3)
-    with pytest.raises(TypeError, match="nothing else, got one of float32"):
+    with pytest.raises(TypeError, match="without conversion, got one of float32"):
         Argument("n", "float64", (), strict=True).array(np.ones((), "float32"))
 
 

@@ -95,7 +95,7 @@ def test_a_context_that_ends_leaves_no_words_of_launches_that_are_done(has_faile
     del context
     assert (grid_failures.known_words(queue) is words) == has_failed
     if has_failed:
-        with pytest.raises(DeviceError, match="was given up"):
+        with pytest.raises(DeviceError, match="was aborted"):
             grid_failures.check_launches(queue)
         del grid_failures._words[queue.context.int_ptr]
 

@@ -127,7 +127,7 @@ def test_the_kernels_of_another_kind():
     assert not gpu.writes_wrapped_arrays_directly
     assert gpu.is_processor
     assert profile.as_kind("gpu", 64).compute_units == 64
-    with pytest.raises(ValueError, match="a device is of kind 'cpu' or 'gpu', not 'tpu'"):
+    with pytest.raises(ValueError, match="a device kind is 'cpu' or 'gpu', not 'tpu'"):
         profile.as_kind("tpu")
 
 

@@ -102,7 +102,7 @@ def test_a_short_name_falls_back_to_a_part_of_a_name(there_are):
 
 def test_a_near_miss_is_guessed(there_are):
     there_are(SLOW, POCL)
-    with pytest.raises(DeviceError, match=re.escape("pcol: no device is called that (did you mean pocl?)")):
+    with pytest.raises(DeviceError, match=re.escape("pcol: no device has that name (did you mean pocl?)")):
         find("pcol")
 
 
@@ -133,13 +133,13 @@ def test_the_best_that_works_goes_first(there_are):
         ("opencl5:0", "opencl5:0: there is no such device; there is:"),
         ("opencl2:0", "opencl2:0: Graphics 1 does not work: unknown target; there is:"),
         ("graphics 1", "graphics 1: no such device works"),
-        ("cuda", "cuda: no device is called that"),
-        ("cu\nda", "cu\nda: no device is called that"),
+        ("cuda", "cuda: no device has that name"),
+        ("cu\nda", "cu\nda: no device has that name"),
         ("accelerator", "accelerator: there is no device of this kind; there is:"),
-        ("", "no device is called that"),
-        ("opencl[0/2]", re.escape("the parts of a device are [1/2] to [2/2]")),
-        ("opencl[3/2]", re.escape("the parts of a device are [1/2] to [2/2]")),
-        ("opencl[1/0]", "the parts of a device"),
+        ("", "no device has that name"),
+        ("opencl[0/2]", re.escape("the parts are numbered [1/2] to [2/2]")),
+        ("opencl[3/2]", re.escape("the parts are numbered [1/2] to [2/2]")),
+        ("opencl[1/0]", "the parts are numbered"),
         ("opencl[1/9]", "Graphics 12 has 8 compute unit"),
     ],
 )
@@ -150,7 +150,7 @@ def test_what_is_not_there(there_are, spec, message):
         assert "    opencl1:0: Fast Processor, Portable Language\n" in str(caught.value)
         assert "    opencl2:0, gpu: Graphics 1, Graphics (fails: unknown target)\n" in str(caught.value)
         assert str(caught.value).endswith(
-            "\nThe cure: write opencl2:1, or opencl, which takes the best of those that work"
+            "\nThe cure: write opencl2:1, or opencl, which selects the best device that works"
         )
 
 
@@ -162,7 +162,7 @@ def test_where_none_works_the_cure_names_none(there_are):
 
 @pytest.mark.parametrize("spec", [3, None, ["pocl"]])
 def test_a_device_is_a_text(spec):
-    with pytest.raises(DeviceError, match="a device is a text"):
+    with pytest.raises(DeviceError, match="a device is named by a string"):
         find(spec)
 
 
@@ -262,7 +262,7 @@ def test_pocl_gets_a_temporary_folder_where_its_own_cannot_be_written(variable, 
     assert Path(folder).is_relative_to(tmp_path)
     assert not any(tmp_path.iterdir())  # removed with the process
     assert done.stderr.count("The cure:") == 1
-    assert "PoCL's kernels cannot be kept in /proc/none" in done.stderr
+    assert "PoCL's kernels cannot be saved in /proc/none" in done.stderr
     assert "export POCL_CACHE_DIR=FOLDER" in done.stderr
 
 
@@ -284,7 +284,7 @@ def test_a_device_that_fills_its_folder_is_not_tried(monkeypatch, full_folder, s
     if starts:
         loan.folder.mkdir()
     reason = devices.unsupported_reason.__wrapped__(aborting)
-    assert f"its kernels cannot be kept in {full_folder} (No space left on device)" in reason
+    assert f"its kernels cannot be saved in {full_folder} (No space left on device)" in reason
     assert "export POCL_CACHE_DIR=FOLDER" in reason
 
 
@@ -301,7 +301,7 @@ def test_a_device_that_would_end_the_process_is_not_tried(monkeypatch):
     aborting = FakeDevice("Processor", "Portable Computing Language")
     monkeypatch.setattr(devices, "_run_trial", lambda device: pytest.fail("tried"))
     monkeypatch.setattr(devices.shutil, "which", lambda program: None)
-    assert "ld, which is not on the PATH" in devices.unsupported_reason(aborting)
+    assert "ld, which is not in the PATH" in devices.unsupported_reason(aborting)
     assert "apt-get install binutils" in devices.unsupported_reason(aborting)
 
 

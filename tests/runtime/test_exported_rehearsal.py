@@ -74,7 +74,7 @@ def test_a_kernel_that_has_no_end(tmp_path, context, started):
     endless = SOURCE.replace("z[i] = 2 * x[i];", "while (x[i] > 0) z[i] = 2 * x[i];")
     there = load(plan(tmp_path / "f.optdb", source=endless), context, build_in_child=True, build_timeout_s=8)
     start = time.monotonic()
-    with pytest.raises(FileError, match=r"(?s)f of .*did not come to an end in 8 s.*build_timeout_s=16\)"):
+    with pytest.raises(FileError, match=r"(?s)f of .*did not finish in 8 s.*build_timeout_s=16\)"):
         there(X)
     assert time.monotonic() - start < 60
     assert started[0].poll() is not None
@@ -88,7 +88,7 @@ def test_a_kernel_that_ends_the_process(tmp_path, context):
         pytest.skip("a driver that sees to it")
     wild = SOURCE.replace("z[i] = 2 * x[i];", "z[i + 0x7000000000000000] = 2 * x[i];")
     there = load(plan(tmp_path / "f.optdb", source=wild), context, build_in_child=True)
-    with pytest.raises(FileError, match=r"(?s)f of .*which they ended \(SIG(SEGV|BUS|ABRT)\)"):
+    with pytest.raises(FileError, match=r"(?s)f of .*ended the child process that tried them \(SIG(SEGV|BUS|ABRT)\)"):
         there(X)
     np.testing.assert_array_equal(there.get("total"), [0, 0, 0])
 
@@ -145,5 +145,5 @@ def test_arguments_arrive_as_they_are(value):
 
 @pytest.mark.parametrize("last", ["5", "[]", '["FileError"]', '["a", 1]', "{}", "[1, 2]", "some words", '"FileError"'])
 def test_a_last_line_of_somebody_else(last):
-    with pytest.raises(FileError, match=r"which they ended \(status 3\)"):
+    with pytest.raises(FileError, match=r"ended the child process that tried them \(status 3\)"):
         rehearsal._raise_what(3, f"more\n{last}\n".encode(), b"")

@@ -36,7 +36,7 @@ def test_the_caches_of_opencl_may_be_on_a_full_disk(tmp_path, first):
         done = run_code(LAUNCH.format(first=first, device="pocl"), env=env)
     assert done.stdout == "[0 2 4]\n", done.stderr
     assert done.stderr.count("The cure:") == 1
-    assert "(No space left on device): each process builds them anew" in done.stderr
+    assert "(No space left on device): each process builds them again" in done.stderr
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_no_room(context, monkeypatch):
         raise cl.MemoryError("none")
 
     monkeypatch.setattr(cl, "Buffer", fail)
-    with pytest.raises(MemoryError, match="no room for 128 bytes in one piece"):
+    with pytest.raises(MemoryError, match="cannot allocate 128 bytes in one piece"):
         PackedVector(context, np.dtype("float32"), [(4,)])
 
 

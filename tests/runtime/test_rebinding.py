@@ -52,5 +52,5 @@ def test_what_is_large_and_used_by_few_small_commands_is_external(context, launc
 
 def test_inputs_in_one_buffer_are_refused(context):
     memory = Memory(LARGE, context.cl_context)
-    with pytest.raises(ValueError, match="y is in the buffer of another input"):
+    with pytest.raises(ValueError, match="y shares the buffer of another input"):
         bind_io({"x": memory, "y": memory}, {}, (), ())

@@ -76,16 +76,14 @@ def test_examples_of_the_reference_are_records(archive):
 
 def test_a_fault_is_told_with_its_position(archive):
     archive.manifest["methods"][0]["traces"][1]["commands"][7]["target_offset"] = "$9"
-    with pytest.raises(
-        ValueError, match=re.escape("manifest.methods[0].traces[1].commands[7].target_offset has to be")
-    ):
+    with pytest.raises(ValueError, match=re.escape("manifest.methods[0].traces[1].commands[7].target_offset must be")):
         read(archive)
 
 
 def test_the_position_of_a_number_in_an_argument(archive):
     launch = archive.manifest["methods"][0]["traces"][0]["commands"][1]
     launch["args"][0]["values"][0] = "$999"
-    with pytest.raises(ValueError, match=re.escape("traces[0].commands[1].args[0].values[0] has to be a number, or a")):
+    with pytest.raises(ValueError, match=re.escape("traces[0].commands[1].args[0].values[0] must be a number, or a")):
         read(archive)
 
 

@@ -249,7 +249,7 @@ def test_final_and_cleanup_rewriters_keep_their_turns():
 
 def test_final_and_cleanup_are_for_graph_rewriters():
     db = TopoOptDB()
-    with pytest.raises(ValueError, match="at once"):
+    with pytest.raises(ValueError, match="both a final and a cleanup"):
         db.register("a", MergeOptimizer(), final_opt=True, cleanup=True)
     for where in ("final_opt", "cleanup"):
         with pytest.raises(TypeError, match="only graph rewriters"):
@@ -430,9 +430,9 @@ def test_register_topo_says_what_is_wrong():
         register_topo(db=db, tracks=["exp"])(lambda fgraph, node: None)
     with pytest.raises(TypeError, match="position"):
         register_topo(db=db, position="early")(lambda fgraph, node: None)
-    with pytest.raises(TypeError, match="of its own"):
+    with pytest.raises(TypeError, match="do not pass tracks="):
         register_topo(db=db, tracks=[tt.exp])(local_optimizer([tt.exp])(lambda node: None))
-    with pytest.raises(ValueError, match="no name of its own"):
+    with pytest.raises(ValueError, match="no __name__"):
         register_topo(db=db)(MergeOptimizer())
     assert names(db.query("+fast_run")) == []
 

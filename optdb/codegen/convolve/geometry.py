@@ -86,7 +86,7 @@ def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int
         border_mode = [border_mode] * len(reaches)
     if isinstance(border_mode, str) or len(border_mode) != len(reaches):
         raise ValueError(
-            f"border_mode {border_mode!r} has to be 'valid', 'full', 'half', or a number or a pair for each of "
+            f"border_mode {border_mode!r} must be 'valid', 'full', 'half', or a number or a pair for each of "
             f"{len(reaches)} axes"
         )
     return tuple((pad, pad) if isinstance(pad, int) else (pad[0], pad[1]) for pad in border_mode)

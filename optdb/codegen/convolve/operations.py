@@ -107,13 +107,13 @@ class ConvolutionOperation(Operation):
         out = tuple(axis.out for axis in axes)[-dims:]
         shapes = f"images of shape {image} and filters of shape {kernel}"
         if kernel[-dims - 1] * groups != image[1]:
-            raise ValueError(f"{self} has {shapes}, in {groups} groups: the numbers of channels do not fit")
+            raise ValueError(f"{self} got {shapes} in {groups} groups: the numbers of channels do not match")
         if kernel[0] % groups:
             raise ValueError(f"{self} cannot divide {kernel[0]} filters into {groups} groups")
         if self.settings.unshared and kernel[1 : 1 + dims] != out:
-            raise ValueError(f"{self} has {shapes}: filters are needed for {out} outputs")
+            raise ValueError(f"{self} got {shapes}, but needs filters for {out} outputs")
         if top is not None and tuple(top) != (image[0], kernel[0], *out):
-            raise ValueError(f"{self} has {shapes}, which do not give a result of shape {tuple(top)}")
+            raise ValueError(f"{self} got {shapes}, which do not produce a result of shape {tuple(top)}")
         return axes
 
     def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
@@ -124,8 +124,8 @@ class ConvolutionOperation(Operation):
         axes = axes_of(image, kernel, self.settings.border_mode, self.settings.steps, self.settings.dilations)
         if not all(axis.fits for axis in axes):
             raise ValueError(
-                f"{self} cannot convolve images of {tuple(image)} with filters of {tuple(kernel)}: nothing is left. "
-                "Pad the images, or take smaller filters, of at least one element"
+                f"{self} cannot convolve images of {tuple(image)} with filters of {tuple(kernel)}: the result would "
+                "be empty. Pad the images, or use smaller filters of at least one element"
             )
         return axes
 
@@ -135,7 +135,9 @@ class ConvolutionOperation(Operation):
         In two dimensions, the host computes zeros or an empty result. In three, it calls SciPy, which raises.
         """
         if self.settings.dims == 3 and 0 in lengths and 0 not in counts:
-            raise ValueError(f"{self} takes no axis of length 0 in three dimensions: the lengths are {tuple(lengths)}")
+            raise ValueError(
+                f"{self} does not support axes of length 0 in three dimensions: the lengths are {tuple(lengths)}"
+            )
 
 
 class Convolve(ConvolutionOperation):

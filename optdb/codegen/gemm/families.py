@@ -181,7 +181,7 @@ class KernelChoice:
 
     def prepare(self, context: Context) -> Launches | None:
         """Compile the kernels; return None, after a warning, if one of them does not build."""
-        kernels = try_compile(self.kernels(), context, self.name, f"Other kernels compute {self.name}")
+        kernels = try_compile(self.kernels(), context, self.name, f"Other kernels are used for {self.name}")
         if kernels is None:
             return None
         return Launches(self.name, self.plan, self.request.dtype, self.request.is_transposed, kernels)

@@ -100,4 +100,6 @@ def check(a: Sequence[int], b: Sequence[int], y: Sequence[int] | None, z: Sequen
     fits = fits and all(x[0] in (1, z[0]) for x in (a, b) if len(z) == 3)
     if not fits or (y is not None and tuple(y) != tuple(z)):
         added = "" if y is None else f", added to an array of {tuple(y)},"
-        raise ValueError(f"shapes do not fit: a product of {tuple(a)} and {tuple(b)}{added} for an array of {tuple(z)}")
+        raise ValueError(
+            f"shapes do not match: a product of {tuple(a)} and {tuple(b)}{added} for an array of {tuple(z)}"
+        )

@@ -114,7 +114,7 @@ class _Trials:
         self._error = 8 * float(np.finfo(dtype).eps)
         for block in sorted(candidates, key=lambda block: block.name):
             name = f"the candidate {block.name}"
-            kernels = try_compile(kernels_of({block}, dtype, context), context, name, f"{name} is left out")
+            kernels = try_compile(kernels_of({block}, dtype, context), context, name, f"{name} is skipped")
             if kernels is None:
                 continue
             trial = TrialProduct(context, dtype, *_TRIAL)
@@ -163,7 +163,7 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
     rates = {}
     for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
         needed = [tensor_kernel(block, "tf32", (True, False), context.options.instructions)]
-        kernels = try_compile(needed, context, block.name, "This shape of tiles is not used")
+        kernels = try_compile(needed, context, block.name, "This tile shape is not used")
         if kernels is None:
             continue
         trial, compute = _tensor_trial(context, block, kernels, 1, 3 * block.depth + 4)
@@ -208,7 +208,7 @@ def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_T
     if not warpgroups.is_possible(context):
         return None
     needed = warpgroups.kernels(context, arithmetic)
-    kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Products take other tiles")
+    kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Matrix products use other tiles")
     if kernels is None:
         return None
     # Each stage of the ring is used twice, and the first one a third time, partially.

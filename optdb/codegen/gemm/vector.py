@@ -55,11 +55,11 @@ def matvec(
     """Set `z` to ``alpha * dot(a, x) + beta * y``, like `matmul` with vectors for `x`, `y` and `z`."""
     m, k = a.shape
     if k != x.shape[0] or z.shape != (m,):
-        raise ValueError(f"shapes do not fit: a product of {a.shape} and {x.shape} for an array of {z.shape}")
+        raise ValueError(f"shapes do not match: a product of {a.shape} and {x.shape} for an array of {z.shape}")
     add = y is not None and beta != 0
     y = z if y is None or beta == 0 else y
     if y.shape != (m,):
-        raise ValueError(f"shapes do not fit: an array of {y.shape} is added to a product of {a.shape} and {x.shape}")
+        raise ValueError(f"shapes do not match: an array of {y.shape} is added to a product of {a.shape} and {x.shape}")
     if not z.size:
         return
     steps = tuple(step // z.dtype.itemsize for array in (a, x, y, z) for step in array.strides)

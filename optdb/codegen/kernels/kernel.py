@@ -73,11 +73,11 @@ class Kernel:
         name = _only_kernel(code) if name is None else name
         if not isinstance(name, str):
             raise TypeError(
-                f"the name of a kernel is a text, not {name!r}; where Theano's GPU back-end has Kernel(code, params, "
-                "name, flags), write Kernel(code=..., name=..., params=..., flags=...)"
+                f"the name of a kernel must be a string, not {name!r}; instead of Kernel(code, params, name, flags), "
+                "as in Theano's GPU back-end, write Kernel(code=..., name=..., params=..., flags=...)"
             )
         if not name.isidentifier():
-            raise ValueError(f"{name!r} cannot be the name of a kernel: it is no identifier")
+            raise ValueError(f"{name!r} cannot be the name of a kernel: it is not an identifier")
         self.code = code
         self.name = name
         self.params = kernel_params(code, name) if params is None else tuple(as_param(param) for param in params)
@@ -109,15 +109,16 @@ class Kernel:
             reason = context.unsupported_reason(FLAGS[flag])
             if reason is not None:
                 device = context.profile.name
-                raise UnsupportedKernel(f"kernel {self.name} needs {flag}, which {device} cannot give: {reason}")
+                raise UnsupportedKernel(f"kernel {self.name} needs {flag}, which {device} does not support: {reason}")
 
 
 def _only_kernel(code: str) -> str:
     names = kernel_names(code)
     if len(names) != 1:
         raise ValueError(
-            f"this code declares {' and '.join(names) or 'no kernel'}, so Kernel(code, name) has to say which is "
-            f"meant; a kernel is declared by KERNEL void name(...) {{...}}. The code begins with\n{code[:200]}"
+            f"this code declares {' and '.join(names) or 'no kernel'}, so Kernel(code, name) must name one; a kernel "
+            "is declared by KERNEL void name(...) {...}. The code begins with\n"
+            f"{code[:200]}"
         )
     return names[0]
 
@@ -127,7 +128,7 @@ def _flags(flags: str | Iterable[str], name: str) -> tuple[str, ...]:
     requested = tuple(word.strip() for word in words if word.strip())
     for flag in requested:
         if flag not in FLAGS:
-            raise ValueError(f"kernel {name} has an unknown flag {flag!r}: there are {', '.join(FLAGS)}")
+            raise ValueError(f"kernel {name} has an unknown flag {flag!r}; the flags are {', '.join(FLAGS)}")
     return requested
 
 

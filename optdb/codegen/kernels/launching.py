@@ -68,12 +68,12 @@ class CompiledKernel:
             kernel = cl.Kernel(program, name)
         except cl.LogicError:
             declared = [kernel.function_name for kernel in program.all_kernels()]
-            raise ValueError(f"there is no kernel {self.name!r} in its code, which has {declared}") from None
+            raise ValueError(f"kernel {self.name!r} is not declared in its code, which declares {declared}") from None
         slots = sum(len(param.slots) for param in self.params)
         if kernel.num_args != slots:
             raise KernelArgumentError(
                 f"kernel {self.name} takes {kernel.num_args} parameters in its code, but its params {self.params} "
-                f"stand for {slots} (an array, '*', stands for two: a pointer, and its offset in bytes)"
+                f"describe {slots} (an array, '*', counts as two: a pointer, and its offset in bytes)"
             )
         self._kernel, self._is_attached = kernel, True
 
@@ -110,7 +110,7 @@ class CompiledKernel:
         self._prepare()
         sizes = _sizes(n)
         if len(sizes) not in self._groups:
-            raise KernelArgumentError(f"kernel {self.name} is launched in {len(sizes)} dimensions, of at most 3")
+            raise KernelArgumentError(f"kernel {self.name} is launched in {len(sizes)} dimensions, but the most is 3")
         group = self._groups[len(sizes)]
         return [-(-items // size) * size for items, size in zip(sizes, group)], group
 
@@ -134,7 +134,8 @@ class CompiledKernel:
             raise KernelArgumentError(f"kernel {self.name}: {items} work items do not divide into groups of {group}")
         if math.prod(group) > self._largest:
             raise KernelArgumentError(
-                f"kernel {self.name}: groups of {group} are too large: {self._largest} items at most"
+                f"kernel {self.name}: work groups of {group} are too large: the device runs {self._largest} items at "
+                "most"
             )
         return items, group
 
@@ -173,7 +174,7 @@ class CompiledKernel:
         """Return the OpenCL arguments; raise KernelArgumentError if the kernel does not accept `args`."""
         if len(args) != len(self.params):
             raise KernelArgumentError(
-                f"kernel {self.name} takes {len(self.params)} arguments {self.params}, and was given {len(args)}"
+                f"kernel {self.name} takes {len(self.params)} arguments {self.params}, but {len(args)} were given"
             )
         bound: list[Any] = []
         for i, (param, arg) in enumerate(zip(self.params, args)):

@@ -88,9 +88,9 @@ class ScalarParam(Param):
         number = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
         breadth = next((i for i, (_, kind) in enumerate(_KINDS) if isinstance(number, kind)), None)
         if breadth is None:
-            raise KernelArgumentError(f"{_described(value)}, where a {self} is wanted")
+            raise KernelArgumentError(f"{_described(value)}, not a {self}")
         if breadth > self._breadth:
-            raise KernelArgumentError(f"{number!r}, where a {self} is wanted: convert it first, if you mean it")
+            raise KernelArgumentError(f"{number!r}, not a {self}: convert it first, if the loss is intended")
         if self.dtype.kind in "iu" and not _fits(int(number), self.dtype):
             raise KernelArgumentError(f"{number}, which a {self} cannot hold")
         converted: np.number[Any] | np.bool_ = self.dtype.type(number)
@@ -104,7 +104,7 @@ class ArrayParam(Param):
 
     def bind(self, value: Any, context: Context) -> tuple[_Data, np.uint64 | SymbolicArgument]:
         if not isinstance(value, Array):
-            raise KernelArgumentError(f"{_described(value)}, where a device array is wanted: transfer it first")
+            raise KernelArgumentError(f"{_described(value)}, not a device array: transfer it first")
         if value.context != context.cl_context:
             raise KernelArgumentError("an array of another context: transfer it to the kernel's first")
         return value.base_data, offset_argument(value.offset)
@@ -152,11 +152,9 @@ class SSizesParam(Param):
         try:
             integers = [number if isinstance(number, SymInt) else int(SSIZE.converted(number)) for number in value]
         except TypeError as error:
-            raise KernelArgumentError(
-                f"{value!r}, where up to {self._most} whole numbers are wanted: {error}"
-            ) from None
+            raise KernelArgumentError(f"{value!r}, not up to {self._most} integers: {error}") from None
         if len(integers) > self._most:
-            raise KernelArgumentError(f"{len(integers)} numbers, of which a {self} holds {self._most}")
+            raise KernelArgumentError(f"{len(integers)} numbers, but a {self} holds at most {self._most}")
         integers += [0] * (self._most - len(integers))
         if any(isinstance(number, SymInt) for number in integers):
             return SymbolicArgument(self.slots[0], tuple(integers))
@@ -191,7 +189,9 @@ def as_param(param: Param | DTypeLike) -> Param:
         return _number(param if isinstance(param, str) else np.dtype(param))
     except TypeError as error:
         words = ", ".join(map(repr, WORDS))
-        raise KernelArgumentError(f"{param!r} is no parameter of a kernel: use {words} or a dtype ({error})") from None
+        raise KernelArgumentError(
+            f"{param!r} is not a parameter type of a kernel: use {words} or a dtype ({error})"
+        ) from None
 
 
 @functools.cache

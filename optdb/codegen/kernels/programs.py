@@ -106,7 +106,7 @@ class TranslationUnit:
                 self.attach(make(self.context, PRELUDE + "".join(map(str, self.pieces)), name=self.title))
                 return
             except BuildError as error:
-                _logger.info("it will be built as it is: %s", error)
+                _logger.info("%s is built as one piece instead: %s", self.title, error)
         self.attach(make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n")))
 
 
@@ -138,7 +138,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
     kernels = list(kernels)
     names = [kernel.name for kernel in kernels]
     if len(set(names)) < len(names):
-        raise ValueError(f"{name} has two kernels of one name among {names}")
+        raise ValueError(f"{name} has two kernels with the same name among {names}")
     for kernel in kernels:
         kernel.require(context)
     codes = tuple(dict.fromkeys(kernel.code for kernel in kernels))
@@ -171,7 +171,7 @@ def try_compile(
     try:
         return compile_kernels(kernels, context, name)
     except BuildError as error:
-        _logger.warning("%s, since a kernel does not build:\n%s", consequence, error.log)
+        _logger.warning("%s, because a kernel does not build:\n%s", consequence, error.log)
         return None
     finally:
         _waiting.units = waiting
@@ -278,5 +278,5 @@ def _joint_program(context: Context, part: list[_Part]) -> cl.Program | None:
     try:
         return make(context, source, name=f"a program of {len(part)} units")
     except BuildError as error:
-        _logger.info("they will be built one by one: %s", error)
+        _logger.info("the units are built one by one instead: %s", error)
         return None

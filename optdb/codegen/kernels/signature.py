@@ -93,7 +93,7 @@ def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, st
     kind = defined.get(words[-2], words[-2]) if len(words) > 1 else None
     if kind not in _NUMBERS:
         raise ValueError(
-            f"kernel {kernel} declares {' '.join(words)!r}, which is no parameter of a launch: use ARRAY T *x, "
+            f"kernel {kernel} declares {' '.join(words)!r}, which cannot be a parameter of a launch: use ARRAY T *x, "
             "GLOBAL_MEM T *x, LOCAL_MEM_ARG T *x, or a number of a type such as ga_size or ga_float"
         )
     return _NUMBERS[kind]

@@ -102,7 +102,7 @@ def check_dtypes(operation: Any, *specs: ArraySpec) -> None:
     """Raise TypeError unless all arrays are float32, or all are float64."""
     dtypes = dict.fromkeys(spec.dtype for spec in specs)
     if len(dtypes) > 1 or not dtypes.keys() <= {"float32", "float64"}:
-        raise TypeError(f"{operation} takes arrays of float32 or of float64, not of {' and '.join(dtypes)}")
+        raise TypeError(f"{operation} takes arrays of float32 or float64, not of {' and '.join(dtypes)}")
 
 
 def check_square(operation: Any, x: Array) -> None:
@@ -194,9 +194,7 @@ class _Solving(Operation):
         check_square(self, a)
         b = with_axis(b, b.ndim) if self.vectors else b
         if b.shape[-2] != a.shape[-1]:
-            raise ValueError(
-                f"{self} takes right sides with as many rows as its matrices: {b.shape[-2]}, and not {a.shape[-1]}"
-            )
+            raise ValueError(f"{self} got right-hand sides of {b.shape[-2]} rows for matrices of {a.shape[-1]} rows")
         batch = broadcast_batches(self, a.shape[:-2], b.shape[:-2])
         core = b.shape[-2:-1] if self.vectors else b.shape[-2:]
         out = output_array(outputs[0], self.context, (*batch, *core), a.dtype)

@@ -153,6 +153,6 @@ def _renamed(code: str, ending: str) -> str:
     """Return code with a suffix on each name that it defines."""
     isolated = isolate(code)
     if isolated is None:
-        raise NotRepeatable("the code of a loop is not understood")
+        raise NotRepeatable("the code of a loop cannot be parsed")
     names = isolated.names | isolated.macros
     return re.sub(rf"(?<![\w.])(?:{'|'.join(map(re.escape, sorted(names)))})\b", lambda name: name[0] + ending, code)

@@ -121,7 +121,7 @@ class _OfChannels(Operation):
         """Return per-channel numbers as a C-contiguous array, broadcast to all channels."""
         channel_shape = self._channel_shape(shape)
         if any(length not in (1, n) for length, n in zip(x.shape, channel_shape)):
-            raise ValueError(f"{self} was given arrays of shapes {tuple(shape)} and {tuple(x.shape)}")
+            raise ValueError(f"{self} got arrays of shapes {tuple(shape)} and {tuple(x.shape)}")
         return contiguous(x, self.x, kernels, self.context, shape=channel_shape)
 
     def _channel_shape(self, shape: Sequence[int]) -> tuple[int, ...]:

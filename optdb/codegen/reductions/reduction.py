@@ -83,7 +83,7 @@ class Reduction(Operation):
         folded, others = inputs[: len(self.inputs)], inputs[len(self.inputs) :]
         shape = self._folded_shape(folded)
         if self.fold not in NOTHING and not all(shape[axis] for axis in self._axes[1]):
-            raise ValueError(f"{self} has nothing to fold, and {self.fold.lower()} of nothing is not defined")
+            raise ValueError(f"{self} has no elements to reduce, and {self.fold.lower()} of no elements is undefined")
         result = tuple([shape[axis] for axis in self._axes[0]])
         self._check_others(others, result)
         outs = [

@@ -80,7 +80,7 @@ def convert(code: str, source: str, target: str, width: int = 1) -> str:
     if is_complex(source) and is_complex(target):
         return f"convert_{c_type(target)}({code})"
     if is_complex(source):
-        raise NoCode(f"a complex number is not made {target}: take its real part, say")
+        raise NoCode(f"a complex number cannot be converted to {target}; use its real part, for example")
     if is_complex(target):
         return f"({c_type(target)})({convert(code, source, part_dtype(target))}, 0)"
     if target == "bool":

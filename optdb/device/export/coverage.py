@@ -39,7 +39,7 @@ def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tupl
     other, _ = make()
     if _specialized(trace, values) != _specialized(other, Values(other.rules.examples)):
         given = ", ".join(str(x.shape) for x in arguments)
-        raise Untraceable(f"a trace of other shapes claims to be valid for {given}, and is not: this is a bug")
+        raise Untraceable(f"a trace of other shapes is wrongly marked valid for {given}; please report this bug")
     return True
 
 

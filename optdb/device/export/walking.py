@@ -121,7 +121,7 @@ class _Walk:
         for var in linked.updates:
             if not self._specs[var].is_state:
                 name = self._specs[var].declared.name
-                raise Untraceable(f"the argument {name} gets another value by each call; make it a shared variable")
+                raise Untraceable(f"the argument {name} is updated by each call; make it a shared variable")
         states = {var: _array_of(linked.value(var)) for var in linked.updates}
         following: dict[Any, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
         # The keys of results are positions, since their values may be plain numbers.
@@ -148,8 +148,8 @@ class _Walk:
         shape = tuple(getattr(value, "shape", ()))
         if shape != tuple(present.shape):
             raise Untraceable(
-                f"the shared variable {spec.declared.name} of shape {present.shape} gets a value of another shape, "
-                f"{tuple(map(example_value, shape))}; in a file each has the same shape for good"
+                f"the shared variable {spec.declared.name} of shape {present.shape} is updated to another shape, "
+                f"{tuple(map(example_value, shape))}; in a file, shared variables keep their shapes"
             )
         if isinstance(value, Array):
             arrays.copy_bytes(present, in_order(self._context, value))

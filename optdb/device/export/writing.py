@@ -89,8 +89,8 @@ def write(
     calls = _calls(examples, functions, names)
     if not device_kinds or not set(device_kinds) <= set(DEVICE_KINDS):
         raise ValueError(
-            f"device_kinds are some of {DEVICE_KINDS}, and {device_kinds!r} was given.\n"
-            "The cure, for processors alone: device_kinds=('cpu',)"
+            f"device_kinds must be a non-empty subset of {DEVICE_KINDS}, not {device_kinds!r}.\n"
+            "The cure, for processors only: device_kinds=('cpu',)"
         )
     states = _States()
     reports: list[Report] = []
@@ -109,11 +109,11 @@ def write(
 def _names(functions: Mapping[str | None, Exportable]) -> dict[str | None, str]:
     """Return distinct names for the functions in a file."""
     if not functions:
-        raise ValueError("there is no function to export")
+        raise ValueError("there are no functions to export")
     given = [name for name in functions if name is not None]
     for name in given:
         if not _is_name(name):
-            raise ValueError(f"{name!r} cannot be the name of a function in a file: it is no identifier")
+            raise ValueError(f"{name!r} cannot be the name of a function in a file: it is not an ASCII identifier")
     names: dict[str | None, str] = dict(zip(given, given, strict=True))
     if None in functions:
         own = functions[None].name
@@ -140,15 +140,15 @@ def _calls(
         by_name = examples if isinstance(examples, Mapping) else {next(iter(functions)): examples}
     unknown = [name for name in by_name if name not in functions]
     if unknown:
-        there = ", ".join(repr(name) for name in functions if name is not None) or "none besides its own"
-        raise ValueError(f"there are examples for {unknown[0]!r}, and there is no such function: there is {there}")
+        there = ", ".join(repr(name) for name in functions if name is not None) or "only the simulator's own"
+        raise ValueError(f"there are examples for {unknown[0]!r}, but no such function; the functions are: {there}")
     calls: dict[str | None, Sequence[Call]] = {}
     for name, function in functions.items():
         calls[name] = _checked(by_name.get(name, ())) or function.examples()
         if not calls[name]:
             raise ValueError(
-                f"{names[name]} needs an example of a call, so that it is known for which shapes it is exported.\n"
-                "The cure: call it once before, or give examples"
+                f"{names[name]} needs an example call, whose shapes it is exported for.\n"
+                "The cure: call it once before, or pass examples="
             )
     return calls
 
@@ -161,8 +161,8 @@ def _checked(examples: Sequence[Call]) -> list[Call]:
     if not wrong:
         return calls
     raise TypeError(
-        "examples is a sequence of calls, each of which is a sequence of arguments or a mapping of them by name; "
-        f"an object of type {type(wrong[0]).__name__} is none.\n"
+        "examples must be a sequence of calls, each of which is a sequence of arguments or a mapping of names to "
+        f"arguments; a {type(wrong[0]).__name__} is not a call.\n"
         "The cure, for one call with x and y: examples=[(x, y)]"
     )
 

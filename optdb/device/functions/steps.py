@@ -154,7 +154,7 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
     """Copy an output of an operation to its array."""
     if value.shape != array.shape or value.dtype != array.dtype:
         raise ValueError(
-            f"{operation} has computed {value.dtype}{list(value.shape)} where {array.dtype}{list(array.shape)} was due"
+            f"{operation} computed {value.dtype}{list(value.shape)} instead of {array.dtype}{list(array.shape)}"
         )
     if not value.flags.c_contiguous:
         value = value.copy()

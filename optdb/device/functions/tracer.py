@@ -159,7 +159,7 @@ class FunctionTracer:
         mailbox = PairedBuffer(self.context, value.size, value.dtype.name)
         mailbox.send(value)
         tensor = ArgumentTensor(value.shape, value.dtype.name)
-        buffer = Buffer(value.size, value.dtype.name, "a result of the host")
+        buffer = Buffer(value.size, value.dtype.name, "a host result")
         self._memory.bind(buffer, mailbox.array)
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
         computation.outputs.append((buffer, mailbox, value.shape))

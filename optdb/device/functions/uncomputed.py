@@ -64,7 +64,7 @@ class UncomputedTracer:
         """Refuse to give the value of an argument."""
         if position in self._held:
             raise Untraceable("lengths depend on the value of a shared variable, which may change: make it a constant")
-        raise Untraceable("lengths depend on values of the call, and a file is for certain shapes")
+        raise Untraceable("lengths depend on the values of arguments, but a file needs lengths that follow from shapes")
 
     def concrete(self, tensor: Tensor) -> HostArray:
         """Return the value of a constant."""
@@ -75,13 +75,13 @@ class UncomputedTracer:
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> NoReturn:
         """Refuse a condition."""
         raise Untraceable(
-            "it checks values and raises errors (Assert, CheckParameterValue), which a file cannot do: compile it "
-            "without checks"
+            "it checks values and raises errors (Assert, CheckParameterValue), which a file cannot do: compile the "
+            "function without checks"
         )
 
     def on_host(self, work: Any, inputs: Sequence[Value]) -> NoReturn:
         """Refuse to compute on the host."""
-        raise Untraceable(f"steps stay on the host, and cannot be in a file: {work}")
+        raise Untraceable(f"a file cannot contain steps that run on the host: {work}")
 
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
         """Enqueue the commands for the outputs; return their arrays, or constants."""
@@ -96,7 +96,7 @@ class UncomputedTracer:
 
     def _result(self, output: Value) -> Stored | HostArray:
         if isinstance(output, HostValue):
-            raise Untraceable("a result is no array, and cannot be in a file")
+            raise Untraceable("a result is not an array, as a file needs")
         if isinstance(output, Constant):
             return np.array(output.value)
         region = Stored(Buffer(output.size, output.dtype, "a result"), output.shape)

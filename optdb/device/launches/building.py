@@ -75,7 +75,7 @@ class ProgramDescription:
             "attribute": self.attribute,
             "options": self.options,
         }
-        # Encoded one by one, since they are long.
+        # The codes are long: encode them one by one, so that other threads can run in between.
         codes = ", ".join(json.dumps(unit.codes) for unit in unhurried(number))
         return f'{{"units": [{codes}], {json.dumps(values)[1:]}'
 
@@ -115,13 +115,13 @@ def build(
     Raise BuildError if that fails, or if the device cannot run groups of the required size.
     """
     source, cases = description.written() if written is None else written
-    program = make(context, source, description.options, name="what merges launches")
+    program = make(context, source, description.options, name="the program of merged launches")
     if description.kernel != PERSISTENT:
         return program, cases
     kernel = cl.Kernel(program, PERSISTENT)
     largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
     if largest < description.items:
-        reason = f"a group of {description.items} items is too large: {largest} at most"
+        reason = f"a work group of {description.items} items is too large: the device runs {largest} at most"
         raise BuildError(reason, reason, source)
     with logged("the first launch of a persistent kernel"):
         _launch_nothing(context, kernel, description.items)
@@ -160,12 +160,12 @@ def _built_in_child(context: Context, description: ProgramDescription) -> Writte
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        _logger.info("a persistent kernel is built in this process: %s", error)
+        _logger.info("building a persistent kernel in this process: %s", error)
         return None
     _, found, reply = child.stdout.rpartition(REPLY)
     if child.returncode or not found:
         last = child.stderr.decode(errors="replace").strip().split("\n")[-1]
-        _logger.info("a persistent kernel is built in this process; the other one: %s", last[:500])
+        _logger.info("building a persistent kernel in this process, since the child process failed: %s", last[:500])
         return None
     head, _, source = reply.partition(b"\n")
     answer = json.loads(head)

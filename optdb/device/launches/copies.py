@@ -114,7 +114,7 @@ def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
 
 def _program(context: Context) -> cl.Program:
     source, _ = merged_program(SCATTERED, {}, _items(context))
-    return build(context, source, name="what gathers copies")
+    return build(context, source, name="the program of batched copies")
 
 
 def _items(context: Context) -> int:

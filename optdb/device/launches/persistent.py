@@ -96,7 +96,7 @@ def _quickest(trial: StepTrial, tried: Sequence[Segments]) -> int:
     """Return the index of the fastest configuration; among equally fast ones, of the one with the fewest launches."""
     medians = trial.medians
     with_them = ", ".join(f"{median * 1e3:.3f}" for median in medians[1:])
-    _logger.info("a step takes %.3f ms without persistent launches, with them %s", medians[0] * 1e3, with_them)
+    _logger.info("a step takes %.3f ms without persistent launches, and with them %s ms", medians[0] * 1e3, with_them)
     as_quick = [number for number, median in enumerate(medians) if median <= _AS_QUICK * min(medians)]
     return min(as_quick, key=lambda number: sum(map(len, tried[number])))
 
@@ -131,7 +131,7 @@ class PersistentMerger:
 
     def find_commands(self) -> int | None:
         """Find commands to merge; return the number of calls until a build pays off, or None if it never does."""
-        with logged("looking for what can be merged"):
+        with logged("finding launches to merge"):
             self._configurations = self._find_configurations()
             merged: dict[int, list[Any]] = {}
             for run, handle in itertools.chain(*self._configurations[0]) if self._configurations else ():
@@ -175,7 +175,7 @@ class PersistentMerger:
             try:
                 program.build(in_child)
             except BuildError as error:
-                _logger.warning("Launches are not merged, since what merges them does not build:\n%s", error.log)
+                _logger.warning("Launches are not merged, since the merged program does not build:\n%s", error.log)
 
     def _merged(self, configuration: _Runs) -> Segments:
         return [

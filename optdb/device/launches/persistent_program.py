@@ -113,7 +113,7 @@ class PersistentProgram:
         phases = len(bounds) - 1
         words = unhurried((np.array(bounds, np.uint32), tiles, table))
         tables = [on_device(self._queue, array) for array in words]
-        _logger.info("one launch does %d commands in %d phases and %d tiles", len(run), phases, len(tiles))
+        _logger.info("one launch runs %d commands in %d phases and %d tiles", len(run), phases, len(tiles))
         buffers = buffers_of(run)
         if self._resident.is_split:
             return [self._launch(tables, buffers, phase, phase + 1) for phase in range(phases)]

@@ -98,7 +98,7 @@ def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
     try:
         programs = {handle: SequenceProgram(of_queue) for handle, of_queue in kernels.items() if of_queue}
     except BuildError as error:
-        _logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
+        _logger.warning("Small launches are not merged, since the merged program does not build:\n%s", error.log)
         return segments
 
     def is_merged(command: Any) -> bool:

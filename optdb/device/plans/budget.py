@@ -112,12 +112,16 @@ def _require(context: cl.Context, fraction: float, nbytes: int, given: int, size
     if nbytes + given <= allowed(context, fraction):
         return
     device = context.devices[0]
-    limit = f"{device.global_mem_size:,} bytes" + (f", of which {fraction:g} may be taken" if fraction < 1 else "")
+    limit = f"{device.global_mem_size:,} bytes" + (
+        f", of which the fraction {fraction:g} may be used" if fraction < 1 else ""
+    )
     largest = sorted(sizes, key=lambda entry: -entry[1])[:_NAMED]
     listed = "\n".join(f"  {size:,} bytes: {name}" for name, size in largest)
     raise MemoryError(
-        f"the values of this function need {nbytes:,} bytes at once, beside {given:,} of its inputs, shared variables "
-        f"and constants, and {device.name.strip()} has {limit}.\nThe largest:\n{listed}\n"
-        "The cure: smaller inputs, such as fewer examples in a batch, float32 for float64, a device with more memory, "
-        "or a larger optdb.device_memory_fraction"
+        f"the values of this function need {nbytes:,} bytes at once, besides {given:,} bytes of inputs, shared "
+        f"variables and constants, but {device.name.strip()} has {limit}.\n"
+        "The largest:\n"
+        f"{listed}\n"
+        "The cure: use smaller inputs, such as fewer examples in a batch, float32 instead of float64, a device with "
+        "more memory, or a larger optdb.device_memory_fraction"
     )

@@ -94,7 +94,7 @@ class _Values:
 
     @functools.cached_property
     def _spans(self) -> dict[Memory, tuple[int, int]]:
-        """Memory to the first and the last step that use it."""
+        """Maps each memory to the indices of the first and the last step that use it."""
         spans: dict[Memory, tuple[int, int]] = {}
         for index, (_, node, segment) in enumerate(self._recording.steps):
             operands = (memory for command in segment.commands for _, memory in command.operands())

@@ -162,7 +162,7 @@ class PlannedMachine:
             except BranchTaken as taken:
                 before = None
                 cached.plan.unload()
-                assert search is not None, "a plan with branches was found without a search"
+                assert search is not None, "a plan with branches is found only by a search"
                 cached = self._find_next(search, taken.round)
             except BaseException:
                 cached.plan.unload()
@@ -442,7 +442,9 @@ class PlannedMachine:
             self._expected.clear()
         self._unused_recordings += 1
         if self._unused_recordings == MAX_UNUSED_RECORDINGS:
-            _logger.info("A function's inputs differ from call to call; it runs without plans from now on.")
+            _logger.info(
+                "The shapes of a function's inputs change too often for plans; the function now runs without them."
+            )
         return path
 
     def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> CachedPlan | None:

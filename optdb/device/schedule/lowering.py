@@ -272,7 +272,9 @@ class Lowering(LoopBody):
                 at[tensor.axis] = Index(position)
                 return (yield part, tuple(at))
             position -= length
-        raise IndexError(f"{coordinates[tensor.axis].const} is not an index of an axis of {tensor.shape[tensor.axis]}")
+        raise IndexError(
+            f"{coordinates[tensor.axis].const} is out of bounds for an axis of length {tensor.shape[tensor.axis]}"
+        )
 
     def _reshaped(self, tensor: ReshapedTensor, coordinates: tuple[Index, ...]) -> _Evaluation:
         flat = sum(index.const * stride for index, stride in zip(coordinates, c_strides(tensor.shape)))

@@ -155,7 +155,7 @@ class Schedule:
     def _make(self, tensor: Tensor) -> Tensor:
         """Add the nodes for a tensor; return its replacement."""
         if isinstance(tensor, ArgumentTensor) and tensor.size:
-            raise KeyError(f"{tensor} is no argument of this function")
+            raise KeyError(f"{tensor} is not an argument of this function")
         if isinstance(tensor, Computed):
             self._apply(tensor.application)
         elif isinstance(tensor, Iterated):

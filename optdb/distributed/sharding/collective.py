@@ -86,7 +86,7 @@ def reducer() -> Reducer:
     if found is None:
         raise RuntimeError(
             "a sum over workers was computed outside of a training step.\n"
-            "The cure: call the DataParallel object, and not its parts"
+            "The cure: call the DataParallel object, not its parts"
         )
     return found
 
@@ -103,7 +103,7 @@ class _Mark(Op):
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
         """Raise an error: a placeholder computes nothing."""
-        raise RuntimeError(f"{self} stands for a part of a round, and computes nothing")
+        raise RuntimeError(f"{self} is a placeholder that an all-reduce replaces, and cannot be computed")
 
 
 class AllReduce(_Mark):

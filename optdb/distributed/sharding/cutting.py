@@ -99,20 +99,20 @@ def _following(spreader: Spreader, original: Original) -> dict[SharedVariable, V
 
 def _whole(spreader: Spreader, value: Value, var: Variable) -> Variable:
     if isinstance(value, Sharded | Own | RowNumbers):
-        raise NotSplittable(var.owner, "it has rows of the batch")
+        raise NotSplittable(var.owner, "its value is specific to each worker's rows")
     return spreader.whole(value, var.owner).var
 
 
 def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
     name = shared.name or "w"
     line = source_location(error.node.outputs[0])[0] if error.node is not None and error.node.outputs else ""
-    where = f"\nIt was made {'by ' if not line.startswith('after') else ''}{line}" if line else ""
+    where = f"\nIt was created {'by ' if not line.startswith('after') else ''}{line}" if line else ""
     return NoGradients(
-        f"exact training cannot find how the next value of {shared.name or shared} follows from sums over workers. "
+        f"exact training cannot compute the next value of {shared.name or shared} from sums over workers. "
         f"{error}{where}\n"
-        f"The cure: give its gradient, a mean over the batch, as in DataParallel(step, gradients={{{name}: gradient}}) "
-        "with the variables of your graph; or let workers make steps of their own and average their values, as in "
-        "DataParallel(step, average_every=10)"
+        f"The cure: pass its gradient, a mean over the batch, as in DataParallel(step, gradients={{{name}: "
+        "gradient}) with the variables of your graph; or let each worker train on its own and average the values, "
+        "as in DataParallel(step, average_every=10)"
     )
 
 
@@ -137,8 +137,9 @@ def _outputs(
             wholes.append(_whole(spreader, value, var))
         except NotSplittable as error:
             raise NoGradients(
-                f"output {i} ({var}) cannot be put together from parts of the batch. {error}\n"
-                f"The cure: say how, as in DataParallel(step, outputs={{{i}: 'mean'}}); or 'sum', or 'concatenate'"
+                f"output {i} ({var}) cannot be combined from parts of the batch. {error}\n"
+                f"The cure: specify how, for example DataParallel(step, outputs={{{i}: 'mean'}}); 'sum' and "
+                "'concatenate' are the alternatives"
             ) from error
         specs.append(OutputReduction("whole", len(wholes) - 1))
     return specs, wholes, own
@@ -153,8 +154,8 @@ def _located(original: Original, gradients: Mapping[SharedVariable, Variable]) -
         found = known.get(_structure(gradient, numbers))
         if found is None:
             raise NoGradients(
-                f"the gradient that is given for {shared.name or shared} ({gradient}) is not in the function's graph.\n"
-                "The cure: give the variable that the updates were made of, such as theano.grad returns it"
+                f"the gradient given for {shared.name or shared} ({gradient}) is not in the function's graph.\n"
+                "The cure: pass the variable that theano.grad returned, from which the updates are computed"
             )
         located.append(found)
     return located
@@ -356,8 +357,8 @@ def _held(var: Variable, name: str) -> SharedVariable:
     """
     if not isinstance(var.type, TensorType):
         raise NoGradients(
-            f"{var} is no array, and a step would have to carry it from the part of the batch to the next values.\n"
-            "The cure: let workers make steps of their own, as in DataParallel(step, average_every=10)"
+            f"{var} is not an array, but a step would have to pass it from the forward pass to the updates.\n"
+            "The cure: let each worker train on its own, as in DataParallel(step, average_every=10)"
         )
     return held_variable(_as_held(var), name)
 

@@ -13,7 +13,7 @@ from optdb.host.api.variables import TensorType, TensorVariable
 
 def array_of(var: Variable) -> TensorVariable:
     """Return a variable, checked to be an array, for use in computations."""
-    assert isinstance(var.type, TensorType), f"{var} is no array"
+    assert isinstance(var.type, TensorType), f"{var} is not an array"
     array: Any = var
     return array
 
@@ -110,5 +110,7 @@ def common_layout(node: Apply, values: Sequence[Value]) -> Sharded:
     first = split[0]
     for value in split:
         if value.axis != first.axis or value.interleaved != first.interleaved:
-            raise NotSplittable(node, f"rows of {first.var} meet rows of {value.var} that belong to other examples")
+            raise NotSplittable(
+                node, f"rows of {first.var} are combined with rows of {value.var}, which belong to other examples"
+            )
     return min(split, key=lambda value: value.unit)

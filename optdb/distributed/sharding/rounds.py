@@ -151,7 +151,7 @@ def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
     """Reject rounds with integers, which are on the host."""
     if all(out.type.dtype.startswith("float") for out in outputs[1:]):
         return None
-    return "it has sums of whole numbers"
+    return "it has sums of integers"
 
 
 @lifts([ReductionRound], 90, _of_floats)

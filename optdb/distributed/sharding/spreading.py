@@ -125,7 +125,7 @@ class Spreader:
             return list(map(Replicated, remade(node, inputs)))
         if not any(isinstance(value, Sharded | Own | RowNumbers) for value in inputs):
             return list(map(Replicated, remade(node, self.wholes(inputs, node))))
-        raise NotSplittable(node, "there is no rule for how this op works on parts of a batch")
+        raise NotSplittable(node, "this op has no rule for parts of a batch")
 
     def apply(self, op: Op, *inputs: Value) -> Value:
         """Apply an op to values; return the value of the result."""
@@ -143,9 +143,9 @@ class Spreader:
                 return Replicated(value.var)
             return Replicated(tensor.stack([self.whole(entry, node).var for entry in value.entries]))
         if not isinstance(value, Partial):
-            raise NotSplittable(node, f"it needs all rows of {value.var}, and each worker has a part of them")
+            raise NotSplittable(node, f"it needs all rows of {value.var}, but each worker has a part of them")
         if self.in_loop:
-            raise NotSplittable(node, f"it needs {value.var} summed up over all workers in each turn of a loop")
+            raise NotSplittable(node, f"it needs the sum of {value.var} over all workers in each step of a loop")
         if value.var not in self._wholes:
             self._wholes[value.var] = AllReduce(len(self._wholes))(value.var)
         return Replicated(self._wholes[value.var])
@@ -157,7 +157,7 @@ class Spreader:
     def moments(self, node: Apply, count: Variable, own: Variable) -> TensorVariable:
         """Return means and variances over all workers, for a node; see `MergeMoments`."""
         if self.in_loop:
-            raise NotSplittable(node, f"it needs {own} of all workers in each turn of a loop")
+            raise NotSplittable(node, f"it needs {own} of all workers in each step of a loop")
         self._merges += 1
         merged: TensorVariable = MergeMoments(self._merges)(count, own)
         return merged
@@ -165,7 +165,9 @@ class Spreader:
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
         """Return the worker's rows of an array that has the rows of the whole batch on all workers."""
         if self.in_loop or not layout.unit or layout.interleaved:
-            raise NotSplittable(node, f"{var} has as many rows as the whole batch. If it is an input, split it, too")
+            raise NotSplittable(
+                node, f"{var} has the rows of the whole batch. If it is an input, split it as well, by axes="
+            )
         rows = slice(self.first, self.first + self.own_length)
         own: Variable = array_of(var)[(*[slice(None)] * layout.axis, rows)]
         return own

@@ -106,7 +106,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
         return init_and_exchange
 
-    return Wrapper(DestroyHandler, "__init__", exchanging, "a validation checks only new in-place claims")
+    return Wrapper(DestroyHandler, "__init__", exchanging, "validation checks only new in-place nodes")
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
@@ -123,4 +123,4 @@ def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
 
         return ask_handler
 
-    return Wrapper(Supervisor, "validate", asking, "the handler knows what a change exposes")
+    return Wrapper(Supervisor, "validate", asking, "the handler tracks which variables a change exposes")

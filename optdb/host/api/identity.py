@@ -237,7 +237,7 @@ def install(holder: str) -> None:
             return
         _holders.add(holder)
         if not _patches:
-            reason = "a constant equals itself, even a large one"
+            reason = "a constant is compared with itself without reading its data"
             _patches.extend(_installed([Wrapper(TensorConstant, "equals", _same_or, reason)]))
         _cover(op_classes())
 
@@ -287,7 +287,7 @@ def _patches_of(cls: type) -> list[Patch]:
         return []
     _originals_eq[cls] = equal
     _originals_hash[cls] = hashed
-    reason = "equality is answered by a number of each op"
+    reason = "ops are compared by a number that each op has"
     return [
         Patch(cls, "__eq__", _quick_eq(cls, equal), reason),
         Patch(cls, "__hash__", _quick_hash(cls, hashed), reason),

@@ -25,7 +25,7 @@ def has_own_reduction(op: PureOp) -> bool:
 def as_pickled_by_theano(op: PureOp, protocol: int = 4) -> tuple[Any, ...]:
     """Return the result of ``__reduce_ex__`` without optdb's patches."""
     reduction = object.__reduce_ex__(op, max(protocol, 2))
-    assert isinstance(reduction, tuple), "ops are no globals"
+    assert isinstance(reduction, tuple), "ops are not globals"
     return reduction
 
 
@@ -54,4 +54,4 @@ def derived_op_patches() -> list[Patch]:
 
     The ``make_node`` of reductions does this: it sets the dtype or the axes of the copy.
     """
-    return [Patch(elemwise, "copy", _copy, "reductions copy their op in order to change the copy")]
+    return [Patch(elemwise, "copy", _copy, "reductions copy their op to change the copy")]

@@ -196,9 +196,8 @@ def _check_signature(function: NodeFunction, name: str) -> None:
         inspect.signature(function).bind("fgraph", "node")
     except TypeError as error:
         raise TypeError(
-            f"the node rewriter '{name}' must take (fgraph, node): {error}. "
-            "Theano's older functions of (node) alone become rewriters through "
-            "theano.gof.local_optimizer."
+            f"the node rewriter '{name}' must take (fgraph, node): {error}. For a function of (node) alone, as in "
+            "Theano, use theano.gof.local_optimizer."
         ) from None
 
 

@@ -121,15 +121,15 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",
-    "nothing: it does what Theano's does while the op cache is not installed",
-    [Patch(Scan, "__new__", staticmethod(_new), "the class of Scan has no metaclass that could share its instances")],
+    "nothing: while the op cache is not installed, it behaves like Theano's",
+    [Patch(Scan, "__new__", staticmethod(_new), "Scan has no metaclass that could share its instances")],
 )
 _patches = PatchGroup(
     "Singleton Scans",
     "from optdb.cache.install() on",
     "optdb.cache.uninstall()",
     [
-        Patch(Scan, "__init__", _init, "a shared Scan is initialized already"),
+        Patch(Scan, "__init__", _init, "a shared Scan is already initialized"),
         Wrapper(Scan, "make_thunk", _on_a_copy, "functions that share a Scan must not share its inner function"),
     ],
 )

@@ -68,7 +68,7 @@ _patches = PatchGroup(
     "Pickles of device graphs",
     "from the import of Theano on",
     "nothing",
-    [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients takes a recursion as deep as the graph")],
+    [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients recurses as deep as the graph")],
 )
 # Installed here, because unpickling such a graph imports only this module, and the graph may be pickled again.
 _patches.install()

@@ -107,7 +107,7 @@ _patches = PatchGroup(
             function_module.std_fgraph,
             "features",
             [*function_module.std_fgraph.features, _MarkInputs],
-            "an optimized graph does not say which in-place ops are the user's",
+            "an optimized graph does not record which in-place ops are the user's",
         )
     ],
 )

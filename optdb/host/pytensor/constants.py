@@ -190,7 +190,7 @@ def patches() -> list[Patch]:
             tensor,
             "_get_underlying_scalar_constant_value",
             _where_a_value_may_be,
-            "what cannot be constant is not walked through",
+            "graphs that cannot be constant are not traversed",
         ),
-        Wrapper(tensor, "infer_static_shape", _where_a_length_may_be, "lengths that no type tells are not inferred"),
+        Wrapper(tensor, "infer_static_shape", _where_a_length_may_be, "lengths that no type declares are not inferred"),
     ]

@@ -301,6 +301,6 @@ def patches() -> list[Patch]:
             rewriting.AlgebraicCanonizer,
             "simplify_constants",
             _where_constants_change,
-            "a lone number is not computed again",
+            "a single number is not computed again",
         ),
     ]

@@ -41,5 +41,5 @@ def _have_one_shape(inp: Variable, out: Variable) -> bool:
 
 def patches() -> list[Patch]:
     """Return the patch."""
-    why = "types that know different lengths may be of arrays of one shape"
+    why = "arrays of the same shape may have types with different static lengths"
     return [Patch(InplaceElemwiseOptimizer, "filter_candidate_pairs", _pairs_to_try, why)]

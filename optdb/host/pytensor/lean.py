@@ -264,19 +264,19 @@ def _without_collections(apply: Callable[..., Any]) -> Callable[..., Any]:
 def patches() -> list[Patch]:
     """Return the patches."""
     return [
-        Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "features that do nothing are not called"),
+        Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "callbacks that do nothing are not called"),
         Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
         Patch(MergeFeature, "process_node", _process_node, "the users of a variable are not sorted"),
         Patch(fg, "toposort", _toposort, "the variables of a graph are not copied for each new node"),
-        Patch(basic, "toposort", _toposort, "no generator is made for each node"),
-        Patch(ShapeFeature, "on_change_input", _note_lengths, "classes are compared, not asked for instances"),
+        Patch(basic, "toposort", _toposort, "no generator is created for each node"),
+        Patch(ShapeFeature, "on_change_input", _note_lengths, "classes are compared instead of using isinstance"),
         Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
-        Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are wanted"),
+        Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are needed"),
         Wrapper(
-            Elemwise, "make_scalar_node", _remembering_scalar_nodes, "each scalar node is made once for its dtypes"
+            Elemwise, "make_scalar_node", _remembering_scalar_nodes, "each scalar node is created once for its dtypes"
         ),
         Wrapper(WalkingGraphRewriter, "apply", _where_ops_are_tracked, "most passes track no op of the graph"),
-        Wrapper(FusionOptimizer, "apply", _without_removed_variables, "variables that are gone cannot be fused"),
+        Wrapper(FusionOptimizer, "apply", _without_removed_variables, "removed variables cannot be fused"),
         Wrapper(
             _ActiveModeGraphRewriter,
             "apply",

@@ -71,7 +71,8 @@ def of_function(function: Any) -> Exportable:
     refuse_pytensor("export", function)
     if not hasattr(function, "fn"):
         raise TypeError(
-            f"{function!r} is no compiled function of Theano.\nThe cure: pass what theano.function has returned"
+            f"{function!r} is not a compiled function of Theano.\n"
+            "The cure: pass a function that theano.function returned"
         )
     return _exportable(function, function.fn, lambda container: container.storage)
 
@@ -96,8 +97,8 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     """Return the exportable form of a linked function; `cell_of` returns the cell of a shared value."""
     if not isinstance(machine, PlannedVM):
         raise Untraceable(
-            "nothing of the function is on a device, or it runs without plans (profiles and other linkers than the "
-            "default one do): compile it for a device, with optdb.plans=True"
+            "the function does not run on a device, or runs without plans (as with profiling or a linker other than "
+            "the default): compile it for a device, with optdb.plans=True"
         )
     linked = machine.linked
     _check_nodes(linked)
@@ -132,9 +133,9 @@ def _context_name(linked: LinkedFunction) -> Hashable:
     """Return the name of the context of all arrays of a function; raise Untraceable unless there is exactly one."""
     names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.contexts)))
     if not names:
-        raise Untraceable("nothing of the function is on a device: compile it for one")
+        raise Untraceable("the function does not run on a device: compile it for one")
     if len(names) > 1:
-        raise Untraceable(f"the function works on several devices, {', '.join(map(str, names))}: compile it for one")
+        raise Untraceable(f"the function runs on several devices, {', '.join(map(str, names))}: compile it for one")
     return names[0]
 
 
@@ -142,15 +143,15 @@ def _check_nodes(linked: LinkedFunction) -> None:
     """Raise Untraceable if a node does something that a file cannot do."""
     for node in filter(is_user_inplace, applies(linked)):
         raise Untraceable(
-            f"{node.op} overwrites an argument where the caller has it, which a file cannot do: use the op that is not "
-            "in place, and take its result"
+            f"{node.op} overwrites the caller's argument, which a file cannot do: use the op that is not in place, "
+            "and return its result"
         )
     if linked.branches.conditions:
         asked = as_variables(linked.branches.conditions)
         conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in asked))
         raise Untraceable(
-            f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "
-            "values that are known when it is compiled (givens), and export a function for each"
+            f"the function has branches (ifelse), which a file cannot contain; the conditions are {conditions}: "
+            "compile one function for each branch, with constants for the conditions (givens=), and export them all"
         )
 
 

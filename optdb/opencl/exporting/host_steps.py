@@ -93,8 +93,8 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
     except _NotFollowed:
         pass
     raise Untraceable(
-        f"{node.op} stays on the host, where it needs values of the call. Let it be lifted, or compute it ahead of the "
-        "call and pass the result as an argument"
+        f"{node.op} runs on the host and needs values of the call. Make it run on the device, or compute it before "
+        "the call and pass the result as an argument"
     )
 
 

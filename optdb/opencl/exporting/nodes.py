@@ -68,8 +68,8 @@ def _require_all_lifted(linked: LinkedFunction) -> None:
     if left:
         named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
         raise Untraceable(
-            f"steps on arrays of the device stay on the host, and cannot be in a file: {named}. Compute what needs "
-            "them in a function of its own, ahead of the call, and pass the result as an argument"
+            f"a file cannot contain steps that the host computes from device arrays: {named}. Compute them in a "
+            "separate function before the call, and pass the results as arguments"
         )
 
 
@@ -116,14 +116,14 @@ class _Copying:
         op = scan_of(node)
         if op.as_while:
             raise Untraceable(
-                f"{op} ends by a condition, which the host would have to look at after each step. Let it make a number "
-                "of steps that is known beforehand"
+                f"{op} has a stop condition, which the host would have to read after each step. Use a fixed number "
+                "of steps"
             )
         function = inner_function(node)
         if not isinstance(function.fn, PlannedVM):
-            raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
+            raise Untraceable(f"the inner function of {op} runs without plans: compile it with the default linker")
         if function.fn.linked.branches.conditions:
-            raise Untraceable(f"the function inside of {op} has branches (ifelse), which a file cannot have")
+            raise Untraceable(f"the inner function of {op} has branches (ifelse), which a file cannot contain")
         return function, self.copied(function.fn.linked, is_inner=True)
 
     def _step(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
@@ -133,8 +133,8 @@ class _Copying:
         except Untraceable as error:
             raise Untraceable(_named(node, str(error))) from None
         except ValuesUnknown as error:
-            reason = f"{error}, and the node chooses by them what it does, as a number that is an index does"
-            cure = "Compute them ahead of the call, and pass them as an argument"
+            reason = f"{error}, but the node depends on them, for example as an index"
+            cure = "Compute them before the call, and pass them as an argument"
             raise Untraceable(_named(node, f"{reason}. {cure}")) from error
         except Exception as error:
             raise Untraceable(_named(node, f"{type(error).__name__}: {error}")) from error
@@ -150,7 +150,7 @@ class _Copying:
         elif isinstance(node.op, SHAPES) or (not touches_device(node) and any(map(is_open, values))):
             results = self._followed(node, values)
         elif is_foreign(node):
-            raise Untraceable("it launches kernels by itself, of which nothing is known")
+            raise Untraceable("it launches kernels itself, in make_thunk, so its commands cannot be recorded")
         else:
             self._run(cells, node, thunk)
             return

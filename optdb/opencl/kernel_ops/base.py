@@ -54,7 +54,7 @@ class OpenCLKernelBase(Op):
         name : str
             The op's name, for use in the code.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define gpu_kernels(node, name)")
+        raise NotImplementedError(f"{type(self).__name__} must define gpu_kernels(node, name)")
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         """Compute a node.
@@ -73,7 +73,7 @@ class OpenCLKernelBase(Op):
         context : Context
             The context in which the kernels run.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define run(node, inputs, outputs, kernels, context)")
+        raise NotImplementedError(f"{type(self).__name__} must define run(node, inputs, outputs, kernels, context)")
 
     def get_context(self, node: Apply) -> Context:
         """Return the context in which a node runs: that of its outputs, or else of its inputs."""
@@ -81,7 +81,7 @@ class OpenCLKernelBase(Op):
             context = getattr(var.type, "context", None)
             if context is not None:
                 return context
-        raise TypeError(f"{self} has neither inputs nor outputs on a device, so it has to define get_context(node)")
+        raise TypeError(f"{self} has neither inputs nor outputs on a device, so it must define get_context(node)")
 
     def reads_tables_alone(self, node: Apply) -> bool:
         """Tell whether host values are only used through tables: see `optdb.codegen.operation.Operation`."""

@@ -57,7 +57,7 @@ def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
             if section != "kernels":
                 raise KernelFileError(f"{path}:{number}: {_no_section(section)}")
         elif section is None and line.strip():
-            raise KernelFileError(f"{path}:{number}: the file has to begin with '#section kernels'")
+            raise KernelFileError(f"{path}:{number}: the file must begin with '#section kernels'")
         elif kernel_here:
             declared.append((number, kernel_here[1]))
         code.append("" if section_here or kernel_here else line)
@@ -111,7 +111,7 @@ class OpenCLKernelFileBase(OpenCLKernelBase):
         if not path.is_absolute():
             path = Path(inspect.getfile(type(self).run)).parent / path
         if not path.is_file():
-            raise FileNotFoundError(f"{type(self).__name__} looks for its kernels in {path}, which is not there")
+            raise FileNotFoundError(f"{type(self).__name__} has its kernels in {path}, which does not exist")
         return path
 
 
@@ -148,9 +148,9 @@ def _parameters_of(name: str, code: str) -> int | None:
 def _no_section(section: str) -> str:
     """Return why a section cannot be used, and what to write instead."""
     if section not in C_SECTIONS:
-        return f"there is no section {section!r}, only kernels"
+        return f"unknown section {section!r}; the only one is kernels"
     return (
-        f"the section {section!r} is C code for Theano's GPU back-end, and there is no C code here, only kernels. "
-        "Leave the section out, and launch the kernels from the op's method: def run(self, node, inputs, outputs, "
+        f"the section {section!r} is C code for Theano's GPU back-end, which is not supported; only kernels are. "
+        "Remove the section, and launch the kernels from the op's method: def run(self, node, inputs, outputs, "
         "kernels, context): kernels['name'].scall(n, ...)"
     )

@@ -71,16 +71,18 @@ def check_kinds(op: Any, variables: Sequence[Variable], values: Sequence[Any]) -
         seen = (getattr(value, "dtype", None), getattr(value, "ndim", None))
         if seen != (var.type.numpy_dtype, var.type.ndim):
             raise TypeError(
-                f"{op} gives output {index} of type {type(value).__name__}, dtype {seen[0]} and {seen[1]} dimensions, "
-                f"where its make_node promises {var.type}.\nThe cure: make the output by "
-                "optdb.opencl.kernel_ops.output_array with that dtype and as many lengths, or correct make_node"
+                f"{op} returned output {index} of type {type(value).__name__}, dtype {seen[0]} and {seen[1]} "
+                f"dimensions, but its make_node declares {var.type}.\n"
+                "The cure: allocate the output with optdb.opencl.kernel_ops.output_array, with that dtype and as "
+                "many lengths, or correct make_node"
             )
 
 
 def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) -> str:
     called = var.name or (f"input {index}" if var.owner is None else f"output {var.index} of {var.owner.op}")
     return (
-        f"{op} takes {called}, of type {var.type}: axis {axis} is broadcastable, which promises length 1, and the "
-        f"array has length {length}.\nThe cure: take the promise back, by theano.tensor.unbroadcast(x, {axis}), of "
-        "what this array is computed from, before the op that changes the length"
+        f"{op} takes {called}, of type {var.type}: axis {axis} is broadcastable, which declares length 1, but the "
+        f"array has length {length}.\n"
+        f"The cure: apply theano.tensor.unbroadcast(x, {axis}) to the array from which this one is computed, before "
+        "the op that changes the length"
     )

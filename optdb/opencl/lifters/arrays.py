@@ -131,7 +131,7 @@ def lift_repeat(op: host.RepeatOp, context_name: str | None, inputs: Inputs, out
 
 def _vector_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     dtype = outputs[0].type.dtype
-    return None if dtype.startswith("float") else f"vectors of {dtype} are sizes and indexes: they are wanted there"
+    return None if dtype.startswith("float") else f"vectors of {dtype} are sizes and indexes, which the host needs"
 
 
 @lifts([host.MakeVector], 61, _vector_unsupported_reason)
@@ -148,7 +148,7 @@ def _difference_unsupported_reason(
     if kind.dtype == "bool" or kind.dtype.startswith("complex"):
         return f"no differences of {kind.dtype} on the device"
     if not -kind.ndim <= op.axis < kind.ndim or op.n < 0:
-        return f"no differences {op.n} times along axis {op.axis} of {kind.ndim}"
+        return f"no differences of order {op.n} along axis {op.axis} of {kind.ndim} axes"
     return "the axis is known to have length 1" if kind.broadcastable[op.axis] else None
 
 

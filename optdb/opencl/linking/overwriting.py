@@ -94,7 +94,7 @@ def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
         axes = [axis for axis, is_one in enumerate(getattr(var.type, "broadcastable", ())) if is_one]
         if axes and not (var.owner is not None and isinstance(var.owner.op, Rebroadcast)):
             checked.setdefault(var, Rebroadcast(*[(axis, True) for axis in axes])(var))
-            change_output(fgraph, index, checked[var], reason="the length of a next value")
+            change_output(fgraph, index, checked[var], reason="the length of an updated value")
     return checked
 
 

@@ -232,7 +232,7 @@ _patches = PatchGroup(
         Wrapper(VM_Linker, "make_vm", _planning, "functions with arrays on a device run by plans"),
         Wrapper(VM_Linker, "make_all", _noting_devices, "thunks depend on whether a function has arrays on a device"),
         Wrapper(vm, "calculate_reallocate_info", _none_beside_device, "plans assign memory themselves"),
-        Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
+        Wrapper(Op, "make_thunk", _by_python, "small work on the host of a device function needs no compiler"),
     ],
 )
 #: Never uninstalled: functions without plans need it most.

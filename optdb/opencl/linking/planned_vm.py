@@ -195,7 +195,7 @@ def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> Non
     must start at offset 0. The kernels also rely on the broadcast patterns of its inputs.
     """
     check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
-    enqueue(HostCall(f"{node.op} launches kernels by itself"))
+    enqueue(HostCall(f"{node.op} launches kernels itself"))
     for var in node.outputs:
         value = cells[var][0]
         if isinstance(value, Array) and value.offset:

@@ -103,7 +103,7 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1
 def adding_unsupported_reason(dtype: str, by: str) -> str | None:
     """Return why NumPy cannot add `by` to elements of `dtype` in place; None if it can."""
     wide = scalars.upcast(dtype, by)
-    return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
+    return None if np.can_cast(wide, dtype, "same_kind") else f"{by} cannot be added to {dtype}, as on the host"
 
 
 #: The host's ops that set or increment indexed elements.

@@ -51,7 +51,7 @@ class OpenCLStackedDot22(Shell):
         half = len(others) // 2
         for x, y in zip(others[:half], others[half:], strict=True):
             if x.shape[1] != y.shape[0]:
-                raise ValueError(f"shapes do not fit: a product of {tuple(x.shape)} and {tuple(y.shape)}")
+                raise ValueError(f"shapes do not match: a product of {tuple(x.shape)} and {tuple(y.shape)}")
         super().run(node, [a, b], outputs, kernels, context)
 
 
@@ -65,7 +65,7 @@ class OpenCLBiasedDot22(Shell):
     def make_node(self, a: Variable, b: Variable, bias: Variable) -> Apply:
         """Return the node for arrays of the device."""
         if not a.type.dtype == b.type.dtype == bias.type.dtype:
-            raise TypeError(f"{self} takes arrays of one dtype")
+            raise TypeError(f"{self} takes arrays of the same dtype")
         pattern = a.type.broadcastable[0], b.type.broadcastable[1]
         return Apply(self, [a, b, bias], [opencl_type(a.type.dtype, pattern, a.type.context_name)()])
 

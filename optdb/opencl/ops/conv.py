@@ -41,7 +41,9 @@ class _Convolution(Counterpart, Shell):
         node = super().make_node(*inputs)
         dtypes = {x.type.dtype for x in node.inputs[:2]}
         if len(dtypes) > 1 or not all(dtype.startswith("float") for dtype in dtypes):
-            raise TypeError(f"{self} takes floats of one dtype, not {' and '.join(sorted(dtypes))}: cast them first")
+            raise TypeError(
+                f"{self} takes floats of the same dtype, not {' and '.join(sorted(dtypes))}: cast them first"
+            )
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
@@ -52,7 +54,7 @@ class _Convolution(Counterpart, Shell):
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         """Return the gradients for the two arrays."""
-        raise NotImplementedError(f"{type(self).__name__} has to define gradients(inputs, grad)")
+        raise NotImplementedError(f"{type(self).__name__} must define gradients(inputs, grad)")
 
     def _lengths(self, x: Variable) -> Variable:
         """Return the lengths of the axes that the convolution slides along."""
@@ -120,7 +122,7 @@ def _convolution_unsupported_reason(
     dtypes = [x.type.dtype for x in inputs[:2]]
     profile = get_context(context_name).profile
     if not profile.runs_items_serially and profile.max_local_size < _GROUP:
-        return f"{profile.name} has groups of fewer than {_GROUP} work items"
+        return f"{profile.name} only runs work groups of fewer than {_GROUP} items"
     if any(dtype.startswith("complex") for dtype in dtypes):
         return "no complex convolutions on the device"
     return floats_only(op, context_name, inputs, outputs) or unsupported_reason(context_name, [upcast(*dtypes)])

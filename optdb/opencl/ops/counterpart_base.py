@@ -77,7 +77,7 @@ class CounterpartBase(BeforeOp):
         differing = sorted(_differing(op, like) - cls.own_attributes)
         if differing:
             raise TypeError(
-                f"{cls.__name__} does not take over {', '.join(differing)} of {op}.\n"
+                f"{cls.__name__} does not copy {', '.join(differing)} from {op}.\n"
                 f"HINT: name the parameters of its constructor, {cls.__name__}.parameters = ('{differing[0]}', ...), "
                 "or write a like(op) of its own."
             )

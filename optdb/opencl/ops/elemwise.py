@@ -65,7 +65,7 @@ class OpenCLElemwise(Shell):
         for out, overwritten in self.inplace_pattern.items():
             kind = inputs[overwritten].type
             if kind.broadcastable != pattern or kind.dtype != dtypes[out]:
-                raise TypeError(f"{self}: output {out} does not fit into input {overwritten}, which is {kind}")
+                raise TypeError(f"{self}: output {out} cannot overwrite input {overwritten}, which is {kind}")
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return host.Elemwise.infer_shape(self, node, shapes)
@@ -75,12 +75,14 @@ class OpenCLElemwise(Shell):
     ) -> list[Variable]:
         """Return the gradients of the host's op, on the device; gradients of fused ops are not defined."""
         if isinstance(self.scalar_op, ScalarProgram):
-            return [grad_undefined(self, i, x, "loop fusion made the op") for i, x in enumerate(inputs)]
+            return [grad_undefined(self, i, x, "the op is the result of fusion") for i, x in enumerate(inputs)]
         return as_on_host(host.Elemwise(self.scalar_op).L_op, inputs, outputs, output_grads)
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> list[Any]:  # noqa: N802
         if isinstance(self.scalar_op, ScalarProgram):
-            raise NotImplementedError(f"{self} has no R-operator: loop fusion made it. Derive before compiling")
+            raise NotImplementedError(
+                f"{self} has no R-operator, since it is the result of fusion. Call Rop before compiling"
+            )
         return as_on_host(host.Elemwise(self.scalar_op).R_op, inputs, eval_points)
 
     def operation(self, node: Apply) -> Operation:

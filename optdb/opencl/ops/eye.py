@@ -46,7 +46,7 @@ class OpenCLEye(Shell):
         return [(n, m)]
 
     def grad(self, inputs: Sequence[Variable], output_grads: Sequence[Variable]) -> list[Variable]:
-        return [grad_undefined(self, i, x, "sizes are whole numbers") for i, x in enumerate(inputs)]
+        return [grad_undefined(self, i, x, "sizes must be integers") for i, x in enumerate(inputs)]
 
     def operation(self, node: Apply) -> Operation:
         return Eye(self.get_context(node), self.dtype)
@@ -55,7 +55,7 @@ class OpenCLEye(Shell):
 def _as_integer(value: Any, name: str) -> Variable:
     var = as_tensor_variable(value)
     if var.ndim or var.dtype not in _INTEGERS:
-        raise TypeError(f"{name} of an eye has to be a whole number, not {var.type}")
+        raise TypeError(f"{name} of an eye must be an integer, not {var.type}")
     return var
 
 

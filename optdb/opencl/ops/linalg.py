@@ -132,7 +132,7 @@ def lift_cholesky(op: host.Cholesky, context_name: str | None, inputs: Inputs, o
 
 def _system_unsupported_reason(op: host.Solve, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     if op.A_structure not in TRIANGULAR:
-        return f"systems of {op.A_structure} matrices are solved by the host"
+        return f"systems of {op.A_structure} matrices are solved on the host"
     return _matrix_unsupported_reason(op, context_name, inputs, outputs)
 
 

@@ -22,7 +22,7 @@ class OpenCLImages2Neibs(Counterpart, Shell, Images2Neibs):
 
 def _patches_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     whole = all("int" in x.type.dtype for x in inputs[1:])
-    return None if whole else "the patches' shape and step are no whole numbers"
+    return None if whole else "the shape and step of patches are not integers"
 
 
 register_counterparts("lift_images2neibs", 62, [Images2Neibs], _patches_unsupported_reason)

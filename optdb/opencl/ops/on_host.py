@@ -51,7 +51,7 @@ class OpenCLOnHost(Op):
         taken = [x if isinstance(x, Variable) else as_tensor_variable(x) for x in inputs]
         device_inputs = [x for x in taken if isinstance(x.type, OpenCLArrayType)]
         if not device_inputs:
-            raise TypeError(f"{self} takes arrays of the device; on the host, use {self.op} itself")
+            raise TypeError(f"{self} takes device arrays; for host arrays, use {self.op} itself")
         context_name = infer_context_name(*device_inputs)
         outputs = [
             kind() if _stays(kind) else OpenCLArrayType(kind.dtype, kind.broadcastable, context_name)()
@@ -92,7 +92,7 @@ class OpenCLOnHost(Op):
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         if not hasattr(self.op, "infer_shape"):
-            raise ShapeError(f"{self.op} does not say which shapes it gives")
+            raise ShapeError(f"{self.op} does not define the shapes of its outputs")
         return self.op.infer_shape(node, shapes)
 
     def L_op(  # noqa: N802 (the host's name)
@@ -121,7 +121,7 @@ def _as_on_host(x: Variable) -> Variable:
 def _arrays_alone(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     if all(is_host_array(x) or isinstance(x.type, OpenCLArrayType) for x in (*inputs, *outputs)):
         return None
-    return "only arrays are seen by the host where they are"
+    return "only arrays can be read by the host in place"
 
 
 @lifts(list(LINEAR_ALGEBRA), 98, _arrays_alone)

@@ -27,7 +27,7 @@ class _OverWindows(Counterpart, Shell):
         node = super().make_node(*inputs)
         dtypes = sorted({node.inputs[i].type.dtype for i in self.device_slots(len(node.inputs))})
         if len(dtypes) > 1:
-            raise TypeError(f"{self} takes arrays of one dtype, not of {' and '.join(dtypes)}")
+            raise TypeError(f"{self} takes arrays of the same dtype, not of {' and '.join(dtypes)}")
         return node
 
     def operation(self, node: Apply) -> Operation:

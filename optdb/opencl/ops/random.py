@@ -36,7 +36,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
         """Return the node for a state, int32 of shape (n_streams, 6), and the shape of the sample, on the host."""
         rstate = as_opencl_variable(rstate, self.output_type.context_name)
         if rstate.type.dtype != "int32" or rstate.type.ndim != 2:
-            raise TypeError(f"{self} takes a state that is a matrix of int32, not {rstate.type}")
+            raise TypeError(f"{self} takes a state of type int32 matrix, not {rstate.type}")
         return Apply(self, [rstate, as_tensor_variable(size)], [rstate.type(), self.output_type()])
 
     def operation(self, node: Apply) -> Operation:

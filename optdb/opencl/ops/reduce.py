@@ -107,13 +107,13 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         like = OpenCLElemwise(self.post_scalar_op).make_node(*node.outputs, *others)
         pattern = like.outputs[0].type.broadcastable
         if pattern != result.type.broadcastable:
-            raise TypeError(f"{self}: the epilogue broadcasts the result, which is {result.type}, to {pattern}")
+            raise TypeError(f"{self}: the epilogue would broadcast the result, which is {result.type}, to {pattern}")
         return Apply(node.op, [*node.inputs, *like.inputs[self.results :]], [out.type() for out in like.outputs])
 
     def _node_of_several(self, inputs: Sequence[Any]) -> tuple[Apply, list[str]]:
         like = OpenCLElemwise(self.pre_scalar_op).make_node(*inputs)
         if len(like.outputs) != self.results:
-            raise TypeError(f"{self}: what is folded has to be one output, and not {len(like.outputs)}")
+            raise TypeError(f"{self}: the reduced expression must have one output, not {len(like.outputs)}")
         node = super().make_node(like.outputs[0])
         dtypes = [element.type.dtype for element in like.outputs]
         return Apply(node.op, like.inputs, [node.outputs[0].type() for _ in like.outputs]), dtypes
@@ -132,7 +132,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         """Return the gradient of the host's op, on the device."""
         op = _WITH_GRADIENT.get(type(self.scalar_op))
         if op is None or self.pre_scalar_op is not None or self.post_scalar_op is not None:
-            what = f"folding {self.scalar_op} has no gradient"
+            what = f"a reduction by {self.scalar_op} has no gradient"
             return [grad_undefined(self, i, x, what) for i, x in enumerate(inputs)]
         host_op = op(self.axis, self.dtype, acc_dtype=self.acc_dtype)
         return as_on_host(host_op.L_op, inputs, outputs, output_grads)

@@ -36,7 +36,7 @@ class Shell(OpenCLKernelBase):
 
     def operation(self, node: Apply) -> Operation:
         """Return the operation that computes a node; called once for each node."""
-        raise NotImplementedError(f"{type(self).__name__} has to define operation(node)")
+        raise NotImplementedError(f"{type(self).__name__} must define operation(node)")
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._operation_of(node).kernels()

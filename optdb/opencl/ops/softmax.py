@@ -101,7 +101,7 @@ class OpenCLCrossentropyAndGradient(Shell):
     def make_node(self, x: Variable, b: Variable, y: Variable, dy: Variable) -> Apply:
         """Return the node for device arrays of one dtype, and classes on the host."""
         if not x.type.dtype == b.type.dtype == dy.type.dtype:
-            raise TypeError(f"{self} takes arrays of one dtype")
+            raise TypeError(f"{self} takes arrays of the same dtype")
         host_node = OpenCLCrossentropySoftmaxArgmax1HotWithBias().make_node(x, b, y)
         return Apply(self, [*host_node.inputs, dy], [out.type() for out in host_node.outputs])
 

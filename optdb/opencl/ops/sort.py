@@ -56,7 +56,7 @@ def _sort_unsupported_reason(
     op: SortOp | ArgSortOp, context_name: str | None, inputs: Inputs, outputs: Inputs
 ) -> str | None:
     if op.order is not None:
-        return "sorting by fields is for arrays of records, which no device has"
+        return "sorting by fields needs structured arrays, which devices do not support"
     return real_arrays(op, context_name, inputs, outputs)
 
 

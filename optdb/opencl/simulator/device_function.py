@@ -48,7 +48,7 @@ class DeviceFunction:
     def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
         refuse_pytensor("SimulatorOCL", function)
         if not isinstance(function, Function):
-            raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
+            raise TypeError(f"expected a compiled function, as returned by theano.function, not {function!r}")
         self.__name__ = name
         #: The result of `inspect.signature`: the inputs of the function.
         self.__signature__ = signature = _signature(function)

@@ -207,7 +207,7 @@ class PiecewiseDownload:
             self._pieces = [piece for _, piece in sorted(begun, key=lambda pair: pair[0].numbers.start)]
             self._packed.pack()
             if not all(part.is_current for part, _ in begun):
-                raise RuntimeError("a summand has changed its shape after it was computed")
+                raise RuntimeError("a summand changed its shape after it was computed")
             self._pieces.append(self._rest([part for part, _ in begun]))
             return self._pieces
 

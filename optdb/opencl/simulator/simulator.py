@@ -94,10 +94,10 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         """
         if not name.isidentifier() or name.startswith("_"):
             raise ValueError(
-                f"{name!r} cannot be the name of a method: it has to be an identifier, and not begin with '_'"
+                f"{name!r} cannot be the name of a method: it must be an identifier that does not begin with '_'"
             )
         if hasattr(self, name):
-            raise ValueError(f"{name!r} is taken: the simulator has a method of that name")
+            raise ValueError(f"{name!r} is taken: the simulator already has an attribute of that name")
         with self._state.turn():
             self._state.check_open()
             self._added[name] = DeviceFunction(name, function, self._state, self)
@@ -432,6 +432,6 @@ def _device_here(device: str) -> str:
         if device in (None, "auto"):
             raise
         fallback = get_context(context_of("auto")).profile.name
-        logger.warning("A simulator was on the device %s. It is now on %s: %s", device, fallback, error)
+        logger.warning("A simulator that was on the device %s is now on %s: %s", device, fallback, error)
         return "auto"
     return device

@@ -131,7 +131,7 @@ class Archive:
         return FileError(f"{self.path} {what}.\n{cure}")
 
     def _not_whole(self, reason: object) -> FileError:
-        return self.wrong(f"is no whole file of a plan ({reason})")
+        return self.wrong(f"is not a complete exported file ({reason})")
 
     def _content(self) -> bytes:
         try:
@@ -154,22 +154,22 @@ class Archive:
         """Return the members, as views of the file's content."""
         for info in infos:
             if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-                raise self.wrong(f"has a member that is compressed, {info.filename!r}, which none is in a plan")
+                raise self.wrong(f"has a compressed member, {info.filename!r}, which exported files never have")
             if info.flag_bits & _ENCODED:
-                raise self.wrong(f"has a member that is encrypted, {info.filename!r}, which none is in a plan")
+                raise self.wrong(f"has an encrypted member, {info.filename!r}, which exported files never have")
         self.host_bytes += len(content) + sum(info.file_size * _bytes_per_byte(info.filename) for info in infos)
         self._limits.check("max_host_bytes", self.host_bytes, f"{self.path}")
         members: dict[str, memoryview] = {}
         last_end = 0
         for info in sorted(infos, key=lambda info: info.header_offset):
             if info.header_offset < last_end:
-                raise self.wrong("has members that are larger than the file, or lie one within another")
+                raise self.wrong("has members that exceed the file or overlap")
             if info.filename in members:
-                raise self.wrong(f"has two members called {info.filename!r}")
+                raise self.wrong(f"has two members named {info.filename!r}")
             begin, last_end = self._bounds(info, content)
             members[info.filename] = memoryview(content)[begin:last_end]
             if zlib.crc32(members[info.filename]) != info.CRC:
-                raise self._not_whole(f"{info.filename!r} has another checksum than its content")
+                raise self._not_whole(f"the checksum of {info.filename!r} does not match its content")
         return members
 
     def _bounds(self, info: zipfile.ZipInfo, content: bytes) -> tuple[int, int]:
@@ -177,21 +177,21 @@ class Archive:
         name_begin = info.header_offset + _MEMBER_HEADER_BYTES
         header = content[info.header_offset : name_begin]
         if len(header) < _MEMBER_HEADER_BYTES or not header.startswith(_MEMBER):
-            raise self._not_whole(f"{info.filename!r} does not begin where the list says")
+            raise self._not_whole(f"{info.filename!r} does not begin where the archive's directory says")
         name_nbytes, extra_nbytes = _MEMBER_LENGTHS.unpack(header)
         if content[name_begin : name_begin + name_nbytes] != info.orig_filename.encode(errors="surrogateescape"):
-            raise self._not_whole(f"{info.filename!r} has another name in the list than in its header")
+            raise self._not_whole(f"{info.filename!r} has different names in the archive's directory and in its header")
         begin = name_begin + name_nbytes + extra_nbytes
         if begin + info.file_size > len(content):
-            raise self.wrong("has members that are larger than the file, or lie one within another")
+            raise self.wrong("has members that exceed the file or overlap")
         return begin, begin + info.file_size
 
     def _manifest(self) -> dict[str, Any]:
         text, digest = self._members.pop(MANIFEST, None), self._members.pop(DIGEST, None)
         if text is None or digest is None:
-            raise self.wrong("is an archive, but not of a plan: it lacks a manifest")
+            raise self.wrong("is an archive without a manifest, so not an exported file")
         if digest != _digest(text):
-            raise self.wrong("was altered: its manifest is not what was written")
+            raise self.wrong("was altered: its manifest differs from the one that was written")
         #: The SHA-256 of the manifest, which contains those of all other members.
         self.digest = str(digest, "ascii")
         try:
@@ -199,34 +199,34 @@ class Archive:
         except ValueError as error:
             raise self.wrong(f"has a manifest that cannot be read ({error})") from None
         if not isinstance(manifest, dict) or manifest.pop("kind", None) != KIND:
-            raise self.wrong("is not a file of a plan")
+            raise self.wrong("is not an exported file")
         version = manifest.pop("version", None)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise self.wrong("does not say of which version it is")
+            raise self.wrong("does not name its version")
         if version != VERSION:
             older, newer = "export it again with this optdb", "install a newer optdb, or export it with this one"
             raise self.wrong(
-                f"is of version {version}, and this optdb reads version {VERSION}",
+                f"has version {version}, but this optdb reads version {VERSION}",
                 f"The cure: {older if version < VERSION else newer}",
             )
         return manifest
 
     def _check_members(self, listed: Any) -> None:
         if not isinstance(listed, dict) or set(listed) != set(self._members):
-            raise self.wrong("has other members than it lists")
+            raise self.wrong("has different members than its manifest lists")
         for name, content in self._members.items():
             entry = listed[name]
             if not _NAME.match(name) or not isinstance(entry, dict):
-                raise self.wrong(f"has a member {name!r} that no plan has")
+                raise self.wrong(f"has a member {name!r} that no exported file has")
             if entry.get("nbytes") != len(content) or entry.get("sha256") != hashlib.sha256(content).hexdigest():
-                raise self.wrong(f"is damaged: {name} is not what was written")
+                raise self.wrong(f"is damaged: {name} differs from what was written")
 
     def text(self, name: Any) -> str:
         """Return the text of a member."""
         try:
             return str(self._member(name), "utf-8")
         except UnicodeDecodeError:
-            raise self.wrong(f"has no text in {name}") from None
+            raise self.wrong(f"has a member {name} that is not UTF-8 text") from None
 
     def array(self, name: Any) -> HostArray:
         """Return the array of a member, which must not be modified."""
@@ -240,13 +240,13 @@ class Archive:
         end = begin + int.from_bytes(content[len(_MAGIC) : begin], "little")
         header = _HEADER.match(content[begin:end])
         if content[: len(_MAGIC)] != _MAGIC or header is None:
-            raise self.wrong(f"has no array in {name}, or one of a kind that no plan has")
+            raise self.wrong(f"has a member {name} that is not an array of a supported kind")
         dtype = _DESCRIBED.get(header["dtype"].decode())
         shape = tuple(int(length) for length in header["shape"].split(b",") if length.strip())
         if dtype is None or math.prod(shape) * dtype.itemsize != len(content) - end:
-            raise self.wrong(f"has an array in {name} that is not of the size that it says")
+            raise self.wrong(f"has an array in {name} whose size differs from the one it declares")
         if len(shape) > _MOST_DIMENSIONS or math.prod(length or 1 for length in shape) > _MOST_ELEMENTS:
-            raise self.wrong(f"has an array in {name} of a shape that none has, {shape}")
+            raise self.wrong(f"has an array in {name} of an unsupported shape, {shape}")
         return np.frombuffer(content[end:], dtype).reshape(shape)
 
     def _member(self, name: Any) -> memoryview:

@@ -91,7 +91,7 @@ class Resources:
 
     def check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         """Raise an error if memory exceeds the file's limit or the device's memory."""
-        self.budget.reserve_device(nbytes, "what is computed in a call")
+        self.budget.reserve_device(nbytes, "values computed in a call")
         check_device_memory(context, nbytes, memories)
 
 
@@ -141,7 +141,7 @@ class Bound:
         live = self._liveness(commands)
         # Check limits before buffer assignment, which takes long for many memories.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
-        limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "what is computed in a call")
+        limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "values computed in a call")
         self._check_work(commands)
         self._buffers = BufferAssignment(live, resources.check_device_memory)
         #: Device bytes of the computed values.
@@ -175,7 +175,7 @@ class Bound:
         sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
-                raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {space}")
+                raise FileError(f"{value.nbytes} bytes are to be uploaded into {space} bytes")
         # Dropping an event waits for its upload. Keep the events of the last call until this call has its results.
         last_events = [upload.event for upload, _, _ in self._uploads]
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
@@ -239,7 +239,7 @@ class Bound:
                 return Memory(buffer.size, context, buffer)
         nbytes = self._values.number(spec.nbytes)
         if nbytes < 0:
-            raise FileError(f"a memory is to have {nbytes} bytes")
+            raise FileError(f"a buffer of {nbytes} bytes is invalid")
         memory = Memory(nbytes, context)
         if spec.own_buffer:
             self._own_buffer.add(memory)
@@ -268,7 +268,7 @@ class Bound:
         _check_within(command.source, command.source_offset, command.nbytes)
         distance = abs(command.target_offset - command.source_offset)
         if command.target is command.source and distance < command.nbytes:
-            raise FileError("bytes are to be copied onto themselves")
+            raise FileError("a copy overlaps its source")
         return command
 
     def _fill(self, command: EnqueueFill) -> EnqueueFill:
@@ -277,7 +277,8 @@ class Bound:
         pattern = command.pattern = np.frombuffer(command.pattern, np.uint8)
         if command.nbytes % pattern.nbytes or command.offset % pattern.nbytes:
             raise FileError(
-                f"{command.nbytes} bytes from {command.offset} on are to be filled with a pattern of {pattern.nbytes}"
+                f"{command.nbytes} bytes at offset {command.offset} cannot be filled with a pattern of "
+                f"{pattern.nbytes} bytes"
             )
         return command
 
@@ -290,7 +291,7 @@ class Bound:
         for slot in command.array_slots:
             memory, offset = args[slot], int(args[slot + 1])
             if memory is not None and not 0 <= offset <= memory.nbytes:
-                raise FileError(f"an array begins {offset} bytes into a memory of {memory.nbytes}")
+                raise FileError(f"an array begins at byte {offset} of a buffer of {memory.nbytes} bytes")
         kernel.check_arguments(args)
         # A memory that is not in `array_slots` starts at offset 0 of a buffer, whatever the file says.
         return replace(command, kernel=kernel, global_size=sizes, local_size=groups, args=args)
@@ -323,14 +324,14 @@ class Bound:
     def _reshaped(self, value: HostArray, source: Reshaped) -> HostArray:
         shape = self._values.numbers(source.shape)
         if len(shape) > MAX_DIMENSIONS or math.prod(shape) != value.size or any(length < 0 for length in shape):
-            raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
+            raise FileError(f"an array of shape {value.shape} cannot be reshaped to {shape}")
         return value.reshape(shape)
 
     def _table(self, value: HostArray, source: FromTable) -> HostArray:
         try:
             return TABLES[source.table].compute(value, *map(self._values.value, source.numbers))
         except (AttributeError, TypeError) as error:
-            raise FileError(f"the table {source.table} cannot be made of what it is given: {error}") from None
+            raise FileError(f"the table {source.table} cannot be built from its values: {error}") from None
 
     def _numbers(self, dtype: str, values: Sequence[Any]) -> HostArray:
         return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
@@ -350,12 +351,12 @@ class Bound:
         shape, strides = self._values.numbers(result.shape), self._values.numbers(result.strides)
         offset = self._values.number(result.offset)
         if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > _MOST_ELEMENTS:
-            raise FileError(f"a result is to have the shape {shape}")
+            raise FileError(f"a result has the invalid shape {shape}")
         memory = None if result.memory is None else self._memories[result.memory]
         if 0 in shape:
             memory, offset = None, 0
         elif memory is None:
-            raise FileError("a result has elements, and no memory")
+            raise FileError("a result has elements but no buffer")
         layout = ArrayLayout(self._resources.context.queue, memory, offset, shape, strides, np.dtype(result.dtype))
         if memory is not None:
             start, stop = span(layout)
@@ -408,18 +409,18 @@ def _space(upload: EnqueueUpload) -> int:
 
 def _check_within(memory: Memory, offset: int, nbytes: int) -> None:
     if offset < 0 or nbytes < 0 or offset + nbytes > memory.nbytes:
-        raise FileError(f"{nbytes} bytes from {offset} on are not within a memory of {memory.nbytes}")
+        raise FileError(f"{nbytes} bytes at offset {offset} exceed a buffer of {memory.nbytes} bytes")
 
 
 def _number(dtype: str, value: Any) -> np.generic:
     """Convert a number to a dtype; raise FileError if the dtype cannot hold it."""
     kind = np.dtype(dtype)
     if value is None:
-        raise FileError(f"what stands where a {dtype} is wanted cannot be worked out")
+        raise FileError(f"the value of a {dtype} cannot be computed")
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         if not isinstance(value, int) or not limits.min <= value <= limits.max:
-            raise FileError(f"{value!r} stands where a {dtype} is wanted")
+            raise FileError(f"expected a {dtype}, got {value!r}")
     with np.errstate(all="ignore"):
         number: np.generic = kind.type(value)
     return number

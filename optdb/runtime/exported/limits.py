@@ -40,7 +40,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(f"{name} is a whole number from 0 on, and {value!r} was given")
+                raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
     def check(self, name: str, wanted: int, what: str) -> None:
         """Raise LimitError if the total amount `wanted` exceeds the named limit.
@@ -52,8 +52,8 @@ class Limits:
             return
         unit = {"max_host_bytes": "bytes of the host's memory", "max_device_bytes": "bytes of the device's memory"}
         raise LimitError(
-            f"{what} would take {wanted:,} {unit.get(name, 'work items')}, and may take {limit:,}.\nThe cure: if you "
-            f"trust the file to need that, optdb.load(..., {name}={wanted})"
+            f"{what} would take {wanted:,} {unit.get(name, 'work items')}, but the limit is {limit:,}.\n"
+            f"The cure: if you trust the file, optdb.load(..., {name}={wanted})"
         )
 
 

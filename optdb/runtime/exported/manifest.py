@@ -67,10 +67,10 @@ class ProgramSpec(Record):
         try:
             kernels = read_program(spec.source)
         except SourceError as error:
-            cure = "Do not use it: no plan has that"
+            cure = "Do not use it: no exported file has that"
             raise where.archive.wrong(f"has a program, {name}, that {error}", cure) from None
         if spec.kernels != {kernel: list(params) for kernel, params in kernels.items()}:
-            raise where.at("kernels").wrong(f"what the kernels of {name} take", spec.kernels)
+            raise where.at("kernels").wrong(f"the kernel parameters of {name}", spec.kernels)
         return cls(spec.source, kernels)
 
     def to_json(self, members: Members) -> dict[str, Any]:
@@ -150,10 +150,10 @@ class Manifest(Record):
     def check(self, where: Where) -> None:
         """Check that there is a function, and that names are unique."""
         if not self.methods:
-            raise where.archive.wrong("has no function in it")
-        _check_distinct(where, "programs of one source", self.programs, lambda program: program.source)
-        _check_distinct(where, "shared values of one name", self.states, lambda state: state.name)
-        _check_distinct(where, "functions of one name", self.methods, lambda method: method.name)
+            raise where.archive.wrong("contains no function")
+        _check_distinct(where, "programs with the same source", self.programs, lambda program: program.source)
+        _check_distinct(where, "shared values with the same name", self.states, lambda state: state.name)
+        _check_distinct(where, "functions with the same name", self.methods, lambda method: method.name)
 
 
 def _check_distinct(where: Where, kind: str, records: Sequence[Any], key: Callable[[Any], str]) -> None:

@@ -53,15 +53,15 @@ class LoadedMethod:
         if not traces:
             kinds = sorted({trace.device_kind for trace in spec.traces})
             raise FileError(
-                f"{self._path} has {spec.name} for devices of kind {', '.join(kinds) or 'none'}, and {device} is of "
-                f"kind {context.profile.device_kind}.\nThe cure: name another device, or export with "
-                "device_kinds=('cpu', 'gpu')"
+                f"{self._path} has {spec.name} for devices of kind {', '.join(kinds) or 'none'}, but {device} is of "
+                f"kind {context.profile.device_kind}.\n"
+                "The cure: name another device, or export with device_kinds=('cpu', 'gpu')"
             )
         for dtype in sorted({dtype for trace in traces for dtype in trace.dtypes}):
             reason = context.unsupported_reason(dtype)
             if reason is not None:
                 raise FileError(
-                    f"{spec.name} of {self._path} needs {dtype}, and {reason}.\nThe cure: name another device"
+                    f"{spec.name} of {self._path} needs {dtype}, but {reason}.\nThe cure: name another device"
                 )
         return traces
 
@@ -151,7 +151,7 @@ class LoadedMethod:
             except cl.MemoryError as error:
                 raise MemoryError(f"{self.name} of {self._path}: the device has too little memory ({error})") from error
             except cl.Error as error:
-                raise FileError(f"{self.name} of {self._path}: the device does not take it ({error})") from error
+                raise FileError(f"{self.name} of {self._path}: the device rejected it ({error})") from error
 
     def _bound_for(self, call: Call) -> Bound:
         sizes = (*(x.shape for x in call.arguments), *(call.arguments[position].item() for position in self._deciding))
@@ -182,8 +182,8 @@ class LoadedMethod:
         if len(broken) > _NAMED:
             reasons += f"\n    or {len(broken) - _NAMED} others"
         raise ShapeError(
-            f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{reasons}\n"
-            "The cure: export it with an example of such arguments, too"
+            f"{self.name} of {self._path} was not exported for {shapes}. The exported traces require{reasons}\n"
+            "The cure: export it with an example of such arguments as well"
         )
 
     def _rehearse(self, trace: SavedTrace, values: Values, call: Call) -> None:

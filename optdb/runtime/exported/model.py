@@ -111,7 +111,7 @@ class Exported:
         self.context = context
         budget: Budget[Bound] = Budget(limits, archive.host_bytes)
         for state in manifest.states:
-            budget.keep_on_device(state.value.nbytes, f"{archive.path}, with its shared values,")
+            budget.keep_on_device(state.value.nbytes, f"{archive.path} with its shared values")
         self._states = {state.name: _Shared(archive, state, context) for state in manifest.states}
         kernels = Kernels(context, manifest.programs, str(archive.path))
         buffers = [state.array.base_data for state in self._states.values()]
@@ -205,9 +205,7 @@ class Exported:
 
     def _shared(self, name: str) -> _Shared:
         if name not in self._states:
-            raise KeyError(
-                f"there is no shared value {name!r} in {self._path}; there is {', '.join(self._states) or 'none'}"
-            )
+            raise KeyError(f"{self._path} has no shared value {name!r}; it has {', '.join(self._states) or 'none'}")
         return self._states[name]
 
     @property
@@ -246,13 +244,13 @@ class _Shared:
             self.array = DeviceArray(context.queue, value.shape, value.dtype, data=buffer_with(context, value))
         except (cl.MemoryError, cl.LogicError) as error:
             raise MemoryError(
-                f"the device has no room for {spec.name}, {value.nbytes:,} bytes, of {archive.path}: {error}"
+                f"the device cannot allocate the {value.nbytes:,} bytes of {spec.name} in {archive.path}: {error}"
             ) from error
 
     def set(self, value: Any) -> None:
         taken, shape = self._kind.array(value), self.array.shape
         if taken.shape != shape:
             raise ValueError(
-                f"the shared value {self._kind.name} has the shape {shape} for good, and cannot get {taken.shape}"
+                f"the shared value {self._kind.name} has the fixed shape {shape}, and cannot be set to {taken.shape}"
             )
         from_host(self._context, taken, out=self.array)

@@ -105,7 +105,7 @@ class _Preprocessor:
             pending = []
             yield self._directive(*directive.groups())
         if self._conditions:
-            raise SourceError("has a condition without an end")
+            raise SourceError("has a condition without #endif")
         yield self._expanded("".join(pending))
 
     def _holds(self) -> bool:
@@ -135,7 +135,7 @@ class _Preprocessor:
         elif word == "pragma":
             return _pragma(rest)
         else:
-            raise SourceError(f"has the directive #{word}, which a file cannot hold")
+            raise SourceError(f"has the directive #{word}, which exported files do not support")
         return ""
 
     def _condition(self, word: str, rest: str) -> None:
@@ -166,12 +166,12 @@ class _Preprocessor:
     def _define(self, rest: str) -> None:
         definition = _DEFINITION.match(rest)
         if definition is None:
-            raise SourceError(f"has a macro of another form than is known, {rest[:60]!r}")
+            raise SourceError(f"has a macro of an unsupported form, {rest[:60]!r}")
         name, called, params, body = definition.groups()
         names = None if called is None else tuple(param.strip() for param in params.split(",") if param.strip())
         tokens = tuple(token for token in _TOKEN.findall(body) if token.strip())
         if (names and "..." in names) or ("#" in tokens and names is not None):
-            raise SourceError(f"has a macro {name} with operators that are not known")
+            raise SourceError(f"has a macro {name} with unsupported operators")
         self._macros[name] = _Macro(names, tokens)
 
     def _expand(self, tokens: Sequence[_Token]) -> list[_Token]:
@@ -193,7 +193,7 @@ class _Preprocessor:
                 result.append(token)
                 continue
             if len(args) != len(macro.params) and not (not macro.params and args == [[]]):
-                raise SourceError(f"gives the macro {token.text} {len(args)} arguments, and it takes {macro.params}")
+                raise SourceError(f"passes {len(args)} arguments to the macro {token.text}, which takes {macro.params}")
             by_param = dict(zip(macro.params, args))
             left += reversed(self._body(macro, by_param, token.hidden | {token.text}))
         return result
@@ -213,7 +213,7 @@ class _Preprocessor:
             if pasting and result and tokens:
                 pasted = result.pop().text + tokens[0].text
                 if _TOKEN.fullmatch(pasted) is None:
-                    raise SourceError(f"pastes {pasted!r} together, which is no token")
+                    raise SourceError(f"pastes {pasted!r} together, which is not a token")
                 tokens = [_Token(pasted), *tokens[1:]]
             pasting = False
             result += tokens
@@ -237,7 +237,7 @@ def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
             args.append([])
         elif token.text.strip():
             args[-1].append(token)
-    raise SourceError("has a macro whose arguments have no end")
+    raise SourceError("has a macro call without a closing bracket")
 
 
 class _Condition:
@@ -250,7 +250,7 @@ class _Condition:
         """Return the number."""
         result = self._binary(0)
         if self._tokens:
-            raise SourceError(f"has a condition that is not understood, at {self._tokens[-1]!r}")
+            raise SourceError(f"has a condition that cannot be parsed, at {self._tokens[-1]!r}")
         return result
 
     def _binary(self, level: int) -> int:
@@ -264,7 +264,7 @@ class _Condition:
 
     def _operand(self) -> int:
         if not self._tokens:
-            raise SourceError("has a condition that is not understood: it ends too soon")
+            raise SourceError("has a condition that cannot be parsed: it ends too early")
         token = self._tokens.pop()
         if token == "(":
             result = self._binary(0)
@@ -279,4 +279,4 @@ class _Condition:
         if _NAME.match(token) and not re.match(r"_|cl_", token):
             # A name that is not a macro counts as 0.
             return 0
-        raise SourceError(f"has a condition that is not understood, at {token!r}")
+        raise SourceError(f"has a condition that cannot be parsed, at {token!r}")

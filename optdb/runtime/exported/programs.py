@@ -62,7 +62,8 @@ class FileKernel:
         self._profile = context.profile
         if kernel.num_args != len(params) or not all(_agrees(kernel, *param) for param in enumerate(params)):
             raise FileError(
-                f"the driver of {self._profile.name} does not take the kernel {self.function_name} for what it declares"
+                f"the driver of {self._profile.name} does not accept the kernel {self.function_name} with its "
+                "declared parameters"
             )
 
     def check_sizes(self, items: Sequence[int], group: Sequence[int] | None) -> None:
@@ -77,9 +78,9 @@ class FileKernel:
             size > most for size, most in zip(group, self._profile.max_local_sizes)
         ):
             raise FileError(
-                f"the kernel {self.function_name} is to be launched in groups of {tuple(group)}, and "
-                f"{self._profile.name} takes {self._largest} work items at most.\nThe cure: export the function for "
-                "such a device"
+                f"the kernel {self.function_name} needs work groups of {tuple(group)}, but {self._profile.name} runs "
+                f"at most {self._largest} work items in a group.\n"
+                "The cure: export the function for such a device"
             )
 
     def check_arguments(self, args: Sequence[Any]) -> None:
@@ -88,7 +89,7 @@ class FileKernel:
         available = self._profile.local_memory_bytes
         if local > available:
             raise FileError(
-                f"the kernel {self.function_name} needs {local} bytes of local memory, and {self._profile.name} has "
+                f"the kernel {self.function_name} needs {local} bytes of local memory, but {self._profile.name} has "
                 f"{available}"
             )
 

@@ -106,9 +106,8 @@ class Rehearsals:
             out, err = child.communicate(message(request, arguments), timeout=self.timeout_s)
         except subprocess.TimeoutExpired:
             raise FileError(
-                f"its kernels were tried in a process of their own, and did not come to an end in {self.timeout_s:g} "
-                "s.\nThe cure: if you trust the file to need longer, optdb.load(..., build_timeout_s="
-                f"{2 * self.timeout_s:g})"
+                f"a child process that tried its kernels did not finish in {self.timeout_s:g} s.\n"
+                f"The cure: if you trust the file, optdb.load(..., build_timeout_s={2 * self.timeout_s:g})"
             ) from None
         finally:
             _end(child)
@@ -141,4 +140,4 @@ def _raise_what(status: int, out: bytes, err: bytes) -> None:
             raise _ERRORS.get(kind, FileError)(text)
     how = signal.Signals(-status).name if status < 0 else f"status {status}"
     last = "\n".join(err.decode(errors="replace").strip().split("\n")[-_LAST_LINES:])
-    raise FileError(f"its kernels were tried in a process of their own, which they ended ({how}).\n{last}".strip())
+    raise FileError(f"its kernels ended the child process that tried them ({how}).\n{last}".strip())

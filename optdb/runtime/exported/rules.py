@@ -151,7 +151,7 @@ class Values(list[Any]):
         """Return the integer of an operand; raise ShapeError if it is not an integer."""
         value = self.value(operand)
         if not isinstance(value, int):
-            raise ShapeError(f"{value!r} stands where a whole number is wanted")
+            raise ShapeError(f"{value!r} is not an integer")
         return value
 
     def numbers(self, operands: Sequence[Any]) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
     strange = _STRANGE.search(source)
     if strange is not None:
         line = source.count("\n", 0, strange.start()) + 1
-        raise SourceError(f"has {strange.group()!r} in line {line}, which no program of a file has")
+        raise SourceError(f"has {strange.group()!r} in line {line}, which no exported program has")
     tokens = list(_tokens(source))
     _check_words(tokens)
     _check_brackets(tokens)
@@ -100,17 +100,17 @@ def _tokens(source: str) -> Iterator[str]:
         if "#" not in line:
             yield from (match.group() for match in _TOKEN.finditer(line))
         elif _DIRECTIVE.match(line) is None:
-            raise SourceError(f"has a directive in line {number} that no program of a file has, {line[:60]!r}")
+            raise SourceError(f"has a directive in line {number} that no exported program has, {line[:60]!r}")
 
 
 def _check_words(tokens: Sequence[str]) -> None:
     for word in set(tokens):
         if len(word) > _MAX_NAME_LENGTH:
-            raise SourceError(f"has a name of {len(word)} letters in it")
+            raise SourceError(f"contains a name of {len(word)} letters")
         if word in _REFUSED_WORDS or _HANDLES.fullmatch(word):
-            raise SourceError(f"has {word!r} in it")
+            raise SourceError(f"contains {word!r}")
         if _RESERVED.match(word) and word not in _OWN_RESERVED:
-            raise SourceError(f"has {word[:60]!r} in it, a name of the compiler's own")
+            raise SourceError(f"contains {word[:60]!r}, a name reserved for the compiler")
 
 
 def _check_brackets(tokens: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ def _check_brackets(tokens: Sequence[str]) -> None:
         if token in _BRACKETS:
             ends.append(_BRACKETS[token])
             if len(ends) > _MAX_BRACKET_DEPTH:
-                raise SourceError(f"has more than {_MAX_BRACKET_DEPTH} brackets within each other")
+                raise SourceError(f"nests more than {_MAX_BRACKET_DEPTH} brackets")
         elif token in ")]}" and (not ends or ends.pop() != token):
             raise SourceError("has brackets that do not match")
     if ends:
@@ -132,9 +132,9 @@ def _check_attributes(spaced: str) -> None:
         attribute = _ENDED_ATTRIBUTE.match(spaced, position)
         end = "" if attribute is None else attribute["end"]
         if end.isidentifier():
-            raise SourceError(f"has the attribute {end[:60]!r}, which no program of a file has")
+            raise SourceError(f"has the attribute {end[:60]!r}, which no exported program has")
         if attribute is None or end != ") )" or len(attribute.group().split()) > _MAX_ATTRIBUTE_TOKENS:
-            raise SourceError("has an attribute of another form than those of a file")
+            raise SourceError("has an attribute of an unsupported form")
 
 
 def _positions(spaced: str, words: str) -> list[int]:
@@ -154,7 +154,7 @@ def _check_typedefs(tokens: Sequence[str]) -> None:
         elif inside and not depth:
             named = following == "*" or (following.isidentifier() and following != "__attribute__")
             if token in NUMBERS and not (named and before in _BEFORE_TYPE):
-                raise SourceError(f"gives the name {token!r} another meaning")
+                raise SourceError(f"redefines the name {token!r}")
             inside = token != ";"
 
 
@@ -164,7 +164,7 @@ def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
     for position in _positions(spaced, "__kernel|kernel"):
         kernel = _KERNEL.match(spaced, position)
         if kernel is None:
-            raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
+            raise SourceError("has a kernel of an unsupported form: expected 'void' and its name")
         name, params = kernel["name"], [param.split() for param in kernel["params"].split(",")]
         if name in kernels:
             raise SourceError(f"declares the kernel {name!r} twice")
@@ -183,5 +183,7 @@ def _param(kernel: str, tokens: Sequence[str]) -> str:
         return spaces[0]
     number = NUMBERS.get(" ".join(kind)) if not spaces else None
     if not name.isidentifier() or number is None:
-        raise SourceError(f"has a kernel {kernel!r} that takes {' '.join(tokens)[:60]!r}, which none of a file does")
+        raise SourceError(
+            f"has a kernel {kernel!r} that takes {' '.join(tokens)[:60]!r}, which no exported kernel does"
+        )
     return number

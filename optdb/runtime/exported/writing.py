@@ -160,7 +160,7 @@ class _TraceWriter:
             case EnqueueUpload():
                 command.value = _source(command.value)
             case _:
-                raise TypeError(f"{command.name} is not saved in files")
+                raise TypeError(f"files cannot contain {command.name}")
         command.offset = operand(command.offset)
         return command
 
@@ -219,7 +219,7 @@ def _argument(arg: Any) -> Any:
     is_vector = value.dtype.names or value.dtype.subdtype
     numbers = [operand(x) for x in (value[()] if is_vector else [value[()]])]
     if any(isinstance(number, complex) for number in numbers):
-        raise Untraceable("a kernel is given a complex number, which a file cannot hold")
+        raise Untraceable("a kernel takes a complex number, which a file cannot contain")
     return NumberArgument(_dtype_name(value.dtype), tuple(numbers))
 
 
@@ -237,7 +237,7 @@ def _source(value: DeferredArray | HostArray) -> SavedSource:
             return Reshaped(_source(source.array), _operands(value.shape))
         case FromTable():
             return FromTable(source.table, _source(source.array), _operands(source.numbers))
-    raise Untraceable(f"{source} would have to be uploaded")
+    raise Untraceable(f"a file cannot contain {source}, which would have to be uploaded")
 
 
 def _dtype_name(dtype: AnyDtype) -> str:

@@ -63,7 +63,7 @@ def test_functions_share_what_they_hold(tmp_path, context, device_kind):
 
 def test_names_are_those_of_identifiers(tmp_path, context):
     other = Held("other", "w", "float64", (False,), lambda: W)
-    functions = {"call": function(context, other), None: function(context, name="no identifier")}
+    functions = {"call": function(context, other), None: function(context, name="not an ASCII identifier")}
     write(tmp_path / "f.optdb", functions, {name: [(W,)] for name in functions}, ["cpu"])
     there = load(tmp_path / "f.optdb", context_of_kind("cpu"))
     assert list(there) == ["call", "call_2"]
@@ -75,12 +75,17 @@ def test_names_are_those_of_identifiers(tmp_path, context):
 @pytest.mark.parametrize(
     ("examples", "device_kinds", "error", "complaint"),
     [
-        (None, ["cpu"], ValueError, r"step needs an example of a call.*\nThe cure: call it once before"),
-        ({"stp": [(W,)]}, ["cpu"], ValueError, "examples for 'stp', and there is no such function"),
-        ([W], ["cpu"], TypeError, r"type ndarray is none.\nThe cure, for one call with x and y: examples=\[\(x, y\)\]"),
+        (None, ["cpu"], ValueError, r"step needs an example call.*\nThe cure: call it once before"),
+        ({"stp": [(W,)]}, ["cpu"], ValueError, "examples for 'stp', but no such function"),
+        (
+            [W],
+            ["cpu"],
+            TypeError,
+            r"a ndarray is not a call.\nThe cure, for one call with x and y: examples=\[\(x, y\)\]",
+        ),
         ([(W, W)], ["cpu"], TypeError, "step takes 1 arguments"),
-        ([(W,)], "cpu", ValueError, r"'cpu' was given.\nThe cure, for processors alone: device_kinds="),
-        ([(W,)], [], ValueError, "device_kinds are some of"),
+        ([(W,)], "cpu", ValueError, r"not 'cpu'.\nThe cure, for processors only: device_kinds="),
+        ([(W,)], [], ValueError, "device_kinds must be a non-empty subset of"),
         ([(W[:3],)], ["cpu"], RuntimeError, "step cannot be exported: the shared variable w of shape"),
     ],
 )

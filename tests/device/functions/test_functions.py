@@ -471,6 +471,6 @@ def test_a_persistent_launch_that_failed_is_an_error_of_the_call():
     function([np.zeros(3)])
     words = grid_failures.grid_words(context.cl_context)
     grid_failures.cl.enqueue_copy(context.queue, words, np.array([1, 0, 1], np.uint32))
-    with pytest.raises(DeviceError, match="was given up"):
+    with pytest.raises(DeviceError, match="was aborted"):
         function([np.zeros(3)])
     np.testing.assert_array_equal(function([np.zeros(3)]), [np.ones(3)])

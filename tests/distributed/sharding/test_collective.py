@@ -79,5 +79,5 @@ def test_outside_of_a_step_there_is_nobody_to_wait_for():
 
 def test_marks_compute_nothing():
     node = AllReduce(0).make_node(tensor.dvector())
-    with pytest.raises(RuntimeError, match="stands for a part of a round"):
+    with pytest.raises(RuntimeError, match="is a placeholder"):
         node.op.perform(node, [np.zeros(2)], [[None]])

@@ -204,7 +204,7 @@ def test_a_device_that_does_not_come_is_named(devices):
         train.train(batches)
         trouble.how = lambda: is_late.wait(1)
         with pytest.raises(
-            WorkerFailed, match=r"thread 0 .*no part of a sum has come from thread 1 .* within 0\.5 sec"
+            WorkerFailed, match=r"thread 0 .*received no part of a sum from thread 1 .* within 0\.5 sec"
         ):
             train(*batches[0])
         trouble.how = None

@@ -155,7 +155,7 @@ def test_a_loop():
 
 def test_a_loop_over_the_batch_is_refused():
     total, _ = theano.scan(lambda row, before: before + row.sum(), x, tt.zeros((), "float64"))
-    with pytest.raises(NoGradients, match="cannot be put together"):
+    with pytest.raises(NoGradients, match="cannot be combined"):
         spread_step(compiled([x], [total[-1]]), [floats(ROWS, 5)], 2)
 
 
@@ -265,7 +265,7 @@ REFUSED = {
     "cumulated": tt.extra_ops.cumsum(x, axis=0),
     "rows upside down": x[::-1],
     "product of all": x.prod(),
-    "numbers of rows": tt.arange(x.shape[0]) * 2,
+    "row numbers": tt.arange(x.shape[0]) * 2,
     "pairs of rows in one": x.reshape((-1, 10)).max(axis=1).sum(),
     "mixed": x.T.reshape((-1, 3)).max(axis=1).sum(),
 }
@@ -276,7 +276,7 @@ def test_what_cannot_be_put_together_is_refused(name):
     f = compiled([x], [REFUSED[name]])
     with pytest.raises((NoGradients, AssertionError)) as raised:
         spread_step(f, [floats(6, 5)], 2)
-    assert "The cure" in str(raised.value) or "give DataParallel" in str(raised.value)
+    assert "The cure" in str(raised.value) or "to DataParallel" in str(raised.value)
 
 
 def test_a_next_value_that_is_a_split_input_is_refused():

@@ -124,7 +124,7 @@ def test_lengths_that_an_op_pins(tmp_path, case, device_kind):
     function, arguments = function_of(case)
     if getattr(function.maker.fgraph.outputs[0].owner.op, "destroy_map", None):
         # Like a user's in-place op, it writes into the caller's array.
-        with pytest.raises(Untraceable, match="overwrites an argument"):
+        with pytest.raises(Untraceable, match="overwrites the caller's argument"):
             export(function, tmp_path / "f.optdb", [arguments], [device_kind])
         return
     [report] = export(function, tmp_path / "f.optdb", [arguments], [device_kind])

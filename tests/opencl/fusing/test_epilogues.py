@@ -147,7 +147,7 @@ def test_reductions_of_nothing(each_device_kind, shape, axis):
     computed([x.sum(axis=axis) * y + np.float32(2)], [fold * 3 + 2])
     computed([x.prod(axis=axis) * y + np.float32(2)], [a.prod(axis=axis) * 3 + 2])
     if 0 in shape and np.size(fold):
-        with pytest.raises(ValueError, match="nothing to fold"):
+        with pytest.raises(ValueError, match="no elements to reduce"):
             lifted([x.max(axis=axis) * y])()
 
 
@@ -178,7 +178,7 @@ def test_shapes_are_checked_and_inferred():
     with pytest.raises(ValueError, match="for a result of"):
         run(op(x, b).owner, [device_array(A[0]), device_array(A[0, 0, :1])])
     row = OpenCLArrayType("float32", (True, True), "dev0")()
-    with pytest.raises(TypeError, match="broadcasts the result"):
+    with pytest.raises(TypeError, match="would broadcast the result"):
         op(row, b)
     with pytest.raises(theano.gradient.NullTypeGradError):
         theano.grad(theano.tensor.as_tensor_variable(op(x, b).transfer("cpu")).sum(), x)

@@ -142,9 +142,9 @@ def test_what_subclasses_have_to_define():
         pass
 
     node = theano.Apply(Nothing(), [], [tt.fscalar()])
-    with pytest.raises(NotImplementedError, match="Nothing has to define gpu_kernels"):
+    with pytest.raises(NotImplementedError, match="Nothing must define gpu_kernels"):
         node.op.gpu_kernels(node, "")
-    with pytest.raises(NotImplementedError, match="Nothing has to define run"):
+    with pytest.raises(NotImplementedError, match="Nothing must define run"):
         node.op.run(node, [], [], {}, None)
     with pytest.raises(TypeError, match="neither inputs nor outputs on a device"):
         node.op.get_context(node)
@@ -173,14 +173,14 @@ def test_lines_of_code_stay_where_they_are():
     [
         ("", "declares no kernel"),
         (HEAD + EMPTY, "declares no kernel"),
-        (EMPTY, "f.cl:1: the file has to begin with '#section kernels'"),
-        ("\n#section kernel\n", "f.cl:2: there is no section 'kernel', only kernels"),
+        (EMPTY, "f.cl:1: the file must begin with '#section kernels'"),
+        ("\n#section kernel\n", "f.cl:2: unknown section 'kernel'; the only one is kernels"),
         (HEAD + "#kernel\n", "f.cl:2: a kernel is declared as"),
         (HEAD + "#kernel k\n", "f.cl:2: a kernel is declared as"),
         (HEAD + "#kernel : size :\n", "f.cl:2: a kernel is declared as"),
         (HEAD + "#kernel k : a : b : c\n", "f.cl:2: a kernel is declared as"),
-        (HEAD + "#kernel k : size, pointer :\n", "f.cl:2: 'pointer' is no parameter of a kernel: use"),
-        (HEAD + "#kernel k : size, :\n", "f.cl:2: '' is no parameter"),
+        (HEAD + "#kernel k : size, pointer :\n", "f.cl:2: 'pointer' is not a parameter type of a kernel: use"),
+        (HEAD + "#kernel k : size, :\n", "f.cl:2: '' is not a parameter type"),
         (HEAD + "#kernel k : size : GA_USE_MAGIC\n", "f.cl:2: kernel k has an unknown flag 'GA_USE_MAGIC'"),
         (HEAD + "#kernel 1k : size :\n", "f.cl:2: '1k' cannot be the name of a kernel"),
     ],
@@ -260,7 +260,7 @@ def test_kernels_as_theanos_gpu_backend_describes_them():
 
 
 def test_a_file_that_is_not_there():
-    with pytest.raises(FileNotFoundError, match=r"InFile looks for its kernels in .*tests/opencl/kernel_ops/no.cl"):
+    with pytest.raises(FileNotFoundError, match=r"InFile has its kernels in .*tests/opencl/kernel_ops/no.cl"):
         InFile("no.cl", "float32")
 
 

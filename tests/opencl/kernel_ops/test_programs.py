@@ -324,8 +324,8 @@ def test_an_error_comes_each_time():
 @pytest.mark.parametrize(
     ("kernel", "error", "says"),
     [
-        (adding(2202, params=(BUFFER, SIZE)), KernelArgumentError, "takes 1 parameters in its code, but .* for 2"),
-        (adding(2202, name="other"), ValueError, r"no kernel 'other' in its code, which has \['k'\]"),
+        (adding(2202, params=(BUFFER, SIZE)), KernelArgumentError, "takes 1 parameters in its code, but .* describe 2"),
+        (adding(2202, name="other"), ValueError, r"kernel 'other' is not declared in its code, which declares \['k'\]"),
     ],
 )
 def test_kernels_that_are_not_what_was_said_of_them(kernel, error, says):

@@ -62,7 +62,7 @@ def test_lengths_are_those_of_the_host(convolution):
 
 def test_dtypes_are_not_mixed():
     x, w = np.ones((1, 1, 3, 3), "float32"), np.ones((1, 1, 3, 3), "float64")
-    with pytest.raises(TypeError, match="takes floats of one dtype, not float32 and float64: cast them first"):
+    with pytest.raises(TypeError, match="takes floats of the same dtype, not float32 and float64: cast them first"):
         OpenCLConv(2)(variable(x), variable(w))
     with pytest.raises(TypeError, match="not int8"):
         OpenCLConv(2)(variable(x.astype("int8")), variable(x.astype("int8")))

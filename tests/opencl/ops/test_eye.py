@@ -85,10 +85,10 @@ def test_there_is_no_gradient_by_sizes():
     node = op.make_node(2, 3, 0)
     gradients = op.grad(node.inputs, node.outputs)
     assert [type(gradient.type) for gradient in gradients] == [NullType] * 3
-    assert "sizes are whole numbers" in gradients[0].type.why_null
+    assert "sizes must be integers" in gradients[0].type.why_null
 
 
-@pytest.mark.parametrize(("n", "says"), [(1.5, "n of an eye has to be a whole number"), ([1], "whole number")])
+@pytest.mark.parametrize(("n", "says"), [(1.5, "n of an eye must be an integer"), ([1], "integer")])
 def test_sizes_have_to_be_whole_numbers(n, says):
     with pytest.raises(TypeError, match=says):
         OpenCLEye("float32", "eye_dev")(n, 3)

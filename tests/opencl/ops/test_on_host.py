@@ -154,7 +154,7 @@ def test_what_overwrites_its_inputs_is_refused():
     op.destroy_map = {0: [0]}
     with pytest.raises(TypeError, match="overwrites its inputs"):
         OpenCLOnHost(op, [tt.dmatrix])
-    with pytest.raises(TypeError, match="takes arrays of the device"):
+    with pytest.raises(TypeError, match="takes device arrays"):
         OpenCLOnHost(nlinalg.det, [tt.dscalar])(tt.dmatrix())
 
 

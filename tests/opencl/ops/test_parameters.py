@@ -131,7 +131,7 @@ def test_a_parameter_that_is_not_declared_is_an_error():
     class OpenCLKept(Counterpart, Kept):
         """A counterpart that does not declare its parameter."""
 
-    with pytest.raises(TypeError, match=r"does not take over factor(.|\n)*parameters = \('factor', ...\)"):
+    with pytest.raises(TypeError, match=r"does not copy factor(.|\n)*parameters = \('factor', ...\)"):
         OpenCLKept.like(Kept(2))
 
     class OpenCLKeptToo(Counterpart, Kept):

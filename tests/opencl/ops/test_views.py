@@ -61,7 +61,7 @@ def test_axes_are_shuffled_dropped_and_added():
 def test_an_axis_that_is_not_of_length_1_is_not_dropped():
     a = np.zeros((2, 3), "float32")
     node = OpenCLDimShuffle((True, False), (1,))(variable(a, (True, False))).owner
-    with pytest.raises(ValueError, match="promises length 1, and the array has length 2"):
+    with pytest.raises(ValueError, match="declares length 1, but the array has length 2"):
         run(node, [device_array(a)])
 
 

@@ -142,7 +142,7 @@ def test_out_of_step_values_are_told_of_once(step, caplog):
         sim(*data)
     messages = [record.getMessage() for record in caplog.records if "were changed" in record.getMessage()]
     assert len(messages) == 1 and messages[0].startswith(
-        "Theano's values of w were changed, and the simulator has others;"
+        "Theano's values of w were changed, and differ from the simulator's;"
     )
 
 

@@ -61,9 +61,9 @@ def test_examples(tmp_path):
     train, predict, _ = adam()
     sim = optdb.SimulatorOCL(predict, device="dev0")
     sim.add_method("train", train)
-    with pytest.raises(ValueError, match="call it once before, or give examples"):
+    with pytest.raises(ValueError, match="call it once before, or pass examples="):
         sim.export(tmp_path / "step.optdb")
-    with pytest.raises(ValueError, match="no such function: there is 'train'"):
+    with pytest.raises(ValueError, match="no such function; the functions are: 'train'"):
         sim.export(tmp_path / "step.optdb", {"trian": [(floats(8, 5), np.arange(8) % 3)]})
     examples = {None: [(floats(8, 5),)], "train": [{"y": np.arange(8) % 3, "x": floats(8, 5)}]}
     sim.export(tmp_path / "step.optdb", examples, device_kinds=["cpu"])
@@ -94,7 +94,9 @@ def test_examples_that_are_no_calls(tmp_path, examples):
 def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
     x = tt.fmatrix("x")
     sim = optdb.SimulatorOCL(theano.function([x], tt.nlinalg.matrix_inverse(tt.exp(x)) * 2), device="dev0")
-    with pytest.raises(Untraceable, match=r"call cannot be exported: .* stay on the host.*: MatrixInverse"):
+    with pytest.raises(
+        Untraceable, match=r"call cannot be exported: .*that the host computes from device arrays: MatrixInverse"
+    ):
         sim.export(tmp_path / "f.optdb", [[floats(3, 3)]])
 
 
@@ -102,7 +104,7 @@ def test_an_index_that_the_device_computes_is_refused_in_words(tmp_path):
     x = tt.fvector("x")
     numbers = tt.cast(x, "int64")
     f = theano.function([x], [tt.inc_subtensor(numbers[numbers[0]], 1), x * 2], mode="FAST_RUN")
-    words = "values of an array of the device are not known before a call.*Compute them ahead of the call"
+    words = "values of an array of the device are not known before a call.*Compute them before the call"
     with pytest.raises(Untraceable, match=words):
         optdb.SimulatorOCL(f).export(tmp_path / "f.optdb", [(np.zeros(3, "float32"),)])
 

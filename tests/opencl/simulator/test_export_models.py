@@ -99,5 +99,5 @@ def test_a_loop_that_ends_by_a_condition_is_refused(tmp_path):
         lambda before: (before * 2, theano.scan_module.until(before.sum() > 100)), outputs_info=[x], n_steps=20
     )
     sim = optdb.SimulatorOCL(theano.function([x], values[-1]), device="dev0")
-    with pytest.raises(Untraceable, match="ends by a condition"):
+    with pytest.raises(Untraceable, match="has a stop condition"):
         sim.export(tmp_path / "step.optdb", [[np.ones(3, "float32")]])

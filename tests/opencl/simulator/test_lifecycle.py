@@ -92,7 +92,7 @@ def test_a_closed_simulator_holds_no_memory():
 def test_a_closed_simulator_says_so(use):
     f, sim, _ = counter()
     sim.close()
-    with pytest.raises(SimulatorClosed, match=r"closed SimulatorOCL.*: its memory on the device was released. Make"):
+    with pytest.raises(SimulatorClosed, match=r"closed SimulatorOCL.*: its memory on the device was released. Create"):
         use(sim)
     assert optdb.SimulatorOCL(f, device="dev0")(ONE) == [1]
 

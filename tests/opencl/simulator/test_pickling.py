@@ -116,13 +116,13 @@ def test_without_that_device_the_default_one_is_taken(default, caplog):
     contexts.forget("elsewhere")
     again = pickle.loads(data)
     assert again._state.context_name == "dev0"
-    assert f"was on the device elsewhere. It is now on {again.device}" in caplog.text
+    assert f"that was on the device elsewhere is now on {again.device}" in caplog.text
     assert "elsewhere" not in contexts
     np.testing.assert_array_equal(again.get("w"), np.full((3, 2), 3))
 
 
 def test_what_is_no_device_gets_no_name():
-    with pytest.raises(DeviceError, match="no device is called that"):
+    with pytest.raises(DeviceError, match="no device has that name"):
         make("no such device")
     assert "no such device" not in contexts
 

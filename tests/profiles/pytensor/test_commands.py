@@ -81,7 +81,7 @@ def test_a_side_that_is_not_installed_is_named_with_the_cure(command, monkeypatc
     monkeypatch.setattr(sides, "_is_installed", lambda module: module.startswith("pytensor"))
     result = CliRunner().invoke(command.main, ["ar"])
     assert result.exit_code == 1
-    assert "left out: opencl, which needs optdb.pytensor" in result.output
+    assert "skipped: opencl, which needs optdb.pytensor" in result.output
     assert "pip install 'optdb[pymc]'" in result.output
 
 

@@ -26,7 +26,7 @@ from optdb.host.theano.functions.originals import tensor
 
 #: Linear in one input if the others are the same on all workers.
 _LINEAR = (scalars.Identity, scalars.Neg, scalars.Mul, scalars.Cast)
-#: Linear in all inputs together.
+#: Scalar ops that are linear in all inputs taken together.
 _SUMS = (scalars.Add, scalars.Sub)
 
 
@@ -45,7 +45,7 @@ def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
     if has(inputs, RowNumbers):
         if len(inputs) == 1 and isinstance(op, scalars.Cast | scalars.Identity):
             return [RowNumbers(remade(node, inputs)[0])]
-        raise NotSplittable(node, "it computes with the numbers of rows, which are other ones on each worker")
+        raise NotSplittable(node, "it computes with row numbers, which differ between workers")
     if has(inputs, Sharded):
         return _rowwise(spreader, node, inputs)
     if (
@@ -125,7 +125,7 @@ def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) ->
         if isinstance(value, Vector):
             return value.entries[index]
         if not isinstance(value, Replicated):
-            raise NotSplittable(node, "it computes with the shape of an array and with the array's values")
+            raise NotSplittable(node, "it combines the shape of an array with the values of one")
         return Replicated(value.array[0 if value.var.type.broadcastable[0] else index])
 
     scalar_op = ops.Elemwise(_scalar_op(node))

@@ -30,7 +30,7 @@ def _kept_axis(node: Apply, value: Sharded, index: Sequence[object]) -> int:
     """Return the split axis of a part of an array; the part must have all rows."""
     chosen = index[value.axis] if value.axis < len(index) else slice(None)
     if not isinstance(chosen, slice) or not _is_full(chosen):
-        raise NotSplittable(node, "it chooses rows of the batch by number")
+        raise NotSplittable(node, "it selects rows of the batch by index")
     return value.axis - sum(not isinstance(item, slice) for item in index[: value.axis])
 
 
@@ -54,7 +54,7 @@ def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
         axis = _kept_axis(node, value, index)
         return [Sharded(remade(node, [value, *numbers])[0], axis, value.unit, value.interleaved)]
     if not isinstance(value, Replicated | Partial):
-        raise NotSplittable(node, f"it takes a part of {value.var}")
+        raise NotSplittable(node, f"it takes a part of {value.var}, which is specific to each worker")
     return [with_layout_of(value, remade(node, [value, *numbers])[0])]
 
 
@@ -94,7 +94,7 @@ def inc_subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
             return [with_layout_of(value, remade(node, [value, new, *numbers])[0])]
     elif not has([value, new], Sharded):
         return list(map(Replicated, remade(node, [*spreader.wholes([value, new], node), *numbers])))
-    raise NotSplittable(node, f"{new.var} is split in another way than {value.var}")
+    raise NotSplittable(node, f"{new.var} and {value.var} are split differently")
 
 
 @rule(ops.AdvancedSubtensor1)
@@ -108,7 +108,7 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
         return [with_layout_of(table, remade(node, [table, spreader.whole(numbers, node)])[0])]
     if isinstance(table, Partial | Replicated) and not isinstance(numbers, Sharded):
         return [with_layout_of(table, remade(node, [table, spreader.whole(numbers, node)])[0])]
-    raise NotSplittable(node, "it chooses rows of the batch by number")
+    raise NotSplittable(node, "it selects rows of the batch by index")
 
 
 @rule(ops.AdvancedIncSubtensor1)
@@ -118,20 +118,22 @@ def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
     assert isinstance(node.op, ops.AdvancedIncSubtensor1)
     if isinstance(numbers, Sharded) and isinstance(table, Partial | Replicated) and not node.op.set_instead_of_inc:
         if isinstance(new, Sharded) and new.axis != 0:
-            raise NotSplittable(node, f"{new.var} is split in another way than {numbers.var}")
+            raise NotSplittable(node, f"{new.var} and {numbers.var} are split differently")
         if isinstance(new, Sharded):
             common_layout(node, [new, numbers])
         else:
             new = spreader.whole(new, node)
             if not new.var.type.broadcastable[0]:
-                raise NotSplittable(node, f"{new.var} has as many rows as the whole batch")
+                raise NotSplittable(
+                    node, f"{new.var} has the rows of the whole batch, but a worker has a part of the batch"
+                )
         if isinstance(table, Partial) or table.zero:
             return [Partial(remade(node, [table, new, numbers])[0])]
         added = remade(node, [Replicated(tensor.zeros_like(table.var)), new, numbers])[0]
         return [Replicated(table.array + spreader.whole(Partial(added), node).var)]
     if not has(inputs, Sharded):
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
-    raise NotSplittable(node, "it changes rows of the batch by number")
+    raise NotSplittable(node, "it changes rows of the batch by index")
 
 
 def _axes_of(index: Value) -> int | None:
@@ -143,7 +145,7 @@ def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
     """Raise an error unless the indexes select, in each row, elements of that row."""
     all_vectors = all(_axes_of(value) == 1 for value in index)
     if layout.axis or layout.interleaved or not all_vectors or not isinstance(index[0], RowNumbers):
-        raise NotSplittable(node, "it chooses rows of the batch by number")
+        raise NotSplittable(node, "it selects rows of the batch by index")
 
 
 @rule(ops.AdvancedSubtensor)
@@ -151,21 +153,21 @@ def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
     """Select elements: of each row (``x[arange(n), classes]``), or of a table for each example."""
     value, *index = inputs
     if not all(isinstance(each, Sharded | RowNumbers | Replicated) and _axes_of(each) in (0, 1) for each in index):
-        raise NotSplittable(node, "it chooses elements by slices and arrays")
+        raise NotSplittable(node, "it selects elements by a mix of slices and arrays")
     local = [each for each in index if not isinstance(each, Replicated)]
     if isinstance(value, Sharded):
         _indexes_rows(node, value, index)
     elif not local or has(local, RowNumbers):
-        raise NotSplittable(node, "it chooses elements by the numbers of rows")
+        raise NotSplittable(node, "it selects elements of an array that is not split by row numbers")
     else:
         value = spreader.whole(value, node)
     for each in local:
         if isinstance(each, Sharded) and (each.axis or each.interleaved):
-            raise NotSplittable(node, f"{each.var} is split in another way than the batch")
+            raise NotSplittable(node, f"{each.var} is not split along axis 0, as an index must be")
     if any(
         isinstance(each, Replicated) and each.var.type.ndim and not each.var.type.broadcastable[0] for each in index
     ):
-        raise NotSplittable(node, "an index has as many elements as the whole batch")
+        raise NotSplittable(node, "an index has the elements of the whole batch, but a worker has a part of the batch")
     return [Sharded(remade(node, [value, *index])[0], 0)]
 
 
@@ -174,12 +176,14 @@ def increment_elements(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
     """Change elements of each row."""
     value, new, *index = inputs
     if not isinstance(value, Sharded):
-        raise NotSplittable(node, "it changes elements by number")
+        raise NotSplittable(node, "it changes elements by index in an array that is not split")
     _indexes_rows(node, value, index)
     if isinstance(new, Sharded):
         common_layout(node, [value, new])
     else:
         new = spreader.whole(new, node)
         if new.var.type.ndim and not new.var.type.broadcastable[0]:
-            raise NotSplittable(node, f"{new.var} has as many rows as the whole batch")
+            raise NotSplittable(
+                node, f"{new.var} has the rows of the whole batch, but a worker has a part of the batch"
+            )
     return [with_layout_of(value, remade(node, [value, new, *index])[0])]

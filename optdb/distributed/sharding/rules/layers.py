@@ -35,10 +35,10 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     """Return the result of an op with one input that may be split; the other inputs are shared by all images."""
     others = [value for i, value in enumerate(inputs) if i != pictures]
     if has(others, Sharded):
-        raise NotSplittable(node, "filters or their gradients depend on the example")
+        raise NotSplittable(node, "filters, or their gradients, differ between examples")
     value = None if pictures is None else inputs[pictures]
     if isinstance(value, Sharded) and value.axis:
-        raise NotSplittable(node, f"the batch is split along axis {value.axis} of pictures, and not along axis 0")
+        raise NotSplittable(node, f"the batch is split along axis {value.axis} of the images instead of axis 0")
     if not isinstance(value, Sharded):
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     local = [each if each is value else spreader.whole(each, node) for each in inputs]
@@ -75,7 +75,7 @@ def row_op(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     layout = common_layout(node, rows)
     pooled = isinstance(node.op, _POOLING) and node.op.ndim == layout.var.type.ndim
     if layout.axis or pooled or not all(isinstance(value, Sharded) for value in rows):
-        raise NotSplittable(node, "the batch is not split along axis 0, or not in all inputs")
+        raise NotSplittable(node, "all inputs must be split along axis 0")
     return [with_layout_of(layout, out) for out in remade(node, [*rows, *others])]
 
 
@@ -87,7 +87,7 @@ def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
     if not has(split, Sharded):
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     if not all(isinstance(value, Sharded) and not value.axis for value in split):
-        raise NotSplittable(node, "the batch is not split along axis 0, or not in all inputs")
+        raise NotSplittable(node, "all inputs must be split along axis 0")
     layout = common_layout(node, split)
     return [with_layout_of(layout, out) for out in remade(node, [rows, spreader.whole(bias, node), *classes])]
 

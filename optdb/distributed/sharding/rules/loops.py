@@ -32,7 +32,7 @@ class _Loop:
         self._spreader, self._node = spreader, node
         self._op = op = scan_of(node)
         if len(op.outer_shared(node.inputs)):
-            self._refuse("a loop has shared variables as states")
+            self._refuse("the loop has shared variables as states")
         self._steps = spreader.whole(inputs[0], node)
         self._sequences = op.outer_seqs(inputs)
         self._states = [*op.outer_mitmot(inputs), *op.outer_mitsot(inputs), *op.outer_sitsot(inputs)]
@@ -54,7 +54,7 @@ class _Loop:
             if states == self._states:
                 return self._outer(inner)
             self._states = states
-        self._refuse("the layouts of its states change from turn to turn")
+        self._refuse("the layouts of its states change from step to step")
 
     def _inner_layouts(self) -> dict[Variable, Value]:
         """Return the value of each variable of the inner graph."""
@@ -77,14 +77,14 @@ class _Loop:
             if value.var is not var:
                 self._refuse(f"in a loop, {var} depends on the length of the batch")
             if isinstance(value, Own) or not isinstance(value, Replicated | Sharded | Partial):
-                self._refuse(f"in a loop, {var} is the length of the batch, or a row's number")
+                self._refuse(f"in a loop, {var} is the length of the batch, or a row number")
         return spreader.values
 
     def _within(self, inner: Variable, outer: Value) -> Value:
         """Return the value of a variable in one step: the outer value without axis 0."""
         if isinstance(outer, Sharded):
             if outer.axis == 0:
-                self._refuse("it goes over the batch, example by example")
+                self._refuse("it iterates over the examples of the batch")
             return Sharded(inner, outer.axis - 1, outer.unit, outer.interleaved)
         return _on(inner, outer if isinstance(outer, Replicated | Partial) else self._spreader.whole(outer, self._node))
 
@@ -111,9 +111,9 @@ class _Loop:
                 state = Partial(state.var)
             elif isinstance(state, Sharded) and isinstance(new, Sharded):
                 if (state.axis - 1, state.interleaved) != (new.axis, new.interleaved):
-                    self._refuse(f"in a loop, {state.var} is split in another way from turn to turn")
+                    self._refuse(f"in a loop, {state.var} is split differently from step to step")
             elif not (isinstance(state, Partial) and isinstance(new, Partial)):
-                self._refuse(f"in a loop, a state begins as {_named(state)} and becomes {_named(new)}")
+                self._refuse(f"in a loop, a state is {_named(state)} at first and {_named(new)} after a step")
         return state
 
     def _outer(self, inner: dict[Variable, Value]) -> list[Value]:
@@ -121,7 +121,7 @@ class _Loop:
         op, node = self._op, self._node
         values = [self._steps, *self._sequences, *self._states, *self._lengths, *self._rest]
         if len(values) != len(node.inputs):
-            self._refuse("it has inputs of a kind that there is no rule for")
+            self._refuse("it has inputs of an unsupported kind")
         outputs = remade(node, values)
         layouts = list(self._states)
         for var in op.inner_nitsot_outs(op.outputs):
@@ -145,6 +145,6 @@ def _on(var: Variable, value: Value) -> Value:
 
 
 def _named(value: Value) -> str:
-    return {"Replicated": "one that all workers have", "Sharded": "rows of the batch", "Partial": "a summand"}[
+    return {"Replicated": "the same on all workers", "Sharded": "rows of the batch", "Partial": "a summand"}[
         type(value).__name__
     ]

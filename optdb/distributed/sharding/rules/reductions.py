@@ -38,7 +38,7 @@ def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
             return [_reduced(value, var, axes) for var in remade(node, inputs)]
         if is_sum:
             return list(map(Partial, remade(node, inputs)))
-        raise NotSplittable(node, "it reduces over the batch, and not by a sum")
+        raise NotSplittable(node, "it reduces over the batch by an operation other than a sum")
     if isinstance(value, Partial) and is_sum:
         return list(map(Partial, remade(node, inputs)))
     if isinstance(value, Replicated):
@@ -59,7 +59,7 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     axes = range(node.inputs[0].type.ndim) if node.op.axis is None else node.op.axis
     if isinstance(value, Sharded):
         if value.axis in axes:
-            raise NotSplittable(node, "it looks for the largest element of the whole batch")
+            raise NotSplittable(node, "it finds the largest element of the whole batch")
         return [_reduced(value, out, axes) for out in remade(node, inputs)]
     return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
 
@@ -79,7 +79,7 @@ def batched_dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
         return [with_layout_of(common_layout(node, inputs), remade(node, inputs)[0])]
     if all(not isinstance(value, Sharded) or value.axis for value in inputs):
         return _contract(spreader, node, inputs, left.var.type.ndim - 1, 1, 1)
-    raise NotSplittable(node, "one side is split and the other one is not")
+    raise NotSplittable(node, "one operand is split along the batch axis and the other one is not")
 
 
 def _contract(
@@ -91,7 +91,7 @@ def _contract(
     if isinstance(left, Sharded) and isinstance(right, Sharded):
         if left.axis == left_axis and right.axis == right_axis and left.interleaved == right.interleaved:
             return list(map(Partial, remade(node, inputs)))
-        raise NotSplittable(node, "it multiplies each example with each other one")
+        raise NotSplittable(node, "it multiplies each example by all others")
     if not splits:
         summands = [isinstance(value, Partial) for value in inputs]
         zeros = list(map(has_zeros, inputs))
@@ -100,7 +100,7 @@ def _contract(
         return [Replicated(out, any(zeros)) for out in remade(node, spreader.wholes(inputs, node))]
     contracted = left_axis if splits[0] is left else right_axis
     if splits[0].axis == contracted:
-        raise NotSplittable(node, "it sums over the batch and over something that is not split")
+        raise NotSplittable(node, "it sums over the batch, but only one operand is split")
     local = [value if value is splits[0] else spreader.whole(value, node) for value in inputs]
     axis = splits[0].axis
     if splits[0] is right:

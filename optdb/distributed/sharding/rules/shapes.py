@@ -76,7 +76,7 @@ def _entries(value: Value, count: int, node: Apply) -> list[Value]:
     if isinstance(value, Vector):
         return list(value.entries)
     if not isinstance(value, Replicated):
-        raise NotSplittable(node, "a shape depends on values of the batch")
+        raise NotSplittable(node, "a shape depends on the values of the batch, not only on its length")
     if isinstance(value.var, Constant):
         return [Replicated(tensor.constant(int(number), dtype="int64")) for number in value.var.data]
     return [Replicated(value.array[i]) for i in range(count)]
@@ -106,7 +106,7 @@ def _static_length(var: Variable) -> int | None:
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
     """Return a shape that each call checks: two numbers that determine the order of rows must be equal."""
-    check = ops.Assert(f"{node.op} mixes rows of different examples; give DataParallel average_every=, or gradients=")
+    check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
 
@@ -135,7 +135,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
     lead, after = ([entry.var for entry in entries[:axis]], [entry.var for entry in entries[axis + 1 :]])
     is_length = isinstance(entries[axis], Length)
     if any(_is_constant(var, -1) for var in (*lead, *after)):
-        raise NotSplittable(node, "it is not known how long the rows are: write their length in place of -1")
+        raise NotSplittable(node, "the length of the rows is unknown; replace -1 by it")
     checks: list[tuple[Variable, Variable]] = []
     if not value.interleaved and axis == value.axis:
         # Rows stay in order if the axes before the split axis keep their product, and no row mixes two examples.
@@ -145,14 +145,14 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
             checks.append((tensor.mod(_product(old_after), _product(after)), tensor.constant(0)))
         return [Sharded(_reshaped(node, value, new, checks), axis, unit)]
     if not value.interleaved and (axis > value.axis or not value.unit):
-        raise NotSplittable(node, f"axis {value.axis}, along which the batch is split, is not an axis of the result")
+        raise NotSplittable(node, f"the batch is split along axis {value.axis}, which the reshape does not keep")
     # Rows stay whole if the axes after the split axis keep their product.
     checks.append((_product(after), _product(old_after)))
     if value.interleaved and not unit and is_length:
         checks.append((entries[axis].var, old_lengths[value.axis]))
     elif not is_length and axis:
         if value.interleaved:
-            raise NotSplittable(node, "it is not known which axis has the rows: write lengths in place of -1")
+            raise NotSplittable(node, "the axis of the batch in the new shape is ambiguous; replace -1 by the length")
         checks.append((tensor.mod(_product(before), _product(lead)), tensor.constant(0)))
     return [Sharded(_reshaped(node, value, new, checks), axis, unit, interleaved=not unit)]
 
@@ -173,7 +173,7 @@ def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
         axis, length = lengths[0]
         return axis, length.unit
     if lengths or len(unknown) != 1:
-        raise NotSplittable(node, "the length of the batch is in no axis of the new shape, or in several")
+        raise NotSplittable(node, "the new shape must have exactly one axis whose length is the batch's")
     return unknown[0], False
 
 
@@ -184,11 +184,15 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     values, lengths = (inputs[:1], inputs[1:]) if filled else ([], inputs)
     of_batch = [(i, entry) for i, entry in enumerate(lengths) if isinstance(entry, Length)]
     if len(of_batch) > 1 or not all(entry.linear for _, entry in of_batch):
-        raise NotSplittable(node, "several lengths of the shape depend on the batch, or one in another way than linear")
+        raise NotSplittable(
+            node,
+            "the shape must have at most one length that depends on the batch, and that "
+            "length must be a multiple of the batch's",
+        )
     out = remade(node, inputs)[0]
     if not of_batch:
         if values and not isinstance(values[0], Replicated | Partial):
-            raise NotSplittable(node, f"{values[0].var} is split, and the shape does not say so")
+            raise NotSplittable(node, f"{values[0].var} is split, but no length of the shape depends on the batch")
         return [with_layout_of(values[0], out) if values else Replicated(out, zero=True)]
     axis, unit = of_batch[0][0], of_batch[0][1].unit
     if not values or values[0].var.type.ndim == 0:
@@ -198,11 +202,11 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     aligned = axis - (node.outputs[0].type.ndim - value.var.type.ndim)
     if isinstance(value, Sharded):
         if value.axis != aligned:
-            raise NotSplittable(node, f"{value.var} is split along another axis than the result")
+            raise NotSplittable(node, f"{value.var} and the result are split along different axes")
         return [Sharded(out, axis, value.unit, value.interleaved)]
     value = spreader.whole(value, node)
     if aligned >= 0 and not value.var.type.broadcastable[aligned]:
-        raise NotSplittable(node, f"{value.var} has as many rows as the whole batch")
+        raise NotSplittable(node, f"{value.var} has the rows of the whole batch, but a worker has a part of the batch")
     return [Sharded(remade(node, [value, *lengths])[0], axis, unit)]
 
 
@@ -218,7 +222,7 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
         whole = remade(node, [Replicated(value.whole)])[0]
         return [Length(remade(node, inputs)[0], whole, value.unit, value.linear) if not order else Replicated(whole)]
     if isinstance(value, RowNumbers) and order != [0]:
-        raise NotSplittable(node, "it computes with the numbers of rows, which are other ones on each worker")
+        raise NotSplittable(node, "it computes with row numbers, which differ between workers")
     if isinstance(value, Vector):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
     return [with_layout_of(value, remade(node, inputs)[0])]
@@ -239,7 +243,7 @@ def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
     """Keep the layout; the lengths are those of the part."""
     value, lengths = inputs
     if isinstance(value, Sharded) and not isinstance(lengths, Vector):
-        raise NotSplittable(node, "it fixes the length of the batch, and workers have parts of it")
+        raise NotSplittable(node, "it fixes the length of the batch, but a worker has a part of the batch")
     return [with_layout_of(value, remade(node, inputs)[0])]
 
 
@@ -251,7 +255,7 @@ def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
     if stop.unit and is_zero(start.var) and _is_constant(step.var, 1):
         return [RowNumbers(remade(node, inputs)[0])]
-    raise NotSplittable(node, "a range that depends on the length of the batch has to be arange(length)")
+    raise NotSplittable(node, "a range that depends on the length of the batch must be arange(length)")
 
 
 @rule(ops.Join)
@@ -265,7 +269,7 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
         for value in arrays:
             count = _static_length(value.var)
             if count is None:
-                raise NotSplittable(node, "it joins lengths with a vector of numbers")
+                raise NotSplittable(node, "it joins lengths with a vector whose length is unknown")
             parts += _entries(value, count, node)
         return [Vector(remade(node, inputs)[0], tuple(parts))]
     if all(isinstance(value, Partial) or has_zeros(value) for value in arrays):
@@ -276,7 +280,9 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
             return [with_layout_of(layout, remade(node, inputs)[0])]
     if not has(arrays, Sharded):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
-    raise NotSplittable(node, "it joins rows of the batch with something else")
+    raise NotSplittable(
+        node, "it joins rows of the batch with an array that is not split, or along the axis of the batch"
+    )
 
 
 @rule(ops.Split)
@@ -285,7 +291,7 @@ def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     value, axis, sizes = inputs
     if isinstance(value, Sharded):
         if not isinstance(axis.var, Constant) or int(axis.var.data) % value.var.type.ndim == value.axis:
-            raise NotSplittable(node, "it divides the batch")
+            raise NotSplittable(node, "it splits the batch itself")
         return [with_layout_of(value, out) for out in remade(node, [value, axis, spreader.whole(sizes, node)])]
     if not isinstance(value, Replicated | Partial):
         value = spreader.whole(value, node)

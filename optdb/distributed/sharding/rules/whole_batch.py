@@ -32,7 +32,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     axes = node.op.axes
     others = spreader.wholes(inputs[1:], node)
     if x.axis not in axes:
-        raise NotSplittable(node, "it normalizes along other axes than that of the batch")
+        raise NotSplittable(node, "it does not normalize along the axis of the batch")
     if spreader.own_statistics:
         out, mean, inverse, *averages = remade(node, [x, *others])
         share = _share(spreader, x)
@@ -65,7 +65,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     axes = node.op.axes
     if not (isinstance(x, Sharded) and isinstance(dy, Sharded) and x.axis == dy.axis and x.axis in axes):
         if any(isinstance(value, Sharded | Own) for value in inputs):
-            raise NotSplittable(node, "it normalizes along other axes than that of the batch")
+            raise NotSplittable(node, "it does not normalize along the axis of the batch")
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     if any(isinstance(value, Own) for value in rest):
         local = [value if isinstance(value, Own) else spreader.whole(value, node) for value in rest]
@@ -114,7 +114,7 @@ def draw_uniform(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
 def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Draw for the whole batch; inputs are the generator's state, the shape, and parameters."""
     if any(isinstance(value, Sharded) for value in inputs):
-        raise NotSplittable(node, "the distribution's parameters depend on the example")
+        raise NotSplittable(node, "the distribution's parameters differ between examples")
     return _draw(spreader, node, inputs, inputs[1])
 
 

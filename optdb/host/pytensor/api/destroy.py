@@ -77,7 +77,7 @@ def handler_patch(handler: Any) -> Patch:
 
         return init_and_exchange
 
-    return Wrapper(DestroyHandler, "__init__", exchanging, "a validation checks only new in-place claims")
+    return Wrapper(DestroyHandler, "__init__", exchanging, "validation checks only new in-place nodes")
 
 
 def supervisor_patch(handler: Any) -> Patch:
@@ -93,4 +93,4 @@ def supervisor_patch(handler: Any) -> Patch:
 
         return ask_handler
 
-    return Wrapper(Supervisor, "on_validate", asking, "the handler knows what a change exposes")
+    return Wrapper(Supervisor, "on_validate", asking, "the handler tracks which variables a change exposes")

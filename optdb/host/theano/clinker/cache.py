@@ -273,7 +273,7 @@ class SharedModuleCache(ModuleCache):
         try:
             return self._load(wanted, path)
         except ImportError as error:
-            logger.warning("%s; it is removed, and compiled again", error)
+            logger.warning("%s; the module is removed and compiled again", error)
         shutil.rmtree(path.parent, ignore_errors=True)
         key_data = self.module_hash_to_key_data.pop(wanted.module_hash, None)
         for key in () if key_data is None else key_data.keys:
@@ -347,7 +347,7 @@ def _read_keys(path: Path) -> KeyData | None:
         key_data = pickle.loads(read_file(path, _MAX_KEY_BYTES))
     except Exception as error:
         # Unpickling may raise any exception. Theano ignores such modules.
-        logger.debug("keys of %s were not read: %s", path, error)
+        logger.debug("the keys of %s cannot be read: %s", path, error)
         return None
     return key_data if isinstance(key_data, KeyData) else None
 
@@ -361,11 +361,11 @@ def load(path: Path) -> ModuleType:
         If the file cannot be loaded.
     """
     if is_truncated(path):
-        raise ImportError(f"{path}: the file is not complete", path=str(path))
+        raise ImportError(f"{path}: the file is incomplete", path=str(path))
     name = f"{path.parent.name}.{path.stem}"
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader, origin=str(path))
-    assert spec is not None, "a loader of extensions tells its file's name"
+    assert spec is not None, "a loader of extensions knows its file's name"
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     sys.modules[name] = module

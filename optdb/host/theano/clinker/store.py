@@ -144,7 +144,7 @@ class ModuleStore:
                 return target
             # The folder holds the remains of a module that was partly removed.
             shutil.rmtree(target.parent, ignore_errors=True)
-        raise UnusableCompiledir(f"{target.parent} has no {target.name}, and cannot be removed")
+        raise UnusableCompiledir(f"{target.parent} has no {target.name}, so it is not removed")
 
     def _publish(self, module: StoredModule, library: Path, target: Path) -> None:
         draft = self.stage().folder()

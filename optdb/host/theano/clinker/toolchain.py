@@ -38,7 +38,7 @@ ENVIRONMENT = (
 _MAX_BYTES = 1 << 22
 #: The size of a compiler's temporary files for a small program.
 _TEMPORARY_BYTES = 1 << 20
-_COST = "asks the compiler again, which takes seconds"
+_COST = "queries the compiler again, which takes seconds"
 
 
 def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:

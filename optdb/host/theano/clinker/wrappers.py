@@ -93,12 +93,12 @@ def _creating(create: Callable[..., Any]) -> Callable[..., Any]:
 def wrappers() -> list[Patch]:
     """Return the patches of Theano's functions."""
     together = "the modules of a function are compiled together"
-    scans = "the inner functions of Scans are compiled together with what is around them"
-    shown = "shows progress; a Scan's inner function may be put off"
+    scans = "the inner functions of Scans are compiled with their outer functions"
+    shown = "shows progress; a Scan's inner function may be compiled later"
     return [
-        Wrapper(CLinker, "cmodule_key_", keep_without_props, "an op without properties has a key as well"),
+        Wrapper(CLinker, "cmodule_key_", keep_without_props, "an op without __props__ has a key as well"),
         Wrapper(COp, "c_code_cache_version", stable_version, "a version does not depend on the process"),
-        Patch(cmodule, "get_module_cache", module_cache, "no lock of the whole folder is taken"),
+        Patch(cmodule, "get_module_cache", module_cache, "the folder is not locked as a whole"),
         Wrapper(Op, "make_c_thunk", _sharing_thunks, together),
         Wrapper(VM_Linker, "make_all", _linking, together),
         Wrapper(OpWiseCLinker, "make_all", _linking, together),

@@ -111,7 +111,7 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
     """
     if not callable(backend):
         raise TypeError(
-            f"a backend is a callable, and not {backend!r}.\n"
+            f"a backend must be callable, not {backend!r}.\n"
             "The cure: f.optimize(optdb.opencl_backend(device='auto')), or the name of a device for 'auto'"
         )
     return backend(function)
@@ -155,7 +155,7 @@ def watching(see: Callable[[Any], None]) -> Iterator[None]:
 
         return create_and_show
 
-    with applied(Wrapper(FunctionMaker, "create", showing, "each function is shown")):
+    with applied(Wrapper(FunctionMaker, "create", showing, "each compiled function is reported to observers")):
         yield
 
 

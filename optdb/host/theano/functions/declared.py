@@ -38,14 +38,14 @@ class DeclaredLengths(Op):
     def make_node(self, x: Variable) -> Apply:
         """Return the node; the result has the type of `x`, which is an array with one axis per length."""
         if x.type.ndim != len(self.lengths):
-            raise TypeError(f"there are {len(self.lengths)} lengths for an array of {x.type.ndim} axes")
+            raise TypeError(f"{len(self.lengths)} lengths are declared for an array of {x.type.ndim} axes")
         return Apply(self, [x], [x.type()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
         """Return the array; raise ValueError if its shape differs from the declared one."""
         (x,) = inputs
         if not self.admits(x.shape):
-            raise ValueError(f"an array of shape {tuple(x.shape)}, where the graph declares {self.lengths}")
+            raise ValueError(f"expected an array of shape {self.lengths}, as the graph declares, got {tuple(x.shape)}")
         output_storage[0][0] = x
 
     def admits(self, shape: Sequence[Any]) -> bool:

@@ -73,7 +73,7 @@ def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
     for var, spec in zip(fgraph.inputs, specs):
         lost_update = getattr(spec, "mutable", False) and spec.update is None and spec.value is not None
         if lost_update and not is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
-            fgraph.replace(var, deep_copy_op(var), reason="the value stays")
+            fgraph.replace(var, deep_copy_op(var), reason="the value is kept")
 
 
 def _copy_repeated_inputs(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:

@@ -82,7 +82,7 @@ def original_of(function: Function) -> Original:
         If it is not a compiled function, or has inputs that its calls update.
     """
     if not isinstance(function, Function):
-        raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
+        raise TypeError(f"expected a compiled function, as returned by theano.function, not {function!r}")
     arguments, updates, shared = [], {}, []
     for spec, (required, _, value) in zip(function.maker.inputs, function.defaults, strict=True):
         if isinstance(spec.variable, SharedVariable):
@@ -92,8 +92,9 @@ def original_of(function: Function) -> Original:
             continue
         if spec.update is not None:
             raise TypeError(
-                f"the input {spec.variable} has an update, so that its value lives in the function. Copies of a "
-                "function need values that have a name.\nThe cure: make it a shared variable"
+                f"the input {spec.variable} has an update, so its value belongs to the function, and copies of the "
+                "function cannot share it.\n"
+                "The cure: make it a shared variable"
             )
         default = getattr(value, "storage", [value])[0]
         allow_downcast = getattr(spec, "allow_downcast", None)

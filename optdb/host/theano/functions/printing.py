@@ -78,7 +78,12 @@ _patches = PatchGroup(
     "nothing",
     [
         Wrapper(printing, "debugprint", _knowing_graph_holders, "simulators and plans have graphs to print"),
-        Wrapper(Composite, "init_name", _in_few_words, "shared subexpressions are repeated: 2**n times at depth n"),
+        Wrapper(
+            Composite,
+            "init_name",
+            _in_few_words,
+            "shared subexpressions are printed once, instead of up to 2**n times at depth n",
+        ),
     ],
 )
 

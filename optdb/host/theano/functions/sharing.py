@@ -63,7 +63,7 @@ def _counting(zero: Callable[..., None]) -> Callable[..., None]:
 def _counting_property(value: property) -> property:
     """Return a property of containers that counts assignments, such as those of `set_value` and ``f[variable] =``."""
     set_value = value.fset
-    assert set_value is not None, "Theano's containers can be assigned to"
+    assert set_value is not None, "Theano's containers can be assigned"
 
     def set_and_count(self: Container, new_value: Any) -> None:
         try:

@@ -97,6 +97,7 @@ def deactivate() -> bool:
 
 def _cannot(error: OSError, path: Path) -> CannotActivate:
     return CannotActivate(
-        f"{path}: {error.strerror}.\nThe cure: use a virtual environment of your own (python -m venv FOLDER), "
-        "or run this command as the owner of that folder"
+        f"{path}: {error.strerror}.\n"
+        "The cure: use your own virtual environment (python -m venv FOLDER), or run this command as the owner of "
+        "that folder"
     )

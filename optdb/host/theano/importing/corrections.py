@@ -112,19 +112,19 @@ _patches = PatchGroup(
     "from the import of Theano on",
     "nothing",
     [
-        Patch(graph, "nodes_constructed", nodes_constructed, "a rewriter that raises keeps no variables alive"),
+        Patch(graph, "nodes_constructed", nodes_constructed, "a rewriter that raises does not keep variables alive"),
         Patch(Invert, "impl", _invert, "Python computes ~True as -2, which is true"),
         Patch(Composite, "init_py_impls", _init_py_impls, "no part of a Composite is computed twice in Python"),
         Wrapper(
             opt.local_abstractconv_check,
             "transform",
             _with_a_compiler,
-            "a convolution that a device or Python can compute is not refused",
+            "a convolution that a device or Python can compute is not rejected",
         ),
         *(
             Wrapper(rewriter, "transform", _with_a_compiler, "ConvOp gains nothing without C code")
             for rewriter in _LEGACY
         ),
-        Wrapper(compilelock, "lock", _checked, "on a full disk it waits for a lock of nobody's, for minutes at a time"),
+        Wrapper(compilelock, "lock", _checked, "on a full disk it would wait for a lock without owner, for minutes"),
     ],
 )

@@ -106,8 +106,10 @@ def check_compiler(compiler: str) -> None:
 def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
     return UnusableCompiler(
         f"cxx={compiler}: the compiler cannot be started ({error.strerror})",
-        f"install it (on Debian, by the first line), name another one,\n"
-        f"    apt-get install g++\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}",
+        "install it (on Debian, with the first line), name another one,\n"
+        "    apt-get install g++\n"
+        "    export THEANO_FLAGS=cxx=clang++\n"
+        f"{_NO_COMPILER}",
     )
 
 
@@ -163,7 +165,7 @@ def _known_cause(error: Exception, compiler: str) -> UnusableCompiler | None:
 
 
 def _does_not_compile(compiler: str, complaint: str) -> str:
-    return f"cxx={compiler}: the compiler does not compile Theano's code: {complaint}"
+    return f"cxx={compiler}: the compiler cannot compile Theano's code: {complaint}"
 
 
 def _complaint(error: Exception) -> str | None:
@@ -173,7 +175,7 @@ def _complaint(error: Exception) -> str | None:
         return None
     output = str(error)[failed.end() :]
     first = re.search(r"error: .*?(?=\.\s|$)", output)
-    return first[0] if first is not None else output.strip() or "it says nothing"
+    return first[0] if first is not None else output.strip() or "it prints no message"
 
 
 #: The errors of a folder that cannot be written to, for any file.

@@ -219,8 +219,8 @@ def has_unknown_simplifiers() -> bool:
 def patches() -> list[Patch]:
     """Return the patches of Theano's Canonizer."""
     return [
-        Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are walked once"),
-        Patch(Canonizer, "simplify", simplify, "what cannot change is not looked at"),
+        Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are traversed once"),
+        Patch(Canonizer, "simplify", simplify, "nodes that cannot change are skipped"),
         Patch(Canonizer, "simplify_constants", simplify_constants, "constants are folded without a graph"),
         Patch(Canonizer, "transform", transform, "a product that cannot change is not decomposed"),
     ]

@@ -99,5 +99,5 @@ def _is_candidate(rewriter: LocalOptimizer, node: Apply) -> bool:
 
 def patches() -> list[Patch]:
     """Return the patches of the modules that use the function."""
-    why = "nodes at which nothing was to be done are not looked at again"
+    why = "nodes that did not change are not visited again"
     return [Patch(module, "pre_greedy_local_optimizer", pre_greedy_local_optimizer, why) for module in (opt, scan_opt)]

@@ -203,7 +203,9 @@ def patches() -> list[Patch]:
             for cls in (*_SCAN_PASSES, scan_opt.ScanInplaceOptimizer)
         ),
         *(
-            Wrapper(cls, "process_node", _where(has_candidate), "an inner graph is copied where something leaves it")
+            Wrapper(
+                cls, "process_node", _where(has_candidate), "an inner graph is copied only where outputs are removed"
+            )
             for cls, has_candidate in _CANDIDATES.items()
         ),
         Wrapper(FusionOptimizer, "apply", _where_terms_are, "a graph without sums of sums is not sorted"),

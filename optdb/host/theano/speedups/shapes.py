@@ -408,4 +408,4 @@ def _attach(self: ShapeOptimizer, fgraph: FunctionGraph) -> None:
 
 def patches() -> list[Patch]:
     """Return the patch that makes Theano attach lazy shapes."""
-    return [Patch(ShapeOptimizer, "add_requirements", _attach, "shapes are computed only where they are asked for")]
+    return [Patch(ShapeOptimizer, "add_requirements", _attach, "shapes are computed on demand")]

@@ -86,5 +86,5 @@ def _before_the_front(stop: Any, length: Any, len1: Any, otherwise: Variable) ->
 
 def patches() -> list[Patch]:
     """Return the patch of the module that merges slices."""
-    why = "of four combinations of directions, the one that is there is built"
+    why = "only the graph of the slice's direction is built, instead of all four"
     return [Patch(opt, "merge_two_slices", merge_two_slices, why)]

@@ -150,7 +150,7 @@ def _windows(geometry: Geometry, images: np.ndarray, size: Sequence[int]) -> np.
     lengths = images.shape[2:]
     extent = geometry.extent(size)
     if any(reach > length + 1 for reach, length in zip(extent, lengths, strict=True)):
-        raise ValueError(f"Filters that reach over {extent} do not fit in images of {lengths}, with their borders")
+        raise ValueError(f"Filters of extent {extent} exceed images of {lengths}, including borders")
     positions = [
         (length - reach) // stride + 1 for length, reach, stride in zip(lengths, extent, geometry.stride, strict=True)
     ]

@@ -112,11 +112,11 @@ class CheckReport(ReportTables):
             ("values compared", len(self.steps)),
             ("that differ", len(self.differing)),
             ("ops of the device", self.places["device"]),
-            ("of these not compared", len(self.not_compared)),
+            ("of these, not compared", len(self.not_compared)),
             ("ops of the host", self.places["host"]),
             ("transfers", self.places["transfer"]),
         ]
-        tables = [new_table(f"{self.name}: the device beside the host", ("",), ("",), counts)]
+        tables = [new_table(f"{self.name}: device compared with host", ("",), ("",), counts)]
         if self.first is not None:
             columns = ("step", "op", "line", "how", "where")
             rows = map(_row, self.differing)
@@ -140,18 +140,18 @@ def _in_full(step: StepCheck) -> Table:
     assert difference is not None, step
     rows: list[tuple[str, Any]] = [("op", step.op), ("output", step.output)]
     if step.within:
-        rows.append(("with, in front of it", ", ".join(step.within)))
+        rows.append(("fused with", ", ".join(step.within)))
     rows.append(("on the host", ", ".join(step.host_ops)))
     rows.append(("how", f"{difference.what}; {difference.count:,} of {difference.size:,} elements"))
     if difference.index is not None:
-        rows.append(("where by most", difference.index))
+        rows.append(("largest difference at", difference.index))
     rows.append(("the device has", _short(difference.on_device)))
     rows.append(("the host has", _short(difference.on_host)))
     if difference.tolerance is not None:
         rows.append(("allowed there", f"{difference.tolerance:.3g}"))
     rows += [(f"input: {name}", summary(value)) for name, value in step.inputs]
-    rows.append(("made by", step.trace or "no trace was kept: see Theano's flag traceback.limit"))
-    return new_table(f"the first that differs: step {step.number}", ("", ""), (), rows)
+    rows.append(("made by", step.trace or "no trace was recorded: see Theano's flag traceback.limit"))
+    return new_table(f"first difference: step {step.number}", ("", ""), (), rows)
 
 
 def summary(value: Any) -> str:

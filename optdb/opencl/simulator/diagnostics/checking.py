@@ -85,7 +85,7 @@ class Checker:
                 difference = self._difference(steps, var)
                 done = True
             except NotKnown:
-                self._trouble[node] = "the device no longer holds the values that the host computes it from"
+                self._trouble[node] = "the device no longer holds the inputs that the host needs"
             except Exception as error:
                 text = str(error).splitlines() or [""]
                 self._trouble[node] = f"the host's own ops raise {type(error).__name__}: {text[0]}"
@@ -165,10 +165,10 @@ class Checker:
             return self._trouble[node]
         nodes = [self._origins[out].owner for out in node.outputs if out in self._origins]
         if any(node is not None and isinstance(node.op, AllocEmpty) for node in nodes):
-            return "nothing certain is in it"
+            return "its content is undefined"
         if any(out in self._cuts for out in node.outputs):
-            return "this call did not need it"
-        return "no variable of the host's graph corresponds to it, or to what is computed from it"
+            return "it was not needed by this call"
+        return "no variable of the host's graph corresponds to it or to a value computed from it"
 
 
 def _placement(node: Apply) -> str:

@@ -78,16 +78,16 @@ class MemoryReport(ReportTables):
         table.add_column("what")
         table.add_column("bytes", justify="right")
         rows = [
-            ("values, in memory that they share", self.values),
+            ("values, in shared buffers", self.values),
             ("inputs", self.inputs),
             ("shared variables", self.shared),
             ("constants", self.constants),
             ("total", self.total),
-            ("a function may take", self.allowed),
+            ("a function may use", self.allowed),
             ("values, with a buffer for each", self.separately),
         ]
         for what, nbytes in rows:
-            table.add_row(what, f"{nbytes:,}", end_section=what in ("constants", "a function may take"))
+            table.add_row(what, f"{nbytes:,}", end_section=what in ("constants", "a function may use"))
         table.add_section()
         for nbytes, what in self.largest:
             table.add_row(Text(what), f"{nbytes:,}")
@@ -110,13 +110,13 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
         describe = machine.linked.describe
         names = {layout.memory: describe(var, layout) for var, layout in lying if layout.memory is not None}
     elif machine.linked.branches.conditions:
-        raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
+        raise Untraceable("the branches that a call takes are unknown: call the function with these arguments first")
     else:
         live, io, names = _traced(machine.linked, values, state)
     shared = {id(array): array for array in (shared.cell[0] for shared in state)}
     linked = machine.linked
     constants = (var for var in linked.cells if var not in linked.producers and var not in linked.inputs)
-    sizes = [(memory.nbytes, names.get(memory, "on the way")) for memory in live.ranges]
+    sizes = [(memory.nbytes, names.get(memory, "a temporary value")) for memory in live.ranges]
     return MemoryReport(
         values=live.nbytes(io),
         separately=live.nbytes_without_reuse,

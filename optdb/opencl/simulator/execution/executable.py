@@ -286,8 +286,9 @@ class InputBindings:
         self.lasting = {var for var, binding in self._bindings.items() if not isinstance(binding, Input)}
         for var in of_user & self.placed:
             raise NotImplementedError(
-                f"an op of the user overwrites the shared variable {var}, which another function of the simulator has "
-                "on the device\nThe cure: give its next value by updates=, or add this function to the simulator first"
+                f"a user op overwrites the shared variable {var}, which another function of the simulator keeps on "
+                "the device.\n"
+                "The cure: pass its next value in updates=, or add this function to the simulator first"
             )
 
     def __iter__(self) -> Iterator[Shared | Input | None]:

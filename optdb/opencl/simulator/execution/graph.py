@@ -214,7 +214,7 @@ def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], argume
         others = arguments - {fgraph.inputs[number]}
         if view_root(var) in taken or not others.isdisjoint(may_lie_in(var)):
             var = deep_copy_op(var)
-            fgraph.change_input("output", index, var, reason="next values share no memory")
+            fgraph.change_input("output", index, var, reason="updated values share no memory")
         taken.add(view_root(var))
 
 

@@ -77,7 +77,7 @@ class Input:
         """
         value = self.storage[0]
         if value is None and self.placed:
-            raise TypeError(f"the input {self.variable} is None; it has to be {self.variable.type}")
+            raise TypeError(f"the input {self.variable} is None; it must be {self.variable.type}")
         if not self.placed:  # some host ops accept None for an omitted number
             self.cell[0] = deep_copy(value) if self.spares_argument and self._may_be_spent else value
             if scope is not None:

@@ -154,8 +154,8 @@ class State:
         """Raise `SimulatorClosed` if the simulator was closed."""
         if self.closed_as is not None:
             raise SimulatorClosed(
-                f"{self.closed_as}: its memory on the device was released. Make another one of the same function: "
-                "optdb.SimulatorOCL(function)"
+                f"{self.closed_as}: its memory on the device was released. Create another one from the same "
+                "function: optdb.SimulatorOCL(function)"
             )
 
     def close(self, description: str) -> None:
@@ -173,8 +173,8 @@ class State:
         if changed:
             self._warned = True
             logger.warning(
-                "Theano's values of %s were changed, and the simulator has others; "
-                "sync_from_theano() or sync_to_theano() brings them into step.",
+                "Theano's values of %s were changed, and differ from the simulator's; call sync_from_theano() or "
+                "sync_to_theano() to synchronize them.",
                 ", ".join(changed),
             )
 
@@ -204,7 +204,7 @@ class State:
             return matches[0]
         names = ", ".join(str(shared.variable.name) for shared in self) or "none"
         what = "several shared variables are" if matches else "no shared variable of this simulator is"
-        raise UnknownShared(f"{what} called {which!r}; there are: {names}. Give Theano's variable itself")
+        raise UnknownShared(f"{what} named {which!r}; the names are: {names}. Pass Theano's variable itself")
 
     def chosen(self, which: tuple[Any, ...]) -> list[Shared]:
         """Return the shared variables in `which`; all of them if it is empty."""

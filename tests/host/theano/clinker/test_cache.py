@@ -69,7 +69,7 @@ def test_a_module_whose_file_is_broken_is_compiled_again(tmp_path, kept):
         path.write_bytes(content[: int(kept * len(content))])
     done = run_code(COMPILE_AND_CALL, flags=flags)
     assert (done.returncode, done.stdout) == (0, "[0.]\n")
-    assert "it is removed, and compiled again" in done.stderr
+    assert "the module is removed and compiled again" in done.stderr
     done = run_code(COMPILE_AND_CALL, flags=flags)
     assert (done.stdout, done.stderr) == ("[0.]\n", "")
 

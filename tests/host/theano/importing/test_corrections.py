@@ -121,7 +121,7 @@ def test_blocks_within_blocks():
 
 def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path, monkeypatch):
     def sleep(seconds):
-        raise AssertionError("waits for a lock of nobody's")
+        raise AssertionError("wait for a lock without owner")
 
     monkeypatch.setattr(compilelock.time, "sleep", sleep)
     with full_disk(tmp_path / "full") as folder:

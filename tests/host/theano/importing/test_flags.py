@@ -101,7 +101,7 @@ def test_only_live_flags_change_later():
         "optdb.device is read once, when Theano is imported.",
         "The cure: start again with THEANO_FLAGS=optdb.device=opencl",
         "optdb.tpoo: no such flag; did you mean optdb.topo?",
-        "optdb.trace=perhaps: there is no topic 'perhaps'; did you mean phases? It takes True, False, or topics "
+        "optdb.trace=perhaps: there is no topic 'perhaps'; did you mean phases? The flag takes True, False, or topics "
         "joined by +: rewrites[:rules or ops], phases, lifts[:ops or lifters], launches[:kernels], compilers, shared",
     ]
 
@@ -113,7 +113,7 @@ def test_flags_are_documented_in_theanos_own_list():
 
 
 def test_unknown_names_that_resemble_nothing():
-    assert "there are a.b" in str(flags.unknown("zzz", ["a.b"]))
+    assert "the flags are a.b" in str(flags.unknown("zzz", ["a.b"]))
 
 
 @pytest.mark.slow
@@ -134,12 +134,12 @@ def test_devices_and_contexts():
         ),
         (
             "optdb.device=cuda0",
-            "optdb.device=cuda0: cuda0 is a name of Theano's GPU back-end; write nvidia or gpu for the best such "
-            "device, or number it opencl<platform>:<device>. `python -m optdb devices` lists them",
+            "optdb.device=cuda0: cuda0 is a device name of Theano's GPU back-end; write nvidia or gpu for the best "
+            "such device, or a number, opencl<platform>:<device>. `python -m optdb devices` lists the devices",
         ),
         (
             "optdb.device=opencl0",
-            "optdb.device=opencl0: a device is numbered opencl<platform>:<device>, as in opencl0:0",
+            "optdb.device=opencl0: a numbered device is opencl<platform>:<device>, such as opencl0:0",
         ),
         (
             "optdb.contexts=dev0",
@@ -189,7 +189,7 @@ def test_theanos_other_checks_of_devices_stay():
 @pytest.mark.slow
 def test_an_unknown_mode_lists_all():
     message = run_code(SHOW, flags="mode=FAST_RNU").stderr
-    assert "mode=FAST_RNU: no such mode; did you mean FAST_RUN?\nThere are " in message
+    assert "mode=FAST_RNU: no such mode; did you mean FAST_RUN?\nThe modes are " in message
     assert "OPENCL" in message
     assert "TOPO" in message
     assert output("import optdb, theano; print(theano.config.mode)", flags="mode=TOPO") == "TOPO"
@@ -221,8 +221,8 @@ def test_the_kernel_cache():
     for size in ("-1", "much", "1.5"):
         message = run_code(SHOW, flags=f"optdb.kernel_cache_size={size}").stderr.strip()
         assert message.endswith(
-            f"FlagError: optdb.kernel_cache_size={size}: a size is a whole number of megabytes, "
-            "such as 512, or 0 for nothing"
+            f"FlagError: optdb.kernel_cache_size={size}: a size is an integer number of megabytes, "
+            "such as 512, or 0 to disable the cache"
         )
 
 

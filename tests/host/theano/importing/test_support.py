@@ -170,10 +170,14 @@ def test_a_compiledir_that_cannot_be_made_is_an_error_with_a_cure():
     ("script", "message", "cure"),
     [
         (None, "the compiler cannot be started (No such file or directory)", "apt-get install g++"),
-        ("exit 1", "the compiler does not compile Theano's code: it says nothing", "export THEANO_FLAGS=cxx=clang++"),
+        (
+            "exit 1",
+            "the compiler cannot compile Theano's code: it prints no message",
+            "export THEANO_FLAGS=cxx=clang++",
+        ),
         (
             "echo 'mod.cpp:1:10: fatal error: Python.h: No such file or directory' >&2; exit 1",
-            "the compiler does not compile Theano's code: error: Python.h: No such file or directory",
+            "the compiler cannot compile Theano's code: error: Python.h: No such file or directory",
             f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev",
         ),
     ],

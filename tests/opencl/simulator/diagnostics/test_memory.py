@@ -78,7 +78,7 @@ def test_too_much_is_refused_by_name_and_nothing_is_lost(fraction, calls):
     before = [sim.get(w) for w in ws]
     device = sim._state.context.device.global_mem_size
     fraction((sim.memory(data).total - 30_000) / device)
-    with pytest.raises(MemoryError, match=r"(?s)The largest:.*float32 \(200, 50\) by .*The cure: smaller"):
+    with pytest.raises(MemoryError, match=r"(?s)The largest:.*float32 \(200, 50\) by .*The cure: use smaller"):
         sim(data)
     for value, w in zip(before, ws, strict=True):
         np.testing.assert_array_equal(sim.get(w), value)

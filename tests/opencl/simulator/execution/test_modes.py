@@ -349,7 +349,7 @@ def test_copies_on_the_device_go_with_their_functions(there):
 
 def test_what_is_no_device_is_an_error_that_says_so():
     x = tt.fvector("x")
-    with pytest.raises(DeviceError, match="no device is called that"):
+    with pytest.raises(DeviceError, match="no device has that name"):
         theano.function([x], x + 1, mode=optdb.mode(device="no such device"))
 
 

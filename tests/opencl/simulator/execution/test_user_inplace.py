@@ -173,7 +173,7 @@ def test_a_read_only_argument_raises():
 def test_files_refuse_it(tmp_path):
     x, y = operands("fmatrix", 0)
     simulator = optdb.SimulatorOCL(compiled(read_after, "fmatrix", PLAIN_HOST))
-    with pytest.raises(Untraceable, match="add_inplace overwrites an argument"):
+    with pytest.raises(Untraceable, match="add_inplace overwrites the caller's argument"):
         simulator.export(tmp_path / "file.optdb", [(x, y)])
 
 

@@ -108,8 +108,9 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
         if not is_over:
             left = sum(not job.is_over for job in jobs)
             raise TimeoutError(
-                f"optdb.wait: {left} of {len(jobs)} modules are not built after {timeout} s. The function computes in "
-                "Python and changes over later.\nThe cure: call optdb.wait with a longer timeout, or without one"
+                f"optdb.wait: {left} of {len(jobs)} modules are not built after {timeout} s. The function computes "
+                "in Python until they are.\n"
+                "The cure: call optdb.wait with a longer timeout, or without one"
             )
     # Scans' inner functions last, because their machines are found through the outer one.
     for machine in list(_machines(function)):
@@ -138,7 +139,7 @@ def _pending(function: Any) -> list[ChangingThunk]:
 def _machines(function: Any) -> Iterator[Any]:
     """Yield the machines of a function and of the inner functions of its Scans."""
     if not hasattr(function, "fn") or not hasattr(function, "maker"):
-        raise TypeError(f"expected a function of theano.function, not {type(function).__name__}")
+        raise TypeError(f"expected a function compiled by theano.function, not {type(function).__name__}")
     yield function.fn
     for node in function.maker.fgraph.apply_nodes:
         if isinstance(node.op, Scan):

@@ -158,7 +158,8 @@ def _warn(job: Job) -> None:
     ops = ", ".join(job.ops)
     why = f": {job.reason}" if job.reason else ", since its C code does not compile"
     warnings.warn(
-        f"optdb.tiered: module {job.name[:12]} ({ops}) was not built{why}. Functions that use it go on in Python.\n"
+        f"optdb.tiered: module {job.name[:12]} ({ops}) was not built{why}. Functions that use it keep computing in "
+        "Python.\n"
         "The cure: compile with THEANO_FLAGS=optdb.tiered=False, which raises the compiler's error",
         CompilerWarning,
         stacklevel=2,

@@ -97,5 +97,5 @@ def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
         content = marshal.dumps(code)
         files.replace_file(cache_path, _head(stamp, content) + content)
     except OSError as error:
-        cost = "translates them anew, which takes some seconds"
+        cost = "translates them again, which takes some seconds"
         user_cache.warn_unwritable("translated modules", cache_path.parent, error, cost)

@@ -287,7 +287,7 @@ def test_waiting_for_a_machine_whose_turn_is_none_ends_at_once(gate):
 
 def test_tier_refuses_what_is_no_function():
     for ask in (optdb.tier, optdb.wait):
-        with pytest.raises(TypeError, match=r"expected a function of theano\.function, not int"):
+        with pytest.raises(TypeError, match=r"expected a function compiled by theano\.function, not int"):
             ask(3)
 
 

@@ -51,7 +51,7 @@ class Tester:
 
     def test(self, *args: object, **options: object) -> NoReturn:
         """Raise an error that names pytest."""
-        raise NotImplementedError("NumPy has no runner of tests any more. The cure: python -m pytest --pyargs PACKAGE")
+        raise NotImplementedError("NumPy no longer has a test runner. The cure: python -m pytest --pyargs PACKAGE")
 
     bench = test
 
