@@ -14,8 +14,8 @@ def test_each_cache_warns_once_with_the_cure(caplog, monkeypatch):
         user_cache.warn_unwritable("answers", Path("/folder"), error, "asks again")
         user_cache.warn_unwritable("temporary files", Path("/other"), error, "asks again", "TMPDIR")
     assert caplog.messages == [
-        "answers cannot be kept in /folder (No space left on device): each process asks again.\n"
+        "answers cannot be saved in /folder (No space left on device): each process asks again.\n"
         "The cure: name a folder with space that can be written: export XDG_CACHE_HOME=FOLDER",
-        "temporary files cannot be kept in /other (No space left on device): each process asks again.\n"
+        "temporary files cannot be saved in /other (No space left on device): each process asks again.\n"
         "The cure: name a folder with space that can be written: export TMPDIR=FOLDER",
     ]
