@@ -30,7 +30,7 @@ DEMO_MINUTES := 1
 TEST_MINUTES := 9
 TEST_ALL_MINUTES := 35
 
-.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
+.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint rules types docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
 
 ## This list
 help:
@@ -60,7 +60,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_OPTIONS := --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal --durations 15
 PYTEST = $(RUN) -m pytest $(PYTEST_OPTIONS)
 # Two of these run at a time: one starts, collects tests or waits for its last ones, while another one computes.
-AT_ONCE := test-device test-pytensor memcheck
+AT_ONCE := types test-device test-pytensor memcheck
 # How long each test took goes into a file.
 DURATIONS := --junitxml build/durations
 
@@ -69,7 +69,7 @@ test: $(STAMP)
 	@echo "make test takes about $(TEST_MINUTES) min on two cores; make test-all has the rest"
 	OPTDB_TESTS=quick $(PYTEST)
 
-## All tests with all examples, each once, then memcheck; test-clusters is apart
+## All tests with all examples, each once, then types and memcheck; test-clusters is apart
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) min on two cores"
 	$(PYTEST) -m "" $(DURATIONS)/tests.xml $(foreach path,$(DEVICE_TESTS) tests/distributed/test_clusters.py,--ignore $(path))
@@ -103,9 +103,13 @@ test-pytensor:
 	fi
 
 ## Rules, format and types
-lint: $(STAMP)
+lint: rules types
+
+rules: $(STAMP)
 	$(RUN) -m ruff check $(CHECKED)
 	$(RUN) -m ruff format --check $(CHECKED)
+
+types: $(STAMP)
 	$(RUN) -m mypy
 
 ## The documentation's site, in build/docs; a warning is an error

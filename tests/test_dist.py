@@ -55,6 +55,7 @@ def _run(installed, tmp_path, *args):
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=env, cwd=tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_index_would_take_it(dist):
     pytest.importorskip("twine")

@@ -99,6 +99,7 @@ def run_commands(text: str) -> list[str]:
     return [text for text in differences if text]
 
 
+@pytest.mark.thorough_cases("tutorials/4-train-on-several-devices.md")
 @pytest.mark.parametrize(
     "page",
     [

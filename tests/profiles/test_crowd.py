@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from profiles import crowd
 
 
-@pytest.mark.thorough_cases("C")
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--tiered",)], ids=["C", "tiered"])
 def test_a_small_crowd(options):

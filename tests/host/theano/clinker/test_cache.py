@@ -56,6 +56,7 @@ COMPILE_AND_CALL = """
 """
 
 
+@pytest.mark.thorough_cases("empty")
 @pytest.mark.slow
 @pytest.mark.skipif(not theano.config.cxx, reason="needs a C compiler")
 @pytest.mark.parametrize("kept", [0.0, 0.5], ids=["empty", "half"])

@@ -206,14 +206,16 @@ def _failure(complaint: str) -> Exception:
     )
 
 
+@pytest.mark.thorough_cases("no compiler-alone", "bad option-batched")
 @pytest.mark.slow
-@pytest.mark.parametrize("is_batched", [True, False])
+@pytest.mark.parametrize("is_batched", [True, False], ids=["batched", "alone"])
 @pytest.mark.parametrize(
     ("flag", "finding", "cure"),
     [
         ("cxx=g++-none", "cxx=g++-none: the compiler cannot be started", "apt-get install g++"),
         ("gcc.cxxflags=-fnonsense", "unrecognized command-line option", "remove -fnonsense from Theano's flag"),
     ],
+    ids=["no compiler", "bad option"],
 )
 def test_a_compiler_that_stops_working_is_the_same_error(tmp_path, flag, finding, cure, is_batched):
     """With full caches, Theano starts the compiler in `theano.function` at first."""
