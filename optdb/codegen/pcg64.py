@@ -1,0 +1,111 @@
+"""Uniform random numbers of NumPy's bit generator PCG64, bitwise equal to NumPy's.
+
+The state of PCG64 is a number of 128 bits. A step multiplies it by a factor, and adds the generator's increment, modulo
+2^128. A word of 64 bits is computed from the state after each step. Several steps are one step with another factor and
+another multiple of the increment (`jump`), so a work item computes its first state by itself, and the items compute
+parts of one stream.
+
+References
+----------
+M. E. O'Neill, PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random Number Generation,
+Harvey Mudd College, 2014.
+
+F. B. Brown, Random Number Generation with Arbitrary Strides, Transactions of the American Nuclear Society, 1994.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import chunks
+from optdb.codegen.operation import Kernels, Operation, Outputs, output_array
+from optdb.codegen.source import functions, typed
+from optdb.numpy_types import HostArray
+
+__all__ = ["PCG64Numbers", "advanced", "state_words"]
+
+#: The factor of a step.
+FACTOR = 0x2360ED051FC65DA44385DF649FCCF645
+_MODULUS = 1 << 128
+_WORD = (1 << 64) - 1
+
+#: On a GPU, the fewest numbers of a work item: its first state takes as long as some numbers.
+LEAST_PER_ITEM = 8
+#: On a GPU, the most work items for each compute unit.
+ITEMS_PER_UNIT = 2048
+
+_KERNELS = functions("pcg64.cl")
+_HELPERS = "typedef struct { ulong low, high; } pcg_number;\n" + "".join(
+    _KERNELS[f"pcg_{name}"] for name in ("of", "high", "times", "carry", "plus", "after", "word")
+)
+
+#: The number of a word, by dtype, and whether it is of the open interval. NumPy's numbers are multiples of 2^-53 in
+#: [0, 1), and a float32 is such a number, rounded, so it may be 1. Open numbers are odd multiples in (0, 1).
+_NUMBERS = {
+    ("float64", False): "convert_double(word >> 11) * 0x1p-53",
+    ("float32", False): "convert_float_rte(word >> 11) * 0x1p-53f",
+    ("float64", True): "convert_double((word >> 11) | 1) * 0x1p-53",
+    ("float32", True): "convert_float((word >> 40) | 1) * 0x1p-24f",
+}
+
+
+@functools.lru_cache(maxsize=1024)
+def jump(steps: int) -> tuple[int, int]:
+    """Return the factor of the state, and the factor of the increment, after a number of steps."""
+    powers = pow(FACTOR, steps, (FACTOR - 1) * _MODULUS)
+    return powers % _MODULUS, (powers - 1) // (FACTOR - 1) % _MODULUS
+
+
+def advanced(state: int, increment: int, steps: int) -> int:
+    """Return the state after a number of steps."""
+    factor, summand = jump(steps)
+    return (factor * state + summand * increment) % _MODULUS
+
+
+def state_words(state: int, increment: int) -> HostArray:
+    """Return the state and the increment as four words, the low word of each first."""
+    return np.array([state & _WORD, state >> 64, increment & _WORD, increment >> 64], "uint64")
+
+
+@dataclass(eq=False)
+class PCG64Numbers(Operation):
+    """The next uniform random numbers of a PCG64 generator, a vector.
+
+    The inputs are the generator's `state_words` on the device, and the number of samples, a host integer.
+    """
+
+    #: 'float64', or 'float32'.
+    dtype: str
+    #: Whether numbers are in (0, 1), rather than NumPy's in [0, 1).
+    is_open: bool = False
+
+    def kernels(self) -> list[Kernel]:
+        on_processor = self.context.profile.runs_items_serially
+        words = {
+            "FACTOR_LOW": f"{FACTOR & _WORD}ul",
+            "FACTOR_HIGH": f"{FACTOR >> 64}ul",
+            "DRAW": _NUMBERS[self.dtype, self.is_open],
+            "ON_PROCESSOR": int(on_processor),
+        }
+        kernel = _KERNELS["pcg64_by_chunk" if on_processor else "pcg64_by_stride"]
+        return [Kernel(typed(_HELPERS + kernel, self.dtype, **words))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        state, n = inputs
+        out = output_array(outputs[0], self.context, (n,), self.dtype)
+        if not out.size:
+            return
+        ((name, kernel),) = kernels.items()
+        if name == "pcg64_by_chunk":
+            items, each = chunks(self.context, n)
+            kernel.call(items, 1, n, each, state, out)
+            return
+        items = min(-(-n // LEAST_PER_ITEM), self.context.profile.compute_units * ITEMS_PER_UNIT)
+        factors = [word for factor in jump(items) for word in (factor & _WORD, factor >> 64)]
+        kernel.scall(items, n, items, *factors, state, out)
