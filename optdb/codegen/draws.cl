@@ -56,3 +56,21 @@ OUTLINED_KERNEL void choose(ga_size rows, ga_size outcomes, ga_size draws,
         }
     }
 }
+
+/* The first outcome, for each number, whose accumulated probability is not less; else the number of outcomes. */
+OUTLINED_KERNEL void first_outcomes(ga_size n, ga_size each, ga_size outcomes,
+    ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z)
+{
+    const ga_size stop = min((get_global_id(0) + 1) * each, n);
+    for (ga_size i = get_global_id(0) * each; i < stop; ++i) {
+        const U_W number = U_LOAD(u[(ga_ssize)i * u0]);
+        P_W sum = 0;
+        ga_size m = 0;
+        for (; m < outcomes; ++m) {
+            sum += P_LOAD(p[(ga_ssize)i * p0 + (ga_ssize)m * p1]);
+            if (!(sum < number))
+                break;
+        }
+        z[i] = STORE(m);
+    }
+}

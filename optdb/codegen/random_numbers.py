@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optdb.codegen.kernels import Kernel, ctype
-from optdb.codegen.layout import CHUNKS_PER_UNIT, launch_striding, share, steps_of
+from optdb.codegen.layout import CHUNKS_PER_UNIT, broadcast_strides, launch_chunks, launch_striding, share, steps_of
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed, work_dtype
 from optdb.runtime.arrays import copy, empty
@@ -196,3 +196,30 @@ class ChooseOutcomes(CountDraws):
                 f"{draws} of {outcomes}"
             )
         return draws
+
+
+@dataclass(eq=False)
+class FirstOutcomes(Operation):
+    """The first outcome whose accumulated probability is not less than a random number, as `numpy.searchsorted` finds.
+
+    The inputs are the probabilities, a row for each number or one row for all, and the random numbers, a vector.
+    Probabilities are accumulated in their own dtype, as by `numpy.cumsum`.
+    """
+
+    #: Specs of the probabilities and of the random numbers, both float32 or float64.
+    p: ArraySpec
+    u: ArraySpec
+    #: The dtype of the output.
+    dtype: str
+
+    def kernels(self) -> list[Kernel]:
+        words = {**type_words(self.p.dtype, "P_"), **type_words(self.u.dtype, "U_")}
+        return [Kernel(ROUND_EACH_STEP + typed(_DRAW_KERNELS["first_outcomes"], self.dtype, **words))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        p, u = inputs
+        out = output_array(outputs[0], self.context, u.shape, self.dtype)
+        if not out.size:
+            return
+        args = [p.shape[1], p, *broadcast_strides(p), u, *steps_of(u), out]
+        launch_chunks(kernels["first_outcomes"], self.context, out.size, *args)

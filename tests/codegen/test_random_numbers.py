@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optdb.codegen.operation import ArraySpec
-from optdb.codegen.random_numbers import ChooseOutcomes, CountDraws, UniformNumbers
+from optdb.codegen.random_numbers import ChooseOutcomes, CountDraws, FirstOutcomes, UniformNumbers
 from tests.codegen.layouts import compute, context, device_array
 
 
@@ -127,3 +127,18 @@ def test_numbers_that_do_not_fit_the_rows_are_refused():
         drawn(CountDraws, weights, values, 1, "float32")
     with pytest.raises(ValueError, match="bigger than the size"):
         drawn(ChooseOutcomes, weights, values, 3, "int64")
+
+
+@pytest.mark.parametrize("rows", [1, 4001])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_first_outcomes_are_those_of_searchsorted(each_device_kind, dtype, rows):
+    rng = np.random.default_rng(rows)
+    p, u = (rng.dirichlet(np.ones(6), rows) * 0.9).astype(dtype), rng.uniform(size=4001)
+    # A number that is equal to a sum belongs to the outcome before it.
+    u[:5] = p[:5].cumsum(axis=1).flat[:5]
+    arrays = [device_array(value, steps) for value, steps in ((p, [2, -1]), (u, [-1]))]
+    (found,) = compute(FirstOutcomes(context(), *map(ArraySpec.of, arrays), "int64"), *arrays)
+    expected = [np.searchsorted(sums, number) for sums, number in zip(np.broadcast_to(p, (4001, 6)).cumsum(1), u)]
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == "int64"
+    assert {0, 6} <= {*found}
