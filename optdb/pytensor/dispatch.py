@@ -27,6 +27,8 @@ class NodeTrace(Protocol):
     #: Constant indices without negative elements, by the original indices and the length of the axis: gathers and the
     #: sums of their gradients share one array.
     indices: dict[tuple[Tensor, int], Tensor]
+    #: Whether random variables that PyTensor draws by rejection are drawn on the device, with other values.
+    draws_on_device: bool
 
     def value(self, var: Variable) -> Value:
         """Return the value of a variable."""

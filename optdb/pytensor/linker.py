@@ -29,6 +29,7 @@ from optdb.pytensor import (  # noqa: F401  these modules register descriptions 
     loops,
     operations,
     processes,
+    random_variables,
     shape,
 )
 from optdb.pytensor.call_warnings import HostNote, SizeNote
@@ -40,6 +41,8 @@ from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 
+#: Where random variables are drawn that PyTensor draws by rejection.
+_RANDOM = ("exact", "device")
 #: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops, as the device does itself.
 _EXCLUDED = (
     "cxx_only",
@@ -64,14 +67,19 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
     ----------
     device : str, optional
         Name of the device, as listed by `python -m optdb devices`; by default, the one that is likely the fastest.
+    random : str
+        'exact', or 'device': see :func:`optdb.pytensor.opencl_mode`.
     """
 
     required_rewrites = ("minimum_compile", "scan_save_mem_no_prealloc", KEEP_SOURCE)
     incompatible_rewrites = _EXCLUDED
 
-    def __init__(self, *args: Any, device: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, device: str | None = None, random: str = "exact", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.device = device
+        if random not in _RANDOM:
+            raise ValueError(f"random={random!r}: it is one of {', '.join(map(repr, _RANDOM))}")
+        self.random = random
 
     @property
     def context(self) -> Context:
@@ -80,7 +88,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Computation:
         """Return the object that computes a graph's outputs from its inputs."""
-        return OpenCLFunction(fgraph, self.context)
+        return OpenCLFunction(fgraph, self.context, draws_on_device=self.random == "device")
 
     def jit_compile(self, fn: Computation) -> Computation:
         """Return the function unchanged: it compiles when it is called with new shapes."""
@@ -157,15 +165,18 @@ class OpenCLFunction:
         The context of the device.
     warns : bool
         Whether calls warn if the device is of little benefit.
+    draws_on_device : bool
+        Whether random variables that PyTensor draws by rejection are drawn on the device, with other values.
     """
 
-    def __init__(self, fgraph: Any, context: Context, warns: bool = True) -> None:
+    def __init__(self, fgraph: Any, context: Context, warns: bool = True, draws_on_device: bool = False) -> None:
         #: Maps the number of an output to the position of the input whose next value it is.
         self.updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         reason = context.unsupported_reason("float64")
         if reason is not None and config.floatX == "float32":
             fgraph = narrowed(fgraph, reason)
         self.fgraph = fgraph
+        self._draws_on_device = draws_on_device
         updated = set(self.updates.values())
         self._is_updated = [position in updated for position in range(len(fgraph.inputs))]
         if not is_same_memory(context):
@@ -180,7 +191,8 @@ class OpenCLFunction:
         self._note.done = not warns
 
     def _trace(self, tracer: FunctionTracer) -> Sequence[Value]:
-        return GraphTrace(tracer, self.fgraph, self.host).outputs(self.fgraph)
+        trace = GraphTrace(tracer, self.fgraph, self.host, draws_on_device=self._draws_on_device)
+        return trace.outputs(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
         """Return the outputs for the inputs in cells, and store next values there. The output of an update is None."""

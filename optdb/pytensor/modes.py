@@ -51,7 +51,7 @@ def _drops_modes(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == "pymc.sampling.mcmc" and frame.f_locals.get("sampler") == "nutpie"
 
 
-def opencl_mode(device: str | None = None, auto: bool = False) -> Mode:
+def opencl_mode(device: str | None = None, auto: bool = False, random: str = "exact") -> Mode:
     """Return a mode whose functions run on a device.
 
     Parameters
@@ -60,8 +60,19 @@ def opencl_mode(device: str | None = None, auto: bool = False) -> Mode:
         Name of the device, as listed by `python -m optdb devices`; by default, the one that is likely the fastest.
     auto : bool
         Whether functions use PyTensor's default linker where that is faster, as in mode 'OPENCL_AUTO'.
+    random : str
+        'exact': random variables have the values that PyTensor draws from the same generators. The host draws those
+        that take a varying number of random numbers, such as normal ones. 'device': the device draws some of these by
+        other methods. They have other values of the same distribution, which depend on the generator's state alone.
+
+    Raises
+    ------
+    ValueError
+        If `random` is another word, or 'device' although `auto` compares values with PyTensor's.
     """
-    linker = (ChoosingLinker if auto else OpenCLLinker)(device=device)
+    if auto and random != "exact":
+        raise ValueError("auto=True compares values with PyTensor's, so random must be 'exact'")
+    linker = ChoosingLinker(device=device) if auto else OpenCLLinker(device=device, random=random)
     excluded = list(OpenCLLinker.incompatible_rewrites)
     return OpenCLMode(linker, RewriteDatabaseQuery(include=["fast_run"], exclude=excluded))
 

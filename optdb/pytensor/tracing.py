@@ -42,9 +42,15 @@ class GraphTrace:
     """The trace of one call: the values of variables and, where known, their values on the host."""
 
     def __init__(
-        self, tracer: FunctionTracer, fgraph: FunctionGraph, host: HostNodes, values: Sequence[Value] | None = None
+        self,
+        tracer: FunctionTracer,
+        fgraph: FunctionGraph,
+        host: HostNodes,
+        values: Sequence[Value] | None = None,
+        draws_on_device: bool = False,
     ) -> None:
         self.tracer = tracer
+        self.draws_on_device = draws_on_device
         self.context = tracer.context
         self.host = host
         #: Variables that host groups have computed.
@@ -230,7 +236,7 @@ class InnerTrace(GraphTrace):
         tracer: Any = None,
         host: HostNodes | None = None,
     ) -> None:
-        super().__init__(tracer or outside.tracer, fgraph, host or outside.host, values)
+        super().__init__(tracer or outside.tracer, fgraph, host or outside.host, values, outside.draws_on_device)
         self.indices = outside.indices
         self._is_for_host = outside._is_for_host and host is None
         self._fgraph = fgraph

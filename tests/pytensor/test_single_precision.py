@@ -128,3 +128,30 @@ def test_a_graph_of_single_precision_keeps_its_inputs_and_updates():
         f(V)
     assert graph.inputs == fgraph.inputs and graph.update_mapping == fgraph.update_mapping
     np.testing.assert_allclose(shared.get_value(), 2 * V)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_random_variables(device):
+    """Standard uniform numbers are exact; others need double precision, or have other values than PyTensor's."""
+    random_on_device = optdb.pytensor.opencl_mode(random="device").linker
+    linker = _WithoutDouble(random="device") if device == "without" else random_on_device
+    cases = [
+        (pt.random.uniform, (0.0, 1.0), DEVICES[device], True),
+        (pt.random.uniform, (2.0, 5.0), DEVICES[device], device == "with double"),
+        (pt.random.normal, (2.0, 5.0), Mode(linker, WITHOUT.provided_optimizer), True),
+        (pt.random.integers, (2, 5), Mode(linker, WITHOUT.provided_optimizer), device == "with double"),
+    ]
+    with pytensor.config.change_flags(floatX="float32"):
+        for variable, parameters, mode, is_on_device in cases:
+            rng = pytensor.shared(np.random.default_rng(4))
+            following, draws = variable(*parameters, size=(5000,), rng=rng, return_next_rng=True)
+            function = pytensor.function([], draws, updates={rng: following}, mode=mode)
+            reference = np.random.default_rng(4)
+            for _ in range(3):
+                computed = function()
+                expected = getattr(reference, variable.name)
+                assert computed.dtype == draws.type.dtype
+                if not is_on_device or variable is pt.random.uniform:
+                    wanted = expected(*parameters, size=5000).astype(computed.dtype)
+                    np.testing.assert_array_equal(computed, wanted)
+            assert bool(function.vm.jit_fn.host.reasons) is not is_on_device

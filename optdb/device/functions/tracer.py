@@ -126,6 +126,10 @@ class FunctionTracer:
         self.traced.nodes.append(ValueGuard(download, value, self.context).node(token))
         return value
 
+    def host_value(self, value: HostValue) -> Any:
+        """Return the value that a host value has in the traced call; it may be another one in later calls."""
+        return self._memory.cells[value.number][0]
+
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
         """Add a condition: a call raises the error if not all its elements are true."""
         whole = folded("AND", condition, range(condition.ndim), "bool") if condition.ndim else condition
