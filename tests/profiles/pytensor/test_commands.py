@@ -16,6 +16,7 @@ from profiles import isolated
 from profiles.pytensor import (
     cli,
     crossover,
+    draws,
     overhead,
     samplers,
     sampling,
@@ -68,7 +69,7 @@ class FakeWorker:
         return workers.Seconds(self.taken * self.turns, 10 * self.taken)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, draws])
 def test_help_is_there_and_unknown_models_are_refused(command):
     assert CliRunner().invoke(command.main, ["--help"]).exit_code == 0
     result = CliRunner().invoke(command.main, ["nope"])
@@ -334,3 +335,12 @@ def test_a_step_of_training_is_measured_on_each_side():
     table = shown(training.render(steps))
     assert "logistic" in table and "opencl, repeated" in table
     assert CliRunner().invoke(training.main, ["--help"]).exit_code == 0
+
+
+def test_draws_are_timed_on_all_sides(monkeypatch):
+    kinds = []
+    monkeypatch.setattr(draws, "_compiled", lambda variable, length, mode, kind: lambda: kinds.append(kind.__name__))
+    result = CliRunner().invoke(draws.main, ["normal", "--turns", "2"])
+    assert result.exit_code == 0
+    assert "normal" in result.output
+    assert kinds[-6:] == ["PCG64", "PCG64DXSM", "PCG64"] * 2
