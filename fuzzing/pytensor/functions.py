@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,19 @@ import optdb.pytensor
 from fuzzing.pytensor.loops import LOOPS, looped
 from optdb.runtime.context import Context
 
-__all__ = ["LIMIT", "MODES", "SHAPES", "VARIABLES", "Failure", "OnHost", "Spec", "compiled", "mode_of", "specs"]
+__all__ = [
+    "DRAWS",
+    "LIMIT",
+    "MODES",
+    "SHAPES",
+    "VARIABLES",
+    "Failure",
+    "OnHost",
+    "Spec",
+    "compiled",
+    "mode_of",
+    "specs",
+]
 
 #: The number of variables of one shape, and their shapes.
 VARIABLES = 3
@@ -34,6 +46,13 @@ MODES = ("opencl", "own memory", "gpu kernels", "merged", "python")
 Expression = tuple[Any, ...]
 
 
+#: Random variables, for the shape of the argument: PyTensor draws the first three from uniform numbers.
+DRAWS: dict[str, Callable[..., Any]] = {
+    "uniform": lambda x, **options: pt.random.uniform(-pt.abs(x), 1.0, **options),
+    "laplace": lambda x, **options: pt.random.laplace(x, 0.5, size=x.shape, **options),
+    "categorical": lambda x, **options: pt.random.categorical([0.2, 0.5, 0.3], size=x.shape, **options),
+    "normal": lambda x, **options: pt.random.normal(x, **options),
+}
 #: Operations on one array.
 _OF_ONE = ("tanh", "reversed", "mean", "rolled", "zeroed", "sliced", "sorted", "transposed")
 
@@ -66,8 +85,9 @@ class Spec:
 
     outputs: tuple[Expression, ...]
     updates: tuple[Expression | None, ...]
-    #: Whether it draws random numbers, extends the list, checks its argument, and computes on the host.
-    draws: bool
+    #: The random variables that it draws from one generator, of `DRAWS`.
+    draws: tuple[str, ...]
+    #: Whether it extends the list, checks its argument, and computes on the host.
     grows: bool
     checks: bool
     on_host: bool
@@ -99,7 +119,9 @@ def specs() -> st.SearchStrategy[Spec]:
         Spec,
         st.lists(_expressions(), max_size=2).map(tuple),
         st.tuples(*[st.one_of(st.none(), _expressions(), _expressions())] * VARIABLES),
-        rarely,
+        st.one_of(
+            st.just(()), st.just(()), st.lists(st.sampled_from(sorted(DRAWS)), min_size=1, max_size=3).map(tuple)
+        ),
         rarely,
         rarely,
         rarely,
@@ -166,6 +188,11 @@ def compiled(spec: Spec, variables: Sequence[Any], rng: Any, history: Any, mode:
         argument = Assert("too large")(x, pt.lt(pt.sum(x), LIMIT))
     if spec.on_host:
         argument = OnHost()(argument)
+    following, drawn = rng, []
+    for name in spec.draws:
+        following, draws = DRAWS[name](argument, rng=following, return_next_rng=True)
+        drawn.append(draws)
+        argument = argument + 0.5 * draws
     updates = {
         variable: _like(_built(expression, variables, argument), variable)
         for variable, expression in zip(variables, spec.updates, strict=True)
@@ -173,8 +200,8 @@ def compiled(spec: Spec, variables: Sequence[Any], rng: Any, history: Any, mode:
     }
     outputs = [_built(expression, variables, argument) for expression in spec.outputs]
     if spec.draws:
-        updates[rng], draws = pt.random.normal(size=(2,), rng=rng, return_next_rng=True)
-        outputs.append(draws)
+        updates[rng] = following
+        outputs += drawn
     if spec.grows:
         updates[history] = pt.concatenate([history, history[-1:] + pt.sum(argument)])
     return pytensor.function([x], outputs, updates=updates, mode=mode, on_unused_input="ignore")

@@ -17,6 +17,7 @@ import pytensor
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from pytensor.compile.mode import Mode
+from pytensor.tensor.random.type import random_generator_type
 
 import optdb.pytensor
 from fuzzing.interrupts import interrupt_at
@@ -201,6 +202,12 @@ class UpdatedVariables(RuleBasedStateMachine):
             side.variables[taker].set_value(side.variables[giver].get_value(borrow=True), borrow=True)
             side.variables[giver].set_value(self._argument(seed), borrow=True)
 
+    @rule(kind=st.sampled_from(["PCG64", "PCG64", "MT19937"]), seed=_seeds)
+    def set_generator(self, kind: str, seed: int) -> None:
+        """Set the random generator."""
+        for side in self.sides:
+            side.rng.set_value(np.random.Generator(getattr(np.random, kind)(seed)))
+
     @rule(position=_positions)
     def read_value(self, position: int) -> None:
         """Compare a variable's value."""
@@ -261,5 +268,5 @@ def _agree(computed: Any, expected: Any) -> bool:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, np.random.Generator):
-        return bool(one.bit_generator.state == other.bit_generator.state)
+        return bool(random_generator_type.values_eq(one, other))
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
