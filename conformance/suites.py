@@ -105,7 +105,10 @@ PYTENSOR_SUITES = (
     Suite(
         "tensor",
         "tensor math, subtensor, elemwise and the rest",
-        tuple(f"tests/tensor/test_{name}.py" for name in ("math", "subtensor", "elemwise", "blas", "merge", "basic")),
+        tuple(
+            f"tests/tensor/test_{name}.py"
+            for name in ("math", "subtensor", "elemwise", "blas", "merge", "basic", "sharedvar")
+        ),
     ),
     Suite("linalg", "linear algebra", ("tests/tensor/linalg/**/test_*.py",)),
     Suite("scan", "loops", ("tests/scan/test_*.py",)),
