@@ -24,10 +24,11 @@ from pytensor.graph.rewriting.basic import (
 from pytensor.tensor.rewriting.math import local_greedy_distributor
 
 from optdb.host import pytensor as pytensor_host  # makes PyTensor the host, so it comes first
+from optdb.host.api.facts import facts_of
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
 from optdb.host.api.rewriters import transform_of
-from optdb.host.pytensor import assumptions, constants, distribution, inplace, lean
+from optdb.host.pytensor import assumptions, constants, distribution, inplace, instances, lean, walks
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
 from optdb.topo import destroyer  # noqa: F401  installs its patches
 from optdb.topo.engine import CycleError, Engine
@@ -94,7 +95,8 @@ class TrackedRules(RuleTable):
         """Return the rules to try on a node of `op`."""
         entry = self._by_id.get(id(op))
         if entry is None:
-            entry = self._by_id[id(op)] = (op, tuple(map(self._rule, self._tracker.get_trackers(op))))
+            rewriters = [rewriter for rewriter in self._tracker.get_trackers(op) if facts_of(rewriter).may_apply(op)]
+            entry = self._by_id[id(op)] = (op, tuple(map(self._rule, rewriters)))
         return entry[1]
 
     def _rule(self, rewriter: Any) -> Rule:
@@ -230,7 +232,9 @@ def _by_the_engine(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 pytensor_host.patches.patches += [
+    *instances.patches(),
     *lean.patches(),
+    *walks.patches(),
     *distribution.patches(),
     *assumptions.patches(),
     *constants.patches(),

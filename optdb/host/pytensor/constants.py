@@ -7,6 +7,7 @@ shape depends on. Here the common unknown cases are recognized first; all other 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,14 +20,16 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
-from pytensor.tensor.variable import TensorVariable
+from pytensor.tensor.variable import TensorConstantSignature, TensorVariable
 
 from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = ["patches"]
+__all__ = ["may_be_constant", "patches"]
 
-#: The maximum depth to which PyTensor searches for a value.
+#: How many nodes deep PyTensor searches for a value by default.
 _DEPTH = 10
+#: Products have few operands. The first of a long sum is mostly a product, which is not constant.
+_FEW_OPERANDS = 8
 _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
 
@@ -46,22 +49,51 @@ def _kind_of_class(op_class: type) -> int:
     return _OPAQUE if issubclass(op_class, (Dot, CAReduce)) else _UNKNOWN
 
 
+#: By id: the op, kept alive so that its id stays unique, and how PyTensor evaluates it.
+_kinds: dict[int, tuple[Any, int]] = {}
+#: The maximum number of cached kinds; all are dropped beyond it.
+_MOST_KINDS = 100_000
+
+
+def _kind_of(op: Any) -> int:
+    """Return how PyTensor evaluates an op."""
+    entry = _kinds.get(id(op))
+    if entry is None:
+        if len(_kinds) > _MOST_KINDS:
+            _kinds.clear()
+        kind = _kind_of_scalar(op.scalar_op.__class__) if type(op) is Elemwise else _kind_of_class(op.__class__)
+        entry = _kinds[id(op)] = (op, kind)
+    return entry[1]
+
+
 @functools.cache
 def _is_constant_class(variable_class: type) -> bool:
     return issubclass(variable_class, Constant)
 
 
+def may_be_constant(var: Variable) -> bool:
+    """Return whether ``get_underlying_scalar_constant_value`` may find a value; False is certain."""
+    return _may_be_constant(var, _DEPTH)
+
+
 def _may_be_constant(var: Variable, depth: int) -> bool:
-    """Return whether PyTensor may find a value for `var`; False is certain."""
+    """Return whether PyTensor may find a value for `var` if it searches `depth` nodes deep; False is certain."""
     node = var.owner
     if node is None:
         return _is_constant_class(var.__class__)
-    if not depth:
-        return True
-    op = node.op
-    kind = _kind_of_scalar(op.scalar_op.__class__) if type(op) is Elemwise else _kind_of_class(op.__class__)
+    if depth <= 0:
+        return False
+    kind = _kind_of(node.op)
     if kind == _COMPUTED:
-        for operand in node.inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator
+        inputs = node.inputs
+        for operand in inputs[:_FEW_OPERANDS]:  # those that need no search first
+            owner = operand.owner
+            if owner is not None:
+                if _kind_of(owner.op) == _OPAQUE:
+                    return False
+            elif not _is_constant_class(operand.__class__):
+                return False
+        for operand in inputs:  # noqa: SIM110  a loop takes half as long as all() of a generator
             if not _may_be_constant(operand, depth - 1):
                 return False
         return True
@@ -74,12 +106,48 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
 
 def _where_a_value_may_be(find: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(find)
-    def find_value(orig_v: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(orig_v) is TensorVariable and not _may_be_constant(orig_v, _DEPTH):
+    def find_value(
+        orig_v: Any, elemwise: bool = True, only_process_constants: bool = False, max_recur: int = _DEPTH
+    ) -> Any:
+        if type(orig_v) is TensorVariable and (only_process_constants or not _may_be_constant(orig_v, max_recur)):
             raise NotScalarConstantError
-        return find(orig_v, *args, **kwargs)
+        return find(orig_v, elemwise, only_process_constants, max_recur)
 
     return find_value
+
+
+def _is_one_number(data: Any) -> bool:
+    """Return whether an array consists of one number that equals itself as a number of Python."""
+    if data.size != 1 or data.dtype.kind not in "biuf" or data.dtype.itemsize > _LARGEST_NUMBER:
+        return False
+    return math.isfinite(data.item())
+
+
+#: The size in bytes of the largest dtypes whose numbers are exact as numbers of Python.
+_LARGEST_NUMBER = 8
+
+
+def _of_one_number(sum_of_data: property) -> property:
+    def sum_once(self: TensorConstantSignature) -> Any:
+        if not hasattr(self, "_sum") and _is_one_number(self[1]):
+            self._sum = self[1].item()
+        return sum_of_data.__get__(self)
+
+    return property(sum_once)
+
+
+def _comparing_numbers(equals: Callable[..., bool]) -> Callable[..., bool]:
+    @functools.wraps(equals)
+    def compare(self: TensorConstantSignature, other: Any) -> bool:
+        if (
+            type(self) is type(other) is TensorConstantSignature
+            and _is_one_number(self[1])
+            and _is_one_number(other[1])
+        ):
+            return self[1].item() == other[1].item() and self[1].shape == other[1].shape and self[0] == other[0]
+        return equals(self, other)
+
+    return compare
 
 
 def _where_a_length_may_be(infer: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,6 +259,10 @@ def patches() -> list[Patch]:
             "_get_underlying_scalar_constant_value",
             _where_a_value_may_be,
             "graphs that cannot be constant are not traversed",
+        ),
+        Wrapper(TensorConstantSignature, "sum", _of_one_number, "one number is its own sum"),
+        Wrapper(
+            TensorConstantSignature, "__eq__", _comparing_numbers, "one number needs no mask of those that are nan"
         ),
         Wrapper(tensor, "infer_static_shape", _where_a_length_may_be, "lengths that no type declares are not inferred"),
     ]

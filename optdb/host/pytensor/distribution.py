@@ -19,8 +19,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.rewriting import math as rewriting
 from pytensor.tensor.variable import TensorConstant
 
-from optdb.host.api.graph import Apply, Constant, Variable
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients
 from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.pytensor.constants import may_be_constant
 
 __all__ = ["Distributions", "may_save", "patches"]
 
@@ -57,8 +58,12 @@ def may_save(
 
 def _is_guarded(out_type: Any) -> bool:
     """Return whether PyTensor's simplification of products is known for a type."""
-    simplifiers = [simplifier for _, simplifier in rewriting.local_mul_canonizer.external_simplifiers]
-    return out_type.dtype in ("float32", "float64") and simplifiers == [rewriting.check_for_x_over_absX]
+    return out_type.dtype in ("float32", "float64") and _has_known_simplifiers(rewriting.local_mul_canonizer)
+
+
+def _has_known_simplifiers(canonizer: rewriting.AlgebraicCanonizer) -> bool:
+    known = [rewriting.check_for_x_over_absX] if canonizer is rewriting.local_mul_canonizer else []
+    return [simplifier for _, simplifier in canonizer.external_simplifiers] == known
 
 
 def _is_absolute(var: Variable) -> bool:
@@ -71,8 +76,8 @@ def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
     It cancels common factors and divisors, replaces ``x / abs(x)``, combines numbers, and drops a factor of 1.
     """
     saved = 0.0
-    above = _numbers(num)
-    below = _numbers(denum)
+    above = list(map(float, _numbers(num)))
+    below = list(map(float, _numbers(denum)))
     if denum:
         members = set(num)
         for var in denum:
@@ -91,10 +96,10 @@ def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
     return saved + len(above) + _DIVISION * len(below) - left
 
 
-def _numbers(variables: list[Variable]) -> list[float]:
+def _numbers(variables: list[Variable]) -> list[Any]:
     """Return the values of those `variables` that are constants with a single value."""
     return [
-        float(var.unique_value)
+        var.unique_value
         for var in variables
         if var.owner is None and isinstance(var, TensorConstant) and var.unique_value is not None
     ]
@@ -104,8 +109,8 @@ def _numbers(variables: list[Variable]) -> list[float]:
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: By the ids of a canonizer and an op: the op, kept alive so that its id stays unique, and its kind.
-_kinds: dict[tuple[int, int], tuple[Any, int]] = {}
+#: By the ids of a canonizer and of an op: the op, kept alive so that its id stays unique, and its kind.
+_kinds: dict[int, dict[int, tuple[Any, int]]] = {}
 
 
 def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Term, list[Apply]]:
@@ -113,26 +118,29 @@ def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Te
     lists: Term = ([], [])
     inner: list[Apply] = []
     todo = [(var, 0)]
-    canonizer_id = id(canonizer)
+    kinds = _kinds.setdefault(id(canonizer), {})
     while todo:
         var, side = todo.pop()
         node = var.owner
         if node is None:
             lists[side].append(var)
             continue
-        op = node.op
-        entry = _kinds.get((canonizer_id, id(op)))
-        if entry is None:
-            if len(_kinds) > _MOST_KINDS:
-                _kinds.clear()
-            entry = _kinds[canonizer_id, id(op)] = (op, _kind_of(canonizer, op))
-        kind = entry[1]
+        entry = kinds.get(id(node.op))
+        kind = _cached_kind(canonizer, node.op) if entry is None else entry[1]
         if kind == _LEAF:
             lists[side].append(var)
             continue
         inner.append(node)
         if kind == _MAIN:
-            todo.extend([(operand, side) for operand in reversed(node.inputs)])
+            inputs, leaves = node.inputs, lists[side]
+            for i, operand in enumerate(inputs):
+                owner = operand.owner
+                if owner is not None:
+                    entry = kinds.get(id(owner.op))
+                    if entry is None or entry[1] != _LEAF:
+                        todo.extend([(other, side) for other in reversed(inputs[i:])])
+                        break
+                leaves.append(operand)
         elif kind == _INVERSE:
             first, second = node.inputs
             todo.append((second, 1 - side))
@@ -140,6 +148,17 @@ def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Te
         else:
             todo.append((node.inputs[0], 1 - side if kind == _RECIPROCAL else side))
     return lists, inner
+
+
+def _cached_kind(canonizer: rewriting.AlgebraicCanonizer, op: Any) -> int:
+    """Return how `get_num_denum` continues at a node of an op."""
+    kinds = _kinds.setdefault(id(canonizer), {})
+    entry = kinds.get(id(op))
+    if entry is None:
+        if len(kinds) > _MOST_KINDS:
+            kinds.clear()
+        entry = kinds[id(op)] = (op, _kind_of(canonizer, op))
+    return entry[1]
 
 
 def _by_kind_of_op(get_num_denum: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,7 +169,7 @@ def _by_kind_of_op(get_num_denum: Callable[..., Any]) -> Callable[..., Any]:
     return get_num_denum_once
 
 
-#: The maximum number of cached kinds; all are dropped beyond it.
+#: The maximum number of cached kinds of a canonizer; all are dropped beyond it.
 _MOST_KINDS = 100_000
 
 
@@ -163,6 +182,36 @@ def _kind_of(canonizer: rewriting.AlgebraicCanonizer, op: Any) -> int:
     return _LEAF
 
 
+def _as_read(nodes: list[Apply]) -> list[tuple[Apply, list[Variable]]]:
+    return [(node, list(node.inputs)) for node in nodes]
+
+
+def _is_as_read(read: list[tuple[Apply, list[Variable]]]) -> bool:
+    """Return whether nodes still have the same inputs."""
+    for node, inputs in read:  # noqa: SIM110  a loop takes half as long as all() of a generator
+        if node.inputs != inputs:
+            return False
+    return True
+
+
+class _Product:
+    """A term of sums: its factors and divisors, and the nodes that determine them.
+
+    Parameters
+    ----------
+    var : Variable
+        The term.
+    """
+
+    __slots__ = ("lists", "read", "saved")
+
+    def __init__(self, var: Variable) -> None:
+        self.lists, read = _flatten(rewriting.local_mul_canonizer, var)
+        self.read = _as_read(read)
+        #: The number of operations that are saved for any factor.
+        self.saved = _most_saved(*self.lists)
+
+
 class _Sum:
     """The possible savings in the terms of a sum, and the nodes that determine them.
 
@@ -170,50 +219,64 @@ class _Sum:
     ----------
     var : Variable
         The sum.
+    product : callable
+        Returns the product that a term is.
     """
 
-    __slots__ = ("above", "below", "read", "saved", "terms")
+    __slots__ = ("_above", "_below", "divisors", "products", "read", "saved")
 
-    def __init__(self, var: Variable) -> None:
+    def __init__(self, var: Variable, product: Callable[[Variable], _Product]) -> None:
         (positive, negative), read = _flatten(rewriting.local_add_canonizer, var)
-        terms = []
-        for term in positive + negative if negative or len(positive) > 1 else []:
-            lists, inner = _flatten(rewriting.local_mul_canonizer, term)
-            terms.append(lists)
-            read += inner
-        self.read = [(node, list(node.inputs)) for node in read]
-        self.terms: list[Term] = terms
+        self.read = _as_read(read)
+        self.products = list(map(product, positive + negative)) if negative or len(positive) > 1 else []
         #: The number of operations that are saved for any factor.
-        self.saved = sum(_most_saved(num, denum) for num, denum in terms)
-        #: The number of terms in which a variable is a factor, and in which it is a divisor.
-        self.above = Counter(var for num, _ in terms for var in set(num))
-        self.below = Counter(var for _, denum in terms for var in denum)
+        self.saved = sum([of.saved for of in self.products])
+        #: The number of divisors of all terms.
+        self.divisors = sum([len(of.lists[1]) for of in self.products])
+        self._above: Counter[Variable] | None = None
+        self._below: Counter[Variable] | None = None
 
     def is_as_it_was(self) -> bool:
         """Return whether the nodes still have the same inputs."""
-        for node, inputs in self.read:  # noqa: SIM110  a loop takes half as long as all() of a generator
-            if node.inputs != inputs:
+        if not _is_as_read(self.read):
+            return False
+        for product in self.products:  # noqa: SIM110  a loop takes half as long as all() of a generator
+            if not _is_as_read(product.read):
                 return False
         return True
 
     def may_take(self, factors: list[Variable], divisors: list[Variable], out_type: Any) -> bool:
         """Return whether distributing one of the factors or divisors over the terms may save an operation."""
-        terms = len(self.terms)
+        terms = len(self.products)
         if not terms:
             return False
         for var in factors:
             if isinstance(var, Constant):
-                if may_save(self.terms, [var], [], out_type):
+                if may_save([of.lists for of in self.products], [var], [], out_type):
                     return True
-            elif 1 + self.saved + (1 + _DIVISION) * self.below[var] > terms:
+            elif 1 + self.saved + (1 + _DIVISION) * self.divisors <= terms:  # not even if it is each divisor
+                continue
+            elif 1 + self.saved + (1 + _DIVISION) * self._dividing(var) > terms:
                 return True
         for var in divisors:
             if isinstance(var, Constant) or _is_absolute(var):
-                if may_save(self.terms, [], [var], out_type):
+                if may_save([of.lists for of in self.products], [], [var], out_type):
                     return True
-            elif _DIVISION + self.saved + (1 + _DIVISION) * self.above[var] > _DIVISION * terms:
+            elif _DIVISION + self.saved + (1 + _DIVISION) * self._containing(var) > _DIVISION * terms:
                 return True
         return False
+
+    def _containing(self, var: Variable) -> int:
+        """Return the number of terms in which a variable is a factor."""
+        if self._above is None:
+            self._above = Counter(var for of in self.products for var in set(of.lists[0]))
+        return self._above[var]
+
+    def _dividing(self, var: Variable) -> int:
+        """Return how often a variable is a divisor in the terms."""
+        if self._below is None:
+            self._below = Counter(var for of in self.products for var in of.lists[1])
+        return self._below[var]
 
 
 class Distributions:
@@ -221,6 +284,7 @@ class Distributions:
 
     def __init__(self) -> None:
         self._sums: dict[Variable, _Sum] = {}
+        self._products: dict[Variable, _Product] = {}
 
     def may_apply(self, node: Apply) -> bool:
         """Return whether PyTensor may distribute a factor of a product over another factor; False is certain."""
@@ -241,7 +305,13 @@ class Distributions:
     def _sum(self, var: Variable) -> _Sum:
         found = self._sums.get(var)
         if found is None or not found.is_as_it_was():
-            found = self._sums[var] = _Sum(var)
+            found = self._sums[var] = _Sum(var, self._product)
+        return found
+
+    def _product(self, var: Variable) -> _Product:
+        found = self._products.get(var)
+        if found is None or not _is_as_read(found.read):
+            found = self._products[var] = _Product(var)
         return found
 
 
@@ -262,12 +332,7 @@ def _where_constants_change(simplify: Callable[..., Term]) -> Callable[..., Term
     def simplify_constants(
         self: rewriting.AlgebraicCanonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
     ) -> Term:
-        if (
-            self in _CANONIZERS
-            and orig_num
-            and out_type is not None
-            and _has_only_its_first_number(orig_num, orig_denum, out_type)
-        ):
+        if self in _CANONIZERS and out_type is not None and _is_in_order(orig_num, orig_denum, out_type):
             return orig_num, orig_denum
         return simplify(self, orig_num, orig_denum, out_type)
 
@@ -278,15 +343,70 @@ def _where_constants_change(simplify: Callable[..., Term]) -> Callable[..., Term
 _CANONIZERS = (rewriting.local_add_canonizer, rewriting.local_mul_canonizer)
 
 
-def _has_only_its_first_number(num: list[Variable], denum: list[Variable], out_type: Any) -> bool:
-    """Return whether the first variable, where PyTensor puts numbers, is the only number, and the rest stays."""
+def _begins_with_a_number(num: list[Variable], out_type: Any) -> bool:
+    """Return whether the first variable, where PyTensor puts numbers, is a number that stays as it is."""
     first = num[0]
     if first.owner is not None or not isinstance(first, TensorConstant) or first.type.dtype != out_type.dtype:
         return False
     number = first.unique_value
-    if number is None or out_type.dtype not in ("float32", "float64") or number in (0, 1) or not math.isfinite(number):
+    return (
+        number is not None
+        and out_type.dtype in ("float32", "float64")
+        and number not in (0, 1)
+        and math.isfinite(number)
+    )
+
+
+def _where_something_changes(transform: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(transform)
+    def transform_node(
+        self: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph, node: Apply, enforce_tracks: bool = True
+    ) -> Any:
+        if self in _CANONIZERS and _is_canonical(self, fgraph, node):
+            return False
+        return transform(self, fgraph, node, enforce_tracks)
+
+    return transform_node
+
+
+def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph, node: Apply) -> bool:
+    """Return whether PyTensor's canonizer certainly declines a node, in the order of its own conditions."""
+    out = node.outputs[0]
+    kind = _cached_kind(canonizer, node.op)
+    if kind not in (_MAIN, _INVERSE) or not _has_known_simplifiers(canonizer):
         return False
-    return not _numbers(num[1:]) and not _numbers(denum)
+    users: list[tuple[Any, int]] = clients(fgraph, out)
+    for client, _ in users:
+        if isinstance(client.op, DimShuffle):
+            return False
+        if _cached_kind(canonizer, client.op) != _LEAF:  # a client that will be canonized together with the node
+            return True
+    if kind == _MAIN:
+        return _is_flat(canonizer, node)
+    num, denum = _flatten(canonizer, out)[0]
+    if not denum or not _is_in_order(num, denum, out.type):
+        return False
+    members = set(num)
+    return not any(var in members or _is_absolute(var) for var in denum)
+
+
+def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
+    """Return whether a sum or product has no nested one, and no constant that absorbs the other operands."""
+    absorbing = canonizer.absorbing_element
+    for var in node.inputs:
+        owner = var.owner
+        if owner is None:
+            if absorbing is not None and isinstance(var, TensorConstant) and var.unique_value == absorbing:
+                return False
+        elif _cached_kind(canonizer, owner.op) != _LEAF or (absorbing is not None and may_be_constant(var)):
+            return False
+    return _is_in_order(node.inputs, [], node.outputs[0].type)
+
+
+def _is_in_order(num: list[Variable], denum: list[Variable], out_type: Any) -> bool:
+    """Return whether PyTensor leaves the numbers of a quotient where they are."""
+    numbers = len(_numbers(num)) + len(_numbers(denum))
+    return bool(num) and (not numbers or (numbers == 1 and _begins_with_a_number(num, out_type)))
 
 
 def patches() -> list[Patch]:
@@ -294,6 +414,12 @@ def patches() -> list[Patch]:
     why = "terms are not simplified where that cannot save an operation"
     return [
         Wrapper(rewriting, "distribute_greedy", _where_it_may_save, why),
+        Wrapper(
+            rewriting.AlgebraicCanonizer,
+            "transform",
+            _where_something_changes,
+            "most nodes are canonical, which takes less time to find out than to canonize them again",
+        ),
         Wrapper(
             rewriting.AlgebraicCanonizer, "get_num_denum", _by_kind_of_op, "an op is compared once, not at each node"
         ),

@@ -13,31 +13,31 @@ from typing import Any
 from pytensor.compile.mode import _ActiveModeGraphRewriter
 from pytensor.configdefaults import config
 from pytensor.graph import fg
+from pytensor.graph.basic import AtomicVariable
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting import basic
-from pytensor.graph.rewriting.basic import (
-    FromFunctionNodeRewriter,
-    MergeFeature,
-    MergeOptimizer,
-    WalkingGraphRewriter,
-)
+from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, MergeFeature, MergeOptimizer
 from pytensor.graph.type import HasShape
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.rewriting.elemwise import FusionOptimizer
+from pytensor.tensor.rewriting.math import AlgebraicCanonizer
 from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.type import TensorType
 
 from optdb.collector import growing
 from optdb.host.api.graph import Apply
 from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = ["patches"]
+__all__ = ["ORDER", "patches"]
 
+#: The attribute of a graph that holds the order of its nodes until it changes; see `optdb.host.pytensor.walks`.
+ORDER = "_optdb_order"
 #: Comparing this many clients takes less time than searching for a variable with fewer.
 _FEW_CLIENTS = 4
-#: The maximum number of cached scalar nodes; all are dropped beyond it.
+#: The maximum number of cached scalar nodes, of facts about scalar ops, and of types; all are dropped beyond it.
 _MOST_SCALAR_NODES = 4096
 
 
@@ -45,6 +45,8 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(execute)
     def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
         state = vars(self)
+        if ORDER in state and name != "on_validate":
+            del state[ORDER]
         if state.get("profile"):  # PyTensor's method records the times
             return execute(self, name, *args, **kwargs)
         features = self._features
@@ -100,14 +102,30 @@ def _remembering_dtypes(upcast: Callable[..., str]) -> Callable[..., str]:
     return upcast_once
 
 
+def _note_input(
+    self: MergeFeature, fgraph: FunctionGraph, node: Apply, i: int, r: Any, new_r: Any, reason: Any
+) -> None:
+    """Schedule merging what an input has changed: PyTensor's ``on_change_input``."""
+    if node in self.nodes_seen:
+        self.nodes_seen.discard(node)
+        inputs, users = node.inputs, fgraph.clients[new_r]  # a new variable has few users
+        _schedule_merges(self, node, users if len(users) <= len(inputs) else _few_clients(fgraph, inputs))
+    if isinstance(new_r, AtomicVariable):
+        self.process_atomic(fgraph, new_r)
+
+
 def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> None:
     """Schedule merging a node with nodes that compute the same: PyTensor's ``process_node``."""
+    if node not in self.nodes_seen:
+        _schedule_merges(self, node, _few_clients(fgraph, node.inputs) if node.inputs else [])
+
+
+def _schedule_merges(self: MergeFeature, node: Apply, users: list[Any]) -> None:
+    """Schedule merging a node with equal ones among the users of one of its inputs."""
     seen = self.nodes_seen
-    if node in seen:
-        return
     inputs = node.inputs
     if inputs:
-        candidates = [client for client, _ in _few_clients(fgraph, inputs) if client is not node and client in seen]
+        candidates = [client for client, _ in users if client is not node and client in seen]
     else:
         candidates = [other for other in self.noinput_nodes if other is not node]
     merges = [
@@ -179,6 +197,46 @@ def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
     return True
 
 
+#: By dtype, shape, and the classes of its lengths: what ``TensorType.__init__`` sets.
+_type_states: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+
+def _remembering_types(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def init_once(self: TensorType, dtype: Any, shape: Any = None, name: Any = None, broadcastable: Any = None) -> None:
+        if type(shape) is list:
+            shape = tuple(shape)
+        is_plain = type(self) is TensorType and type(dtype) is str and type(shape) is tuple and broadcastable is None
+        if not is_plain or dtype == "floatX" or name is not None:
+            return init(self, dtype, shape, name, broadcastable)
+        key = (dtype, shape, *map(type, shape))  # False is not 0
+        state = _type_states.get(key)
+        if state is None:
+            init(self, dtype, shape)
+            if len(_type_states) > _MOST_SCALAR_NODES:
+                _type_states.clear()
+            _type_states[key] = dict(vars(self))
+        else:
+            vars(self).update(state)
+        return None
+
+    return init_once
+
+
+def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
+    """Return a wrapper of a ``__str__`` that returns an attribute, and always computes the text to use without it."""
+
+    def named(text: Callable[..., str]) -> Callable[..., str]:
+        @functools.wraps(text)
+        def text_of(self: Any) -> str:
+            found = vars(self).get(name)
+            return found if type(found) is str else text(self)
+
+        return text_of
+
+    return named
+
+
 class _Asking(threading.local):
     """Whether this thread only needs the types of an elementwise op's outputs."""
 
@@ -219,26 +277,26 @@ def _remembering_scalar_nodes(make_scalar_node: Callable[..., Any]) -> Callable[
     return remember
 
 
-def _where_ops_are_tracked(walk: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(walk)
-    def apply(self: WalkingGraphRewriter, fgraph: FunctionGraph, start_from: Any = None) -> Any:
-        rewriter = self.node_rewriter
-        if type(rewriter) is FromFunctionNodeRewriter and rewriter._tracks and not _tracks_some(rewriter, fgraph):
-            size = len(fgraph.apply_nodes)
-            return (self, 0, size, size, 0.0, 0.0, 0.0, rewriter)
-        return walk(self, fgraph, start_from)
-
-    return apply
+#: By ids, dtypes and repetitions of inputs: the scalar op, kept alive so that its id stays unique, and whether it has C
+#: code.
+_have_c_code: dict[tuple[Any, ...], tuple[Any, bool]] = {}
 
 
-def _tracks_some(rewriter: FromFunctionNodeRewriter, fgraph: FunctionGraph) -> bool:
-    """Return whether `rewriter`, which first tests for the ops that it tracks, tracks an op of the graph."""
-    types = (rewriter._tracked_types, rewriter._tracked_op_pattern_types)
-    tracked = rewriter._tracked_ops
-    return any(
-        isinstance(op, types) or (tracked and op in tracked)
-        for op in {id(n.op): n.op for n in fgraph.apply_nodes}.values()
-    )
+def _remembering_c_code(supports_c_code: Callable[..., bool]) -> Callable[..., bool]:
+    @functools.wraps(supports_c_code)
+    def remember(self: scalar.ScalarOp, inputs: list[Any], outputs: list[Any]) -> bool:
+        numbers: dict[Any, int] = {}
+        repeats = [numbers.setdefault(var, len(numbers)) for var in inputs]
+        dtypes = [var.dtype for var in inputs]
+        key = (id(self), config.floatX, config.cast_policy, len(outputs), *dtypes, *repeats)
+        entry = _have_c_code.get(key)
+        if entry is None:
+            if len(_have_c_code) > _MOST_SCALAR_NODES:
+                _have_c_code.clear()
+            entry = _have_c_code[key] = (self, supports_c_code(self, inputs, outputs))
+        return entry[1]
+
+    return remember
 
 
 def _without_removed_variables(fuse: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,15 +325,26 @@ def patches() -> list[Patch]:
         Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "callbacks that do nothing are not called"),
         Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
         Patch(MergeFeature, "process_node", _process_node, "the users of a variable are not sorted"),
+        Patch(MergeFeature, "on_change_input", _note_input, "a new variable has few users, which are compared"),
         Patch(fg, "toposort", _toposort, "the variables of a graph are not copied for each new node"),
         Patch(basic, "toposort", _toposort, "no generator is created for each node"),
         Patch(ShapeFeature, "on_change_input", _note_lengths, "classes are compared instead of using isinstance"),
         Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
+        Wrapper(
+            FromFunctionNodeRewriter,
+            "__str__",
+            _by_attribute("__name__"),
+            "each new node is labelled with its rewriter's name",
+        ),
+        Wrapper(
+            AlgebraicCanonizer, "__str__", _by_attribute("name"), "each new node is labelled with its rewriter's name"
+        ),
+        Wrapper(TensorType, "__init__", _remembering_types, "a dtype and a shape are checked once"),
         Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are needed"),
         Wrapper(
             Elemwise, "make_scalar_node", _remembering_scalar_nodes, "each scalar node is created once for its dtypes"
         ),
-        Wrapper(WalkingGraphRewriter, "apply", _where_ops_are_tracked, "most passes track no op of the graph"),
+        Wrapper(scalar.ScalarOp, "supports_c_code", _remembering_c_code, "C code is generated once for its dtypes"),
         Wrapper(FusionOptimizer, "apply", _without_removed_variables, "removed variables cannot be fused"),
         Wrapper(
             _ActiveModeGraphRewriter,

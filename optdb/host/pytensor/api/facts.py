@@ -1,4 +1,4 @@
-"""Facts about PyTensor's rewriters that are known in advance: none.
+"""Facts about PyTensor's rewriters that are known in advance.
 
 The reads of a rewriter are observed instead: see `optdb.host.pytensor.reads`.
 """
@@ -9,15 +9,24 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from optdb.host.api.rewriters import LocalOptimizer
+from optdb.host.pytensor.guards import GUARDS, TRACKS, Guard
 from optdb.host.pytensor.reads import LASTING
 
-__all__ = ["NoFacts", "facts_of", "in_order_of_precedence"]
+__all__ = ["RewriterFacts", "facts_of", "in_order_of_precedence"]
 
 
-class NoFacts(NamedTuple):
-    """The facts about any node rewriter; guards, and tracks narrower than its own, exist only for Theano."""
+class RewriterFacts(NamedTuple):
+    """The facts about a node rewriter.
 
-    guard: Callable[[Any], bool] | None = None
+    Attributes
+    ----------
+    guard : callable, or None
+        Returns whether it may apply to a node; None if there is no guard.
+    tracks : callable, or None
+        Returns whether it may apply to nodes of an op that it declares to track; None if unknown.
+    """
+
+    guard: Guard | None = None
     tracks: Callable[[Any], bool] | None = None
 
     def lasting_refusals(self) -> tuple[bool]:
@@ -25,16 +34,13 @@ class NoFacts(NamedTuple):
         return (LASTING,)
 
     def may_apply(self, op: Any) -> bool:
-        """Return whether the rewriter may apply to a node of `op`."""
-        return True
+        """Return whether the rewriter, which declares that it tracks `op`, may apply to a node with this op."""
+        return self.tracks is None or self.tracks(op)
 
 
-_NOTHING = NoFacts()
-
-
-def facts_of(rewriter: LocalOptimizer) -> NoFacts:
+def facts_of(rewriter: LocalOptimizer) -> RewriterFacts:
     """Return the facts about a rewriter."""
-    return _NOTHING
+    return RewriterFacts(GUARDS.get(rewriter), TRACKS.get(rewriter))
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:

@@ -1,0 +1,55 @@
+"""A faster ``isinstance`` for classes of PyTensor: ops, types, variables, graphs.
+
+Their metaclass derives from ``ABCMeta``, whose test is a Python function that also accepts instances of virtual
+subclasses (``ABCMeta.register``). As long as there are none, inheritance decides, which `type` tests in C.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pytensor.graph.utils import MetaObject, MetaType
+
+from optdb.host.api.patching import Patch, Wrapper
+
+__all__ = ["patches"]
+
+
+def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
+    """Return the test that `type` uses, or `check` if inheritance does not decide for each class."""
+    return check if any(map(_may_have_virtual_subclasses, _subclasses(MetaObject))) else type.__instancecheck__
+
+
+def _may_have_virtual_subclasses(cls: type) -> bool:
+    registered = abc._get_dump(cls)[0]  # type: ignore[attr-defined]
+    return bool(registered) or "__subclasshook__" in vars(cls)
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    yield cls
+    for subclass in type.__subclasses__(cls):
+        if isinstance(subclass, abc.ABCMeta):
+            yield from _subclasses(subclass)
+
+
+_FASTER_CHECK = Wrapper(MetaType, "__instancecheck__", _by_inheritance, "no class has virtual subclasses")
+
+
+def _restoring_the_check(register: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(register)
+    def register_and_restore(cls: Any, subclass: Any) -> Any:
+        _FASTER_CHECK.uninstall()
+        return register(cls, subclass)
+
+    return register_and_restore
+
+
+def patches() -> list[Patch]:
+    """Return the patches."""
+    return [
+        _FASTER_CHECK,
+        Wrapper(MetaType, "register", _restoring_the_check, "virtual subclasses need PyTensor's own test"),
+    ]

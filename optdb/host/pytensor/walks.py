@@ -1,0 +1,184 @@
+"""A faster version of PyTensor's passes that apply one node rewriter to each node.
+
+Nodes that the rewriter does not track, or that its guard refuses, are skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from pytensor.graph.rewriting import basic
+from pytensor.graph.rewriting.basic import (
+    FromFunctionNodeRewriter,
+    SequentialNodeRewriter,
+    WalkingGraphRewriter,
+)
+
+from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
+from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.pytensor.guards import GUARDS, Guard
+from optdb.host.pytensor.lean import ORDER
+
+__all__ = ["patches"]
+
+
+class _TrackedOps:
+    """Tells which ops a node rewriter tracks; it returns False, and reads nothing, for nodes of other ops.
+
+    Parameters
+    ----------
+    may_track : callable
+        The answer for an op.
+    """
+
+    def __init__(self, may_track: Callable[[PureOp], Any]) -> None:
+        self._may_track = may_track
+        # The entry keeps the op alive, so that its id is not reused.
+        self._known: dict[int, tuple[PureOp, bool]] = {}
+
+    def __contains__(self, op: PureOp) -> bool:
+        entry = self._known.get(id(op))
+        if entry is None:
+            entry = self._known[id(op)] = (op, bool(self._may_track(op)))
+        return entry[1]
+
+
+def _tracked_ops(rewriter: Any) -> _TrackedOps | None:
+    """Return the ops that a rewriter tracks; None if it may apply to nodes of any op."""
+    if type(rewriter) is SequentialNodeRewriter:
+        return _TrackedOps(rewriter.tracker.get_trackers)
+    if type(rewriter) is not FromFunctionNodeRewriter or not rewriter._tracks:
+        return None
+    types = (rewriter._tracked_types, rewriter._tracked_op_pattern_types)
+    tracked = rewriter._tracked_ops
+    return _TrackedOps(lambda op: isinstance(op, types) or (tracked and op in tracked))
+
+
+def _any_op(op: PureOp) -> bool:
+    return True
+
+
+def _over_tracked_nodes(walk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(walk)
+    def apply(self: WalkingGraphRewriter, fgraph: FunctionGraph, start_from: Any = None) -> Any:
+        tracked = _tracked_ops(self.node_rewriter)
+        guard = GUARDS.get(self.node_rewriter)
+        if (tracked is None and guard is None) or self.order == "dfs":
+            return walk(self, fgraph, start_from)
+        tracked = tracked or _TrackedOps(_any_op)
+        size = len(fgraph.apply_nodes)
+        ops = _distinct_ops(fgraph)
+        wanted = {key for key, op in ops.items() if op in tracked}
+        if not wanted:
+            return (self, 0, size, size, 0.0, 0.0, 0.0, self.node_rewriter)
+        callbacks_before = fgraph.execute_callbacks_time
+        start = perf_counter()
+        ordered = _order(fgraph) if start_from is None else basic.toposort(start_from)
+        queue = deque([node for node in ordered if id(node.op) in wanted])
+        sorted_at = perf_counter()
+        applied = _TrackedWalk(self, fgraph, tracked, guard, queue).run()
+        return (
+            self,
+            applied,
+            size,
+            len(fgraph.apply_nodes),
+            sorted_at - start,
+            perf_counter() - sorted_at,
+            fgraph.execute_callbacks_time - callbacks_before,
+            self.node_rewriter,
+        )
+
+    return apply
+
+
+class _GraphOrder(tuple):
+    """A graph's outputs, its nodes in topological order or None, and its ops by id."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, ()  # a graph that is loaded or copied is sorted again
+
+
+def _order(fgraph: FunctionGraph) -> list[Apply]:
+    """Return a graph's nodes in PyTensor's order, which is kept until the graph changes."""
+    outputs, nodes, ops = _kept(fgraph)
+    if nodes is None:
+        nodes = list(basic.toposort(outputs))
+        vars(fgraph)[ORDER] = _GraphOrder((outputs, nodes, ops))
+    return nodes
+
+
+def _distinct_ops(fgraph: FunctionGraph) -> dict[int, PureOp]:
+    """Return a graph's ops by id, which are kept until the graph changes."""
+    return _kept(fgraph)[2]
+
+
+def _kept(fgraph: FunctionGraph) -> tuple[list[Variable], list[Apply] | None, dict[int, PureOp]]:
+    outputs = list(fgraph.outputs)
+    kept = vars(fgraph).get(ORDER)
+    if kept and kept[0] == outputs:
+        return kept
+    made = _GraphOrder((outputs, None, {id(node.op): node.op for node in fgraph.apply_nodes}))
+    vars(fgraph)[ORDER] = made
+    return made
+
+
+class _TrackedWalk:
+    """One pass over the tracked nodes of a graph, and over those that it adds.
+
+    Parameters
+    ----------
+    rewriter : WalkingGraphRewriter
+        PyTensor's pass.
+    fgraph : FunctionGraph
+        The graph to rewrite in place.
+    tracked : _TrackedOps
+        The ops whose nodes are visited.
+    guard : callable, or None
+        A necessary condition of a node.
+    queue : deque of Apply
+        The nodes to visit, in topological order.
+    """
+
+    def __init__(
+        self,
+        rewriter: WalkingGraphRewriter,
+        fgraph: FunctionGraph,
+        tracked: _TrackedOps,
+        guard: Guard | None,
+        queue: deque[Apply],
+    ) -> None:
+        self._rewriter = rewriter
+        self._fgraph = fgraph
+        self._tracked = tracked
+        self._guard = guard
+        self._queue = queue
+        self._current: Apply | None = None
+
+    def run(self) -> int:
+        """Visit the nodes; return how many were replaced."""
+        rewriter, fgraph, queue, guard = self._rewriter, self._fgraph, self._queue, self._guard
+        take = queue.pop if rewriter.order == "out_to_in" else queue.popleft
+        updater = rewriter.attach_updater(fgraph, self._enqueue, None, name=getattr(rewriter, "name", None))
+        applied = 0
+        try:
+            while queue:
+                node = take()
+                if node in fgraph.apply_nodes and (guard is None or guard(node)):
+                    self._current = node
+                    applied += rewriter.process_node(fgraph, node, enforce_tracks=True)
+        finally:
+            rewriter.detach_updater(fgraph, updater)
+        return applied
+
+    def _enqueue(self, node: Apply) -> None:
+        if node is not self._current and node.op in self._tracked:
+            self._queue.append(node)
+
+
+def patches() -> list[Patch]:
+    """Return the patch."""
+    return [Wrapper(WalkingGraphRewriter, "apply", _over_tracked_nodes, "most passes track few ops of a graph")]
