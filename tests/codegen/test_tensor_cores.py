@@ -245,7 +245,7 @@ def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch,
     monkeypatch.setattr(with_tensor_cores, "options", ContextOptions())  # Oclgrind takes no PTX
     a, b = np.full((25, 16), FINE), np.ones((16, 26), "float32")
     assert (product(with_tensor_cores, a, b, "default") == 16 * FINE).all()
-    assert "Other kernels compute a product by tf32" in caplog.text
+    assert "Other kernels are used for a product by tf32" in caplog.text
 
 
 def test_blocks_fit_a_gpu():
@@ -365,7 +365,7 @@ def test_a_shape_that_does_not_build_is_left_for_the_next(measuring, monkeypatch
     )
     a, b = sample(64, 40), sample(40, 64)
     check(product(measuring, a, b, "default"), a, b, np.zeros(1), 1.0, 0.0, "tf32")
-    assert f"Other kernels compute a product by tf32, {OTHER.name}" in caplog.text
+    assert f"Other kernels are used for a product by tf32, {OTHER.name}" in caplog.text
 
 
 def test_only_devices_that_have_it_take_more_local_memory_than_they_tell(with_tensor_cores):

@@ -128,7 +128,7 @@ def test_where_nothing_can_be_written_there_is_one_warning(tmp_path):
     (tmp_path / "file").touch()
     kept = Binaries(tmp_path / "file" / "kernels")
     with pytest.warns(
-        RuntimeWarning, match=r"cannot be kept in .*/file/kernels \(.*\).*\nThe cure: .*kernel_cache_dir"
+        RuntimeWarning, match=r"cannot be saved in .*/file/kernels \(.*\).*\nThe cure: .*kernel_cache_dir"
     ):
         kept.save(key("a"), b"a")
     with warnings.catch_warnings():

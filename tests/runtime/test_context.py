@@ -112,8 +112,8 @@ def test_dtypes(context, monkeypatch):
     monkeypatch.setattr(context, "profile", replace(context.profile, int64=False))
     assert "has no 64-bit integers" in context.unsupported_reason("uint64")
     assert context.unsupported_reason("int32") is None
-    assert context.unsupported_reason("float128") == "OpenCL has no float128"
-    assert context.unsupported_reason("object") == "OpenCL has no object"
+    assert context.unsupported_reason("float128") == "OpenCL has no type float128"
+    assert context.unsupported_reason("object") == "OpenCL has no type object"
 
 
 def test_contexts_are_apart(context):

@@ -294,7 +294,7 @@ def test_a_loop_that_cannot_be_kept_is_used(loading, caplog, monkeypatch):
     driver_batches._path().parent.touch()  # a file where the folder should be
     assert driver_batches.build_loop()
     (message,) = caplog.messages
-    assert "the compiled loop cannot be kept in" in message
+    assert "the compiled loop cannot be saved in" in message
     assert "export XDG_CACHE_HOME=FOLDER" in message
 
 

@@ -41,7 +41,7 @@ def test_all_barriers_are_tried_in_processes_of_their_own(context, monkeypatch):
     assert tried == list(GRID_BARRIERS)
     found = kept_findings(context)
     assert found["PTX membar"] == {"right": False, "reason": "the trial ended with status 0: it crashed"}
-    assert found["PTX fence"]["reason"].startswith("did not finish in")
+    assert found["PTX fence"]["reason"].startswith("the trial did not finish in")
     assert tried == list(GRID_BARRIERS)  # the second time, from disk
     assert usable_barrier(context) is GRID_BARRIERS["atomics"]
 

@@ -194,5 +194,5 @@ def test_answers_that_cannot_be_kept_are_asked_again(compiler, tmp_path, monkeyp
         assert Toolchain(str(compiler), tmp_path / "kept").answer(["version"], find) == "12"
     assert find.asked == 2
     (message,) = caplog.messages
-    assert f"the compiler's answers cannot be kept in {tmp_path / 'kept'}" in message
+    assert f"the compiler's answers cannot be saved in {tmp_path / 'kept'}" in message
     assert "export XDG_CACHE_HOME=FOLDER" in message
