@@ -92,7 +92,7 @@ def test_a_task_ends_if_no_step_comes_and_refuses_those_that_come_later(session,
     monkeypatch.setattr(workers, "IDLE_S", 0.0)
     session.run(1)
     assert session.ended_task == 1
-    with pytest.raises(_Idle, match="task 1 has ended"):
+    with pytest.raises(_Idle, match="task 1 ended"):
         session.put(job(session, 1, 0), 1)
     session.put(job(session, 1, 0), 2)
     session.run(2)
@@ -161,5 +161,5 @@ def test_a_script_without_a_guard_starts_no_workers(monkeypatch):
 
     monkeypatch.setattr(clusters, "check_script", unguarded)
     monkeypatch.setattr(clusters, "RestartingCluster", None)
-    with pytest.raises(RuntimeError, match=r"starts workers: name the devices .* devices=\[\.\.\.\]"):
+    with pytest.raises(RuntimeError, match=r"starts workers: train in threads .* devices=\[\.\.\.\]"):
         clusters.cluster_group(None, None, ["pocl"], 1.0, "step")

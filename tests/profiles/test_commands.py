@@ -103,12 +103,12 @@ def test_rewriters_and_properties_are_followed_to_their_functions():
 @pytest.mark.slow
 def test_growth_measures_plots_and_saves(tmp_path):
     numbers, plot = tmp_path / "growth.json", tmp_path / "growth.png"
-    result = run(growth.main, "gru", "--sizes", "200,300", "--json", str(numbers), "--plot", str(plot))
+    result = run(growth.main, "gru", "--sizes", "400,600", "--json", str(numbers), "--plot", str(plot))
     assert result.exit_code == 0, result.output
     points = json.loads(numbers.read_text())["points"]
     assert [point["way"] for point in points] == ["optdb", "stock", "optdb", "stock"]
     small, _, large, _ = (point["nodes"] for point in points)
-    assert abs(small - 200) < 40 and abs(large - 300) < 40
+    assert abs(small - 400) < 40 and abs(large - 600) < 40
     assert plot.exists()
     assert "gru" in result.output
 

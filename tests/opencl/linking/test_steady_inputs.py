@@ -11,6 +11,7 @@ import theano.tensor as tt
 from theano.ifelse import ifelse
 
 import optdb
+from optdb.device.plans.plan_cache import InputKeys
 from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.opencl.registry import get_context
 from optdb.opencl.simulator.execution.merging import TrustedMethod
@@ -29,8 +30,8 @@ def keys(monkeypatch):
     monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=False))
     monkeypatch.setattr(context, "kept", {})
     found = []
-    key = PlannedVM._key
-    monkeypatch.setattr(PlannedVM, "_key", lambda self: (found.append(self), key(self))[1])
+    key = InputKeys.key
+    monkeypatch.setattr(InputKeys, "key", lambda self: (found.append(self), key(self))[1])
     return found
 
 

@@ -111,7 +111,7 @@ def test_lengths_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="shape"):
         count([summed([x.dot(y) for x, y in zip(xs, ys)])], *shapes)
     f = theano.function([*xs, *ys], summed([x.dot(y) for x, y in zip(xs, ys)]), mode=LIFTED)
-    with pytest.raises(ValueError, match="alike"):
+    with pytest.raises(ValueError, match="whose other lengths are equal"):
         f(*[np.ones(shape) for shape in (*shapes[0], *shapes[1])])
     # These fit once they are joined.
     shapes = [(5, 3), (5, 2)] + [(5, 1)] * (COUNT - 2), [(2, 6), (3, 6)] + [(1, 6)] * (COUNT - 2)

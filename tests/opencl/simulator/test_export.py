@@ -134,7 +134,7 @@ def _check_a_loop(tmp_path, device_kind):
     for batch in (9, 10, 12):
         np.testing.assert_allclose(there(floats(5, batch, 4)), sim(floats(5, batch, 4)), rtol=1e-5)
     np.testing.assert_allclose(there.get("w"), sim.get(w), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match=r"asks for\n.* == 5\nThe cure"):
+    with pytest.raises(ValueError, match=r"The exported traces require\n.* == 5\nThe cure"):
         there(floats(6, 9, 4))
 
 

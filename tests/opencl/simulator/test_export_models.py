@@ -86,7 +86,7 @@ def test_a_loop_has_kernels_of_each_device_kind(tmp_path):
 @pytest.mark.slow
 def test_all_steps_that_stay_on_the_host_are_named(tmp_path):
     sim, data = simulator("gp")
-    named = r"step cannot be exported: .*check of Cholesky.*check of Solve.*\(4 times\).*ahead of"
+    named = r"step cannot be exported: .*check of Cholesky.*check of Solve.*\(4 times\).*before the call"
     with pytest.raises(Untraceable, match=named):
         sim.export(tmp_path / "step.optdb", [data])
     assert not list(tmp_path.iterdir())

@@ -136,7 +136,7 @@ def test_nothing_to_convolve(empty):
 def test_filters_larger_than_the_images():
     tensor = tt.TensorType("float64", [False] * 4)
     node = corr.CorrMM().make_node(tensor(), tensor())
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="exceed images"):
         by_whole_arrays(node, [numbers((1, 1, 3, 3)), numbers((1, 1, 5, 5))])
 
 
