@@ -78,16 +78,16 @@ class Pairs:
             lines.append(f"| {number[name]} | `{name}` | {shown} |")
         lines += [
             "",
-            "For each pair of switches, the number of examples in which one function has the rarest pair of values:",
+            "The number of examples in which one function has the rarest pair of values, by pair of switches:",
         ]
         lines += ["", *self._matrix(list(switches)[1:], list(switches)[:-1], switches, number)]
-        lines += ["", "The same for a switch of one function (row) and a switch of the other function (column):", ""]
+        lines += ["", "The same numbers for a switch of one function (row) and one of the other function (column):", ""]
         lines += self._across(number)
         lines += [
             "",
-            "Values that exclude each other:",
+            "These values exclude each other:",
             "",
-            "| switch | values | with | values | why |",
+            "| switch | values | with | values | reason |",
             "|---|---|---|---|---|",
         ]
         for rule in EXCLUDED:

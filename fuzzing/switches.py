@@ -229,12 +229,12 @@ EXCLUDED: tuple[Exclusion, ...] = (
     Exclusion(
         ("test_values", ("off",)),
         ("test_values_of_rewriters", ("warn", "raise")),
-        "rewriters have no test values of inputs to use",
+        "without test values of inputs, rewriters compute no test values",
     ),
     Exclusion(
         ("test_values_of_rewriters", ("ignore", "warn", "raise")),
         ("compiled", ("at first call",)),
-        "a shared variable may have another shape by then, and Theano refuses to replace variables computed from it",
+        "a shared variable may have a new shape then, and Theano rejects replacements of variables that depend on it",
     ),
 )
 

@@ -11,21 +11,23 @@ from models.records import ENGINE, STOCK, Report
 
 HEAD = """# Models of other libraries
 
-This page compares optdb with stock Theano on unmodified models of Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3: their
-values, their nodes, and the times of a step. `python -m models --page docs/models.md` writes this page.
+This page compares optdb with stock Theano on unmodified models for Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3: the
+values, the number of nodes, and the time per step. The command `python -m models --page docs/models.md` generates this
+page.
 
 Each model is compiled by stock Theano, by the engine (`engine`), in mode `OPENCL` (`opencl`) and as a `SimulatorOCL`
-(`simulator`). Each compiled function is called several times on changing data, with Keras's learning phase off in the
-middle.
+(`simulator`). Each compiled function is called several times with changing data. Keras's learning phase is turned off
+for some of the calls.
 
 `make models` installs the libraries into a separate environment, build/models-venv, and compares all models.
-`build/models-venv/bin/python -m models keras_vae gp` compares some models, and `--time` also times models beside
-Theano's C code. `--json FILE --resume` continues a stopped run. [Libraries](libraries.md) describes what the libraries
-expect of older versions of Python and NumPy.
+`build/models-venv/bin/python -m models keras_vae gp` compares some of the models, and `--time` also measures their
+speed relative to Theano's C code. `--json FILE --resume` continues a stopped run. [Libraries](libraries.md) describes
+which removed features of Python and NumPy the libraries need.
 
 The columns `engine`, `opencl` and `simulator` show the largest difference from stock's values, relative to the largest
-number of the array. The differences cover all outputs and, after the last call, all shared variables. A difference is
-*chaotic* if a change of the initial values by some units in the last place changes stock's own values as much or more.
+number in the array. The differences cover all outputs and, after the last call, all shared variables. A difference is
+marked *chaotic* if changing the initial values by a few units in the last place changes stock's own values by at least
+as much.
 """
 
 
@@ -42,7 +44,7 @@ def _run(reports: Sequence[Report]) -> str:
 
 def _values(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
     yield "## Values and graphs\n"
-    yield f"| model | what it is | dtype | nodes, stock / engine | {' | '.join(ways)} | nodes on the device / host |"
+    yield f"| model | description | dtype | nodes, stock / engine | {' | '.join(ways)} | nodes on the device / host |"
     yield "|---|---|---|---|" + "---|" * (len(ways) + 1)
     for report in reports:
         stock, engine = report.results.get(STOCK), report.results.get(ENGINE)
@@ -69,10 +71,10 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
         return
     yield "## Time of a step\n"
     devices = ", ".join(dict.fromkeys(times.device for _, times in timed if times.device))
-    yield 'The column "C" shows milliseconds of a step with Theano\'s C code. The next columns show the speed of'
-    yield "each way relative to C, measured in turns in one process. The models are as small as a comparison of"
-    yield "values allows, so a launch costs more than its work. [How fast a device is](device-time.md) has steps of"
-    yield "larger models, and of GPUs.\n"
+    yield 'The column "C" shows milliseconds per step with Theano\'s C code. The next columns show the speed of the'
+    yield "other three relative to C, measured alternately in one process. The models are only large enough to"
+    yield "compare values, so a kernel launch takes longer than its work. [How fast a device is](device-time.md) has"
+    yield "measurements of larger models and of GPUs.\n"
     yield f"The device: {devices or 'not recorded'}.\n"
     yield f"| model | C, ms | {' | '.join(ways)} | launches | why the device is slower |"
     yield "|---|---|" + "---|" * (len(ways) + 2)
@@ -87,5 +89,5 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
 def _faults(reports: Sequence[Report]) -> Iterator[str]:
     faults = [f"- {report.model}: {fault.splitlines()[0]}" for report in reports for fault in report.faults()]
     yield "## Faults\n"
-    yield from faults or ["None: no value differs, and no graph has more nodes than stock's."]
+    yield from faults or ["None: no values differ, and no graph has more nodes than stock's."]
     yield ""
