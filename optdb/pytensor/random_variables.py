@@ -1,9 +1,9 @@
 """Random variables: draws from generators with PyTensor's own state.
 
-A generator stays on the host. In each call, a host step computes its next state, and sends the present state to the
-device, which draws numbers of the same stream. PyTensor's linkers draw some distributions from one uniform number for
-each element. The device draws the same values. Other distributions take a varying number of random numbers, and are
-drawn on the host, unless the mode allows other draws.
+A generator stays on the host. In each call, a host step computes its next state, and sends its current state to the
+device, which draws numbers from the same stream. PyTensor's linkers draw some distributions from one uniform number for
+each element, and the device draws the same values. Other distributions consume a varying number of random numbers. The
+host draws them, unless the mode allows other values.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class GeneratorStep:
         return f"advancing a random generator by {self._steps:,} steps"
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        """Return the next generator, and the words of the present state; raise Mismatch for other generators."""
+        """Return the next generator, and the words of the current state; raise Mismatch for other generators."""
         (generator,) = values
         bits = _bits_of(generator)
         if bits is None:
             raise Mismatch
-        present = bits.state
-        state, increment = present["state"]["state"], present["state"]["inc"]
+        current = bits.state
+        state, increment = current["state"]["state"], current["state"]["inc"]
         following = np.random.PCG64(copy.deepcopy(bits.seed_seq))
-        following.state = present | {"state": {"state": advanced(state, increment, self._steps), "inc": increment}}
+        following.state = current | {"state": {"state": advanced(state, increment, self._steps), "inc": increment}}
         return [np.random.Generator(following), state_words(state, increment)]
 
 
@@ -99,7 +99,9 @@ class _Draws:
             raise OnHost("the generator is a constant")
         generator = trace.tracer.host_value(self._generator)
         if _bits_of(generator) is None:
-            raise OnHost(f"{generator} is no generator of PCG64, whose stream can be entered at any number")
+            raise OnHost(
+                f"{generator} is no generator of PCG64, whose stream can be entered at any number"
+            )
         reason = trace.tracer.context.unsupported_reason("uint64")
         if reason is not None:
             raise OnHost(reason)
@@ -146,7 +148,7 @@ def _random(op: RandomVariable, node: Apply, inputs: Sequence[Value], trace: Nod
 
 
 def _formula_of(op: RandomVariable, trace: NodeTrace) -> tuple[Formula, bool]:
-    """Return the formula of a random variable, and whether its numbers are of the open interval."""
+    """Return the formula of a random variable, and whether its numbers are in the open interval (0, 1)."""
     by_numba = next(host_groups.linkers()) == "numba"
     if type(op) in FORMULAS and (type(op) is not BernoulliRV or by_numba or trace.draws_on_device):
         return FORMULAS[type(op)], False
@@ -220,8 +222,7 @@ def _multivariate_normal(op: MvNormalRV, node: Apply, inputs: Sequence[Value], t
     following, u = draws.numbers(dtype, is_open=True, core=(length,))
     standard = reshaped(normal_quantile(Term(u)).tensor, (math.prod(draws.shape), length))
     if math.prod(covariance.shape[:-2]) == 1:
-        turned = transposed(reshaped(factor, (length, length)), [1, 0])
-        parts = product(standard, turned)
+        parts = product(standard, transposed(reshaped(factor, (length, length)), [1, 0]))
     else:
         factors = reshaped(broadcast(factor, (*draws.shape, length, length)), (standard.shape[0], length, length))
         parts = batched_product(factors, reshaped(standard, (*standard.shape, 1)))

@@ -54,7 +54,7 @@ class Multiplication:
         draw = np.random.default_rng(1)
         return [draw.random((*batch, *shape), dtype=np.float32).astype(dtype) for shape in lengths]
 
-    def turned(self, a: Any, b: Any, transpose: Callable[[Any], Any]) -> tuple[Any, Any]:
+    def as_read(self, a: Any, b: Any, transpose: Callable[[Any], Any]) -> tuple[Any, Any]:
         """Return views of the stored operands, as the product reads them."""
         return transpose(a) if self.left else a, transpose(b) if self.right else b
 
@@ -87,13 +87,9 @@ def time_optdb(product: Multiplication, precision: str, device: str, repeat: int
     flag, dtype = PRECISIONS[precision]
     a, b = (theano.shared(value) for value in product.operands(dtype))
     order = (0, 2, 1) if product.batch else (1, 0)
-    a, b = product.turned(a, b, lambda x: x.dimshuffle(*order))
-    before = theano.config.optdb.matmul_precision
-    theano.config.optdb.matmul_precision = flag
-    try:
+    a, b = product.as_read(a, b, lambda x: x.dimshuffle(*order))
+    with theano.change_flags(**{"optdb.matmul_precision": flag}):
         return 1e3 * time_theano(tt.batched_dot(a, b) if product.batch else a.dot(b), device, repeat)[1]
-    finally:
-        theano.config.optdb.matmul_precision = before
 
 
 def time_cublas(product: Multiplication, precision: str, repeat: int) -> float:
@@ -102,7 +98,7 @@ def time_cublas(product: Multiplication, precision: str, repeat: int) -> float:
 
     torch.set_float32_matmul_precision("high" if precision == "TF32" else "highest")
     a, b = (torch.from_numpy(value).cuda() for value in product.operands(PRECISIONS[precision][1]))
-    a, b = product.turned(a, b, lambda x: x.transpose(-1, -2))
+    a, b = product.as_read(a, b, lambda x: x.transpose(-1, -2))
     z = torch.matmul(a, b)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

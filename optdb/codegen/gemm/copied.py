@@ -73,19 +73,19 @@ BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 class _Cost(NamedTuple):
     """The cost of the tiles of one shape on a compute unit."""
 
-    #: Seconds of a tile besides its terms, and of a term while a unit has one tile.
+    #: Seconds per tile in addition to its terms, and per term on a unit with a single tile.
     overhead: float
     latency: float
-    #: Operations of a busy unit per second.
+    #: Operations per second of a busy unit.
     rate: float
 
 
-#: Tiles of products that do not keep the units busy with the tile above, or that have few terms.
+#: Tile shapes for products that have few terms, or too few large tiles to keep the compute units busy.
 SMALLER = {
     CopiedBlock(64, 64, 16, 4, 4, 8): _Cost(0.86e-6, 37e-9, 0.335e12),
     CopiedBlock(32, 32, 32, 3, 4, 4): _Cost(0.32e-6, 23e-9, 0.285e12),
 }
-#: The most terms of products that use smaller tiles in any case. Beside its terms, the large tile takes 2 us.
+#: Products with at most this many terms use smaller tiles: a large tile takes 2 us in addition to its terms.
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")

@@ -23,6 +23,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstantSignature, TensorVariable
 
 from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.pytensor.by_op import CachedByOp
 
 __all__ = ["may_be_constant", "patches"]
 
@@ -49,21 +50,10 @@ def _kind_of_class(op_class: type) -> int:
     return _OPAQUE if issubclass(op_class, (Dot, CAReduce)) else _UNKNOWN
 
 
-#: By id: the op, kept alive so that its id stays unique, and how PyTensor evaluates it.
-_kinds: dict[int, tuple[Any, int]] = {}
-#: The maximum number of cached kinds; all are dropped beyond it.
-_MOST_KINDS = 100_000
-
-
+@CachedByOp
 def _kind_of(op: Any) -> int:
     """Return how PyTensor evaluates an op."""
-    entry = _kinds.get(id(op))
-    if entry is None:
-        if len(_kinds) > _MOST_KINDS:
-            _kinds.clear()
-        kind = _kind_of_scalar(op.scalar_op.__class__) if type(op) is Elemwise else _kind_of_class(op.__class__)
-        entry = _kinds[id(op)] = (op, kind)
-    return entry[1]
+    return _kind_of_scalar(op.scalar_op.__class__) if type(op) is Elemwise else _kind_of_class(op.__class__)
 
 
 @functools.cache

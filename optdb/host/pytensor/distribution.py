@@ -21,6 +21,7 @@ from pytensor.tensor.variable import TensorConstant
 
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients
 from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.constants import may_be_constant
 
 __all__ = ["Distributions", "may_save", "patches"]
@@ -109,8 +110,16 @@ def _numbers(variables: list[Variable]) -> list[Any]:
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: By the ids of a canonizer and of an op: the op, kept alive so that its id stays unique, and its kind.
-_kinds: dict[int, dict[int, tuple[Any, int]]] = {}
+#: By id: the canonizer, kept alive so that its id is not reused, and the kinds of ops for it.
+_kinds: dict[int, tuple[rewriting.AlgebraicCanonizer, CachedByOp[int]]] = {}
+
+
+def _kinds_for(canonizer: rewriting.AlgebraicCanonizer) -> CachedByOp[int]:
+    """Return the function that tells how `get_num_denum` continues at a node of an op."""
+    entry = _kinds.get(id(canonizer))
+    if entry is None:
+        entry = _kinds[id(canonizer)] = (canonizer, CachedByOp(functools.partial(_kind_of, canonizer)))
+    return entry[1]
 
 
 def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Term, list[Apply]]:
@@ -118,15 +127,16 @@ def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Te
     lists: Term = ([], [])
     inner: list[Apply] = []
     todo = [(var, 0)]
-    kinds = _kinds.setdefault(id(canonizer), {})
+    kind_of = _kinds_for(canonizer)
+    known = kind_of.known
     while todo:
         var, side = todo.pop()
         node = var.owner
         if node is None:
             lists[side].append(var)
             continue
-        entry = kinds.get(id(node.op))
-        kind = _cached_kind(canonizer, node.op) if entry is None else entry[1]
+        entry = known.get(id(node.op))
+        kind = kind_of(node.op) if entry is None else entry[1]
         if kind == _LEAF:
             lists[side].append(var)
             continue
@@ -136,7 +146,7 @@ def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Te
             for i, operand in enumerate(inputs):
                 owner = operand.owner
                 if owner is not None:
-                    entry = kinds.get(id(owner.op))
+                    entry = known.get(id(owner.op))
                     if entry is None or entry[1] != _LEAF:
                         todo.extend([(other, side) for other in reversed(inputs[i:])])
                         break
@@ -150,27 +160,12 @@ def _flatten(canonizer: rewriting.AlgebraicCanonizer, var: Variable) -> tuple[Te
     return lists, inner
 
 
-def _cached_kind(canonizer: rewriting.AlgebraicCanonizer, op: Any) -> int:
-    """Return how `get_num_denum` continues at a node of an op."""
-    kinds = _kinds.setdefault(id(canonizer), {})
-    entry = kinds.get(id(op))
-    if entry is None:
-        if len(kinds) > _MOST_KINDS:
-            kinds.clear()
-        entry = kinds[id(op)] = (op, _kind_of(canonizer, op))
-    return entry[1]
-
-
 def _by_kind_of_op(get_num_denum: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(get_num_denum)
     def get_num_denum_once(self: rewriting.AlgebraicCanonizer, inp: Variable) -> Term:
         return _flatten(self, inp)[0]
 
     return get_num_denum_once
-
-
-#: The maximum number of cached kinds of a canonizer; all are dropped beyond it.
-_MOST_KINDS = 100_000
 
 
 def _kind_of(canonizer: rewriting.AlgebraicCanonizer, op: Any) -> int:
@@ -372,14 +367,15 @@ def _where_something_changes(transform: Callable[..., Any]) -> Callable[..., Any
 def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph, node: Apply) -> bool:
     """Return whether PyTensor's canonizer certainly declines a node, in the order of its own conditions."""
     out = node.outputs[0]
-    kind = _cached_kind(canonizer, node.op)
+    kind_of = _kinds_for(canonizer)
+    kind = kind_of(node.op)
     if kind not in (_MAIN, _INVERSE) or not _has_known_simplifiers(canonizer):
         return False
     users: list[tuple[Any, int]] = clients(fgraph, out)
     for client, _ in users:
         if isinstance(client.op, DimShuffle):
             return False
-        if _cached_kind(canonizer, client.op) != _LEAF:  # a client that will be canonized together with the node
+        if kind_of(client.op) != _LEAF:  # a client that will be canonized together with the node
             return True
     if kind == _MAIN:
         return _is_flat(canonizer, node)
@@ -392,13 +388,13 @@ def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph
 
 def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
     """Return whether a sum or product has no nested one, and no constant that absorbs the other operands."""
-    absorbing = canonizer.absorbing_element
+    absorbing, kind_of = canonizer.absorbing_element, _kinds_for(canonizer)
     for var in node.inputs:
         owner = var.owner
         if owner is None:
             if absorbing is not None and isinstance(var, TensorConstant) and var.unique_value == absorbing:
                 return False
-        elif _cached_kind(canonizer, owner.op) != _LEAF or (absorbing is not None and may_be_constant(var)):
+        elif kind_of(owner.op) != _LEAF or (absorbing is not None and may_be_constant(var)):
             return False
     return _is_in_order(node.inputs, [], node.outputs[0].type)
 

@@ -18,6 +18,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.variable import TensorConstant
 
 from optdb.host.api.graph import Apply, PureOp, Variable
+from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.constants import may_be_constant
 
 __all__ = ["GUARDS", "TRACKS", "Guard"]
@@ -37,33 +38,23 @@ class _OperandOps:
     """
 
     def __init__(self, is_wanted: Callable[[PureOp], bool], least: int = 1) -> None:
-        self._is_wanted = is_wanted
+        self._is_wanted = CachedByOp(is_wanted)
         self._least = least
-        # The entry keeps the op alive, so that its id is not reused.
-        self._known: dict[int, tuple[PureOp, bool]] = {}
 
     def are_in(self, node: Apply) -> bool:
         """Return whether enough inputs of a node are computed by such ops."""
-        known = self._known
+        known = self._is_wanted.known
         count = 0
         for var in node.inputs:
             owner = var.owner
             if owner is None:
                 continue
             entry = known.get(id(owner.op))
-            if entry is None:
-                if len(known) > _MOST_OPS:
-                    known.clear()
-                entry = known[id(owner.op)] = (owner.op, self._is_wanted(owner.op))
-            if entry[1]:
+            if self._is_wanted(owner.op) if entry is None else entry[1]:
                 count += 1
                 if count == self._least:
                     return True
         return False
-
-
-#: The maximum number of ops whose kind is cached; all are dropped beyond it.
-_MOST_OPS = 100_000
 
 
 def _elementwise(*classes: type) -> Callable[[PureOp], bool]:

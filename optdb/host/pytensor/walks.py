@@ -20,42 +20,26 @@ from pytensor.graph.rewriting.basic import (
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.guards import GUARDS, Guard
 from optdb.host.pytensor.lean import ORDER
 
 __all__ = ["patches"]
 
 
-class _TrackedOps:
-    """Tells which ops a node rewriter tracks; it returns False, and reads nothing, for nodes of other ops.
-
-    Parameters
-    ----------
-    may_track : callable
-        The answer for an op.
-    """
-
-    def __init__(self, may_track: Callable[[PureOp], Any]) -> None:
-        self._may_track = may_track
-        # The entry keeps the op alive, so that its id is not reused.
-        self._known: dict[int, tuple[PureOp, bool]] = {}
-
-    def __contains__(self, op: PureOp) -> bool:
-        entry = self._known.get(id(op))
-        if entry is None:
-            entry = self._known[id(op)] = (op, bool(self._may_track(op)))
-        return entry[1]
+#: Returns whether a node rewriter tracks an op; it reads nothing, and declines, for nodes of other ops.
+_Tracks = CachedByOp[bool]
 
 
-def _tracked_ops(rewriter: Any) -> _TrackedOps | None:
-    """Return the ops that a rewriter tracks; None if it may apply to nodes of any op."""
+def _tracks_of(rewriter: Any) -> _Tracks | None:
+    """Return which ops a rewriter tracks; None if it may apply to nodes of any op."""
     if type(rewriter) is SequentialNodeRewriter:
-        return _TrackedOps(rewriter.tracker.get_trackers)
+        return CachedByOp(lambda op: bool(rewriter.tracker.get_trackers(op)))
     if type(rewriter) is not FromFunctionNodeRewriter or not rewriter._tracks:
         return None
     types = (rewriter._tracked_types, rewriter._tracked_op_pattern_types)
     tracked = rewriter._tracked_ops
-    return _TrackedOps(lambda op: isinstance(op, types) or (tracked and op in tracked))
+    return CachedByOp(lambda op: isinstance(op, types) or bool(tracked and op in tracked))
 
 
 def _any_op(op: PureOp) -> bool:
@@ -65,14 +49,14 @@ def _any_op(op: PureOp) -> bool:
 def _over_tracked_nodes(walk: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(walk)
     def apply(self: WalkingGraphRewriter, fgraph: FunctionGraph, start_from: Any = None) -> Any:
-        tracked = _tracked_ops(self.node_rewriter)
+        tracks = _tracks_of(self.node_rewriter)
         guard = GUARDS.get(self.node_rewriter)
-        if (tracked is None and guard is None) or self.order == "dfs":
+        if (tracks is None and guard is None) or self.order == "dfs":
             return walk(self, fgraph, start_from)
-        tracked = tracked or _TrackedOps(_any_op)
+        tracks = tracks or CachedByOp(_any_op)
         size = len(fgraph.apply_nodes)
         ops = _distinct_ops(fgraph)
-        wanted = {key for key, op in ops.items() if op in tracked}
+        wanted = {key for key, op in ops.items() if tracks(op)}
         if not wanted:
             return (self, 0, size, size, 0.0, 0.0, 0.0, self.node_rewriter)
         callbacks_before = fgraph.execute_callbacks_time
@@ -80,7 +64,7 @@ def _over_tracked_nodes(walk: Callable[..., Any]) -> Callable[..., Any]:
         ordered = _order(fgraph) if start_from is None else basic.toposort(start_from)
         queue = deque([node for node in ordered if id(node.op) in wanted])
         sorted_at = perf_counter()
-        applied = _TrackedWalk(self, fgraph, tracked, guard, queue).run()
+        applied = _TrackedWalk(self, fgraph, tracks, guard, queue).run()
         return (
             self,
             applied,
@@ -135,8 +119,8 @@ class _TrackedWalk:
         PyTensor's pass.
     fgraph : FunctionGraph
         The graph to rewrite in place.
-    tracked : _TrackedOps
-        The ops whose nodes are visited.
+    tracks : callable
+        Returns whether the nodes of an op are visited.
     guard : callable, or None
         A necessary condition of a node.
     queue : deque of Apply
@@ -147,13 +131,13 @@ class _TrackedWalk:
         self,
         rewriter: WalkingGraphRewriter,
         fgraph: FunctionGraph,
-        tracked: _TrackedOps,
+        tracks: _Tracks,
         guard: Guard | None,
         queue: deque[Apply],
     ) -> None:
         self._rewriter = rewriter
         self._fgraph = fgraph
-        self._tracked = tracked
+        self._tracks = tracks
         self._guard = guard
         self._queue = queue
         self._current: Apply | None = None
@@ -175,7 +159,7 @@ class _TrackedWalk:
         return applied
 
     def _enqueue(self, node: Apply) -> None:
-        if node is not self._current and node.op in self._tracked:
+        if node is not self._current and self._tracks(node.op):
             self._queue.append(node)
 
 

@@ -1,0 +1,40 @@
+"""A cache of values by op, for functions that are called for each node of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["CachedByOp"]
+
+T = TypeVar("T")
+
+#: The maximum number of ops in a cache; all are dropped beyond it.
+_MOST_OPS = 100_000
+
+
+class CachedByOp(Generic[T]):
+    """The values of a function, computed once for each op object: hashing an op takes longer than most functions.
+
+    Parameters
+    ----------
+    compute : callable
+        Returns the value of an op.
+    """
+
+    __slots__ = ("_compute", "known")
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        #: By id: the op, kept alive so that its id is not reused, and its value.
+        self.known: dict[int, tuple[Any, T]] = {}
+
+    def __call__(self, op: Any) -> T:
+        """Return the value of an op."""
+        known = self.known
+        entry = known.get(id(op))
+        if entry is None:
+            if len(known) > _MOST_OPS:
+                known.clear()
+            entry = known[id(op)] = (op, self._compute(op))
+        return entry[1]
