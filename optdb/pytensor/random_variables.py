@@ -99,9 +99,7 @@ class _Draws:
             raise OnHost("the generator is a constant")
         generator = trace.tracer.host_value(self._generator)
         if _bits_of(generator) is None:
-            raise OnHost(
-                f"{generator} is no generator of PCG64, whose stream can be entered at any number"
-            )
+            raise OnHost(f"{generator} is no generator of PCG64, whose stream can be entered at any number")
         reason = trace.tracer.context.unsupported_reason("uint64")
         if reason is not None:
             raise OnHost(reason)
