@@ -20,8 +20,8 @@ from conformance.runner import CHECKOUT, Settings
 from conformance.suites import PYTENSOR_SUITES, SUITES, Suite, choose, suites_root
 from conformance.ways import WAYS
 
-# No compiler: compiling C would take hours, and the graph is under test. No BLAS to link with, either. PyTensor's
-# suites set the other flags too late for a way that imports PyTensor.
+# Use no compiler, because compiling C would take hours and the graph is under test, and no BLAS to link with.
+# PyTensor's suites set the other flags too late for a way that imports PyTensor.
 FLAGS = {
     "theano": "cxx=,blas.ldflags=",
     "pytensor": "cxx=,linker=py,on_opt_error=raise,on_shape_error=raise,cmodule__warn_no_version=True",

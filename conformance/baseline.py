@@ -38,7 +38,7 @@ def settings_of(settings: Settings, python: str) -> Settings:
     Raises
     ------
     ValueError
-        If it lacks something that the suites need.
+        If the interpreter lacks a package that the suites need.
     """
     return replace(settings, python=python, root=Path(_ask(python)[0]).parent.parent, select="")
 
@@ -88,14 +88,14 @@ class Baseline:
             return _read(kept)
         results = run_file(self.settings, path, STOCK)
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Written to another file first: an interrupted baseline must not look like a whole one.
+        # Write to another file first, because an interrupted baseline must not look complete.
         draft = kept.with_suffix(f".{os.getpid()}")
         draft.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results.values()))
         draft.replace(kept)
         return results
 
     def cost(self, path: str) -> float:
-        """Return roughly how many seconds a suite file takes: stock's time, or a second per kilobyte for a new file."""
+        """Return the approximate seconds of a suite file: stock's time, or one second per kilobyte for a new file."""
         kept = self._kept(path)
         if kept.exists():
             return sum(result.seconds for result in _read(kept).values())

@@ -1,8 +1,8 @@
 """Compares the results of a way with stock's, test by test, and runs every suspect again.
 
 A test is a regression only if it passes with stock and fails with the engine both times: in its file and alone or, if
-it passes alone, in its file again, since leftovers of other tests may be the cause. A test that fails once, or that
-stock also fails in the second run, is unsteady: it is shown, but does not count.
+it passes alone, in its file again, since leftovers of other tests may be the cause. A test that fails only once, or
+that stock also fails in the second run, is unsteady: it is shown, but is not a regression.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def compare(
         The engine's way, for `run_alone`.
     run_alone : callable, optional
         ``run_alone(test, way)`` runs one test, or one file, in a separate process, for `BASELINE` in the same way as
-        stock's results were made. Without it every suspect is a regression.
+        stock's results were made. Without `run_alone`, every suspect is a regression.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def compare(
 
 
 class _SecondRun:
-    """Runs a suspect again: alone, with the other cases of its test, or with its file; each only once."""
+    """Runs a suspect again, alone, with the other cases of its test, or with its file; each runs only once."""
 
     def __init__(self, run_alone: RunAlone) -> None:
         self._run_alone = run_alone

@@ -42,5 +42,5 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 def start(config: pytest.Config) -> None:
     """Start the clock, or restart it: a test with many cases has the limit for each."""
-    # It repeats, because some of Theano's code swallows any exception.
+    # The signal is repeated, because some of Theano's code swallows any exception.
     signal.setitimer(signal.ITIMER_PROF, config.getoption("--cpu-limit"), REPEAT_SECONDS)

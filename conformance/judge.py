@@ -54,7 +54,7 @@ class Judge:
 
     def all(self, paths: Iterable[str], jobs: int) -> Iterator[Comparison]:
         """Run suite files, `jobs` at a time, and yield each comparison as soon as it is complete."""
-        # Long files first, so that the end does not wait for one.
+        # Start long files first, so that none is still running when all others have finished.
         longest_first = sorted(paths, key=self.baseline.cost, reverse=True)
         pool = ThreadPoolExecutor(jobs)
         try:

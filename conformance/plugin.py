@@ -24,7 +24,7 @@ from conformance.ways import WAYS
 ERROR_CHARS = 3000
 SEED = 666
 PARENT = os.getppid()
-# A graph that explodes has to fail its test instead of taking the machine's memory.
+# A graph that grows without bound has to fail its test instead of exhausting the machine's memory.
 MEMORY_BYTES = 6 << 30
 
 
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Give each test the same random numbers in both ways, in any order, and when it runs alone."""
+    """Give each test the same random numbers in both ways, in any order of tests, and if it runs alone."""
     if os.getppid() != PARENT:
         pytest.exit("the parent process has ended")
     _seed()

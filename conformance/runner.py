@@ -21,7 +21,7 @@ from conformance.records import CRASHED, TIMEOUT, Log, Result, read_log
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.2
-# A test whose wall time exceeds its CPU limit by this factor is asleep, or stuck in C code.
+# A test whose wall time exceeds its CPU limit by this factor is sleeping, or stuck in C code.
 PATIENCE = 4
 # Maximum wall seconds to import a suite file.
 START_SECONDS = 600
@@ -90,7 +90,7 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
     while True:
         log, ending = _run_process(settings, folder, list(tests) or [path], way, results)
         if ending == pytest.ExitCode.INTERRUPTED:
-            # Ctrl-C on the terminal reaches this process and pytest's; half a file must not look like a whole one.
+            # Ctrl-C on the terminal interrupts both this process and pytest. A partial file must not look complete.
             raise KeyboardInterrupt
         results.update(log.results)
         if log.finished:
@@ -140,12 +140,12 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "PYTHONPATH": python_path,
         # Other installed plugins are not loaded, which also saves their import time.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        # Fixes the order of sets of strings, and with it the order of rewrites, in every run.
+        # This fixes the order of sets of strings, and thereby the order of rewrites, in every run.
         "PYTHONHASHSEED": "0",
         "THEANORC": os.devnull,
-        # The threads of NumPy's BLAS would only count double.
+        # Threads of NumPy's BLAS would only add to the CPU time.
         "OPENBLAS_NUM_THREADS": "1",
-        # With its own compile directory, a process does not wait for the others' locks.
+        # With its own compile directory, a process does not wait for locks of other processes.
         f"{settings.host.upper()}_FLAGS": f"{settings.flags},base_compiledir={folder / 'compiledir'}",
     }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Suite:
-    """A set of Theano's test files for one part of it.
+    """A set of Theano's test files for one part of Theano.
 
     Parameters
     ----------

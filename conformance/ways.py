@@ -32,7 +32,7 @@ class Way:
 
 
 def _stock() -> None:
-    """Leave the engine off. The patches for Theano's import are part of both sides, so only the engine differs."""
+    """Leave the engine off. The patches for Theano's import are installed in every way, so only the engine differs."""
     import optdb  # noqa: F401
 
 

@@ -23,7 +23,8 @@ from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
 
-#: Number of examples per process, which keeps compiled code in memory. With a C compiler, all of it is new C code.
+#: Number of examples per process, which keeps compiled code in memory; smaller with a C compiler, because each example
+#: needs new C code.
 CHUNK, CHUNK_OF_C = 100, 10
 #: One in this many processes has a C compiler.
 C_SHARE = 8
@@ -152,7 +153,7 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
 
 
 def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None:
-    """Return why a process excludes all values to which a switch is restricted; None if it does so for no switch."""
+    """Return why a process excludes all values to which some switch is restricted; None if there is no such switch."""
     for name, values in only.items():
         excluded = (exclusion((name, value), dataclasses.asdict(process)) for value in values)
         rules = [rule for rule in excluded if rule is not None]
@@ -161,7 +162,7 @@ def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None
     return None
 
 
-#: The number that is added to the seed if a process has died and another one runs the rest.
+#: The number that is added to the seed if a process has died and another process runs the remaining examples.
 _NEXT_SEED = 500_000
 
 
@@ -177,7 +178,7 @@ def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
         troubles += new_troubles
         if len(new_troubles) == len(found.differences):
             break
-        # The process has died, with one example more than it has counted.
+        # The process has died during an example that it has not counted yet.
         whole.drawn += 1
         task = dataclasses.replace(task, seed=task.seed + _NEXT_SEED)
     return whole, troubles

@@ -45,7 +45,7 @@ class _Held:
 def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
     """Compute a program with switches, and check that results and shared values equal those of the reference.
 
-    After each call the caller overwrites its arguments and every other result, which must have no effect. All results
+    After each call the caller overwrites its arguments and every second result, which must have no effect. All results
     that it holds are checked again after each later call, and borrowed ones until the next call of their function. A
     call for which the reference raises, such as an index of an empty array, is omitted.
 
@@ -85,7 +85,7 @@ class _Comparison:
         return self._checked > 0
 
     def _step(self, number: int) -> None:
-        """Make a call, unless the reference cannot, and check everything."""
+        """Make a call, unless the reference raises in it, and check everything."""
         call = self._program.calls[number]
         for index, value in self._program.assignments(number).items():
             self._reference.of(call.function).set(index, value)
@@ -115,8 +115,8 @@ class _Comparison:
     def _arguments(self, call: Call) -> list[np.ndarray]:
         """Return a call's arguments; some are results of the previous call.
 
-        Theano's own linkers allow less than a device: neither a borrowed result as an argument of the next call, nor an
-        array that is passed twice and may be overwritten.
+        Theano's own linkers allow less than a device does: neither a borrowed result as an argument of the next call,
+        nor passing an array twice if it may be overwritten.
         """
         arguments = self._program.arguments(call)
         on_host = _is_of_host(self._switches.of(call.function))
@@ -138,7 +138,7 @@ class _Comparison:
         ]
 
     def _see_arguments(self, where: str, arguments: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> None:
-        """Check that a call left arguments unchanged that it may not overwrite."""
+        """Check that a call has not changed arguments that it may not overwrite."""
         mutable = [value for leaf, value in zip(self._program.inputs, arguments, strict=True) if leaf.mutable]
         for index, (value, before) in enumerate(zip(arguments, given, strict=True)):
             if not any(np.may_share_memory(value, other) for other in mutable):
@@ -174,8 +174,8 @@ class _Comparison:
     def _overwrite(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
         """Overwrite arguments and every other result, as their owner may.
 
-        An argument that a host function may overwrite is not touched again: the next value of a shared variable may be
-        in it.
+        An argument that a host function may overwrite is left alone, because it may hold the next value of a shared
+        variable.
         """
         lent = [held.seen for held in self._held]
         if _is_of_host(self._switches.of(call.function)):

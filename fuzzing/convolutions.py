@@ -1,9 +1,9 @@
 """Random convolutions and poolings on a device, compared with the Python code of Theano's own ops.
 
-A convolution is drawn with its gradients: two or three axes (or one, as images with a single row), all border modes,
-strides, dilation, groups, unshared filters, sizes of 0, filters longer than images, arrays that do not match. If
-Theano's op computes, the device computes the same numbers in the same shape; if the op raises, the device raises an
-error that gives the reason.
+Convolutions are drawn with their gradients: with two or three axes, or one axis as images with a single row; all border
+modes, strides, dilation, groups, unshared filters, sizes of 0, filters longer than images, and arrays that do not
+match. If Theano's op computes, the device computes the same numbers in the same shape; if the op raises, the device
+raises an error that gives the reason.
 
 ``python -m fuzzing.convolutions`` runs many examples in chunks, each chunk in a separate process.
 """
@@ -127,7 +127,7 @@ def compare(case: Case, device: str = "auto") -> str:
         assert isinstance(expected, Exception), f"{case}: the device raises {_brief(error)}"
         return "refused"
     if isinstance(expected, Exception):
-        # SciPy, which convolves in three dimensions, accepts some empty arrays and rejects others.
+        # SciPy, which computes convolutions in three dimensions, accepts some empty arrays and rejects others.
         assert case.kind == "inputs" and seen.ndim == 5 and not seen.size, f"{case}: {seen.shape}; stock: {expected!r}"
         return "refused"
     assert seen.dtype == case.dtype, f"{case}: {seen.dtype}"
@@ -164,10 +164,10 @@ def convolutions(draw: Any) -> Case:
     kind = draw(st.sampled_from(["forward", "weights", "inputs"]))
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     unshared = dims == 2 and draw(st.integers(0, 3)) == 0
-    # In some cases one size is 0, more often than it would be by chance.
+    # Draw a size of 0 more often than by chance.
     some = st.sampled_from([1, 2, 3, 0, 1, 2])
     batch, channels, features = draw(some), draw(some), draw(some)
-    # With more of them, a GPU computes tiles.
+    # With more filters, a GPU uses tiles.
     if draw(st.integers(0, 2)) == 0:
         channels, features = draw(st.sampled_from([(1, 4), (2, 5), (8, 1), (9, 3), (3, 17)]))
     image, taps = draw(_tuples(dims, 0, 6)), draw(_tuples(dims, 0, 4))

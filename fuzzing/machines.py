@@ -42,7 +42,7 @@ def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
 
 
 def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes: int, runs: int) -> int:
-    """Make runs, several chunks at a time, and print those that differ; return the number of chunks that do.
+    """Make runs, several chunks at a time, and print those that differ; return the number of chunks with differences.
 
     Parameters
     ----------

@@ -39,12 +39,12 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        """Whether it belongs on the device."""
+        """Whether the value is computed on the device."""
         return self.var.dtype.startswith("float")
 
     @property
     def is_int(self) -> bool:
-        """Whether it belongs on the host, and may be an index."""
+        """Whether the value is computed on the host, and may be an index."""
         return "int" in self.var.dtype
 
     @property
@@ -63,7 +63,7 @@ class Value:
         return len(self.shape)
 
     def is_like(self, other: Value) -> bool:
-        """Tell whether another value has the same type and lengths."""
+        """Return whether another value has the same type and lengths."""
         return self.var.type == other.var.type and self.shape == other.shape
 
 
@@ -118,12 +118,12 @@ def _real_array(value: Value) -> bool:
 
 
 def _accumulated(value: Value) -> bool:
-    """Tell whether NumPy's cumsum keeps the dtype, as the type of Theano's CumOp claims: it widens small integers."""
+    """Return whether NumPy's cumsum keeps the dtype, as the type of Theano's CumOp claims: it widens small integers."""
     return _real_array(value) and (value.is_float or value.var.dtype in ("int64", "uint64"))
 
 
 def _masked(value: Value) -> bool:
-    """Tell whether a mask of the same shape can select elements: Theano makes no mask of a broadcastable axis."""
+    """Return whether a mask of the same shape can select elements: Theano makes no mask of a broadcastable axis."""
     return _real_array(value) and not any(value.var.broadcastable)
 
 
@@ -140,7 +140,7 @@ def _float_matrix(value: Value) -> bool:
 
 
 def _wide_array(value: Value) -> bool:
-    """Tell whether a value is a vector or a matrix with a dtype that SciPy supports."""
+    """Return whether a value is a vector or a matrix with a dtype that SciPy supports."""
     return value.var.dtype in ("float32", "float64") and value.ndim in (1, 2)
 
 
@@ -238,12 +238,12 @@ def _loss_of_classes(var: Any, index: Any) -> Any:
 
 
 def _softmax_winner(var: Any) -> Any:
-    """Return 1 for an element that is the largest of its row, alone or not: this is exact, unlike a softmax."""
+    """Return 1 for each element that equals the largest in its row; unlike a softmax, this is exact."""
     return _exact(tt.gt(tt.nnet.softmax(64 * _small(var)), 0.4), var)
 
 
 def _gradient(var: Any) -> Any:
-    # Not a power, which devices compute with rounding errors.
+    # Multiply instead of taking a power, which devices compute with rounding errors.
     return tt.grad(tt.sqr(_small(var)).sum(), var)
 
 
@@ -251,7 +251,7 @@ def _narrow(var: Any) -> Any:
     return tt.clip(var, -1, 1)
 
 
-#: The number of products in a sum that are joined.
+#: The number of products in a sum for which optdb joins them.
 _PRODUCTS = 9
 
 
@@ -369,7 +369,7 @@ def _solution(var: Any, structure: str) -> Any:
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
-    """Tell whether a second float array of one or two dimensions can be a factor of a product.
+    """Return whether a second float array of one or two dimensions can be a factor of a product.
 
     One of Theano's rewriters raises TypeError for outer products of float16.
     """

@@ -176,7 +176,7 @@ _BEGIN, _END = "<!-- pairs -->\n", "<!-- end of pairs -->\n"
 def main(files: tuple[Path, ...], docs: Path | None) -> None:
     """Show how often switches were drawn together, from files that `python -m fuzzing --pairs` has written.
 
-    The exit status is 1 if two values never were, although they do not exclude each other.
+    The exit status is 1 if two values that do not exclude each other were never drawn together.
     """
     total = Pairs()
     for path in files:

@@ -49,7 +49,7 @@ MEMORIES = ("own", "separate")
 
 
 def _in_turn(name: str, values: Sequence[str], text: str) -> Callable[[Any], Any]:
-    """Return a command-line option with whose values processes take turns."""
+    """Return a command-line option whose values are assigned to processes in turn."""
     return click.option(
         f"--{name}",
         multiple=True,
@@ -99,7 +99,7 @@ def replace_options(device: str = "auto", **options: Any) -> None:
 
 
 def use_smallest_batches(device: str = "auto") -> None:
-    """Batch each list of commands of a device when it is enqueued again, even with a single call."""
+    """Batch each list of commands of a device when it is enqueued a second time, even if the list has a single call."""
     build_loop()
     replace_options(device, batch_thresholds=BatchThresholds(times=1, calls=1))
 

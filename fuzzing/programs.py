@@ -16,7 +16,7 @@ from fuzzing.operations import OPERATIONS, Length, Value
 
 __all__ = ["Body", "Call", "Graph", "Leaf", "Program", "Step"]
 
-#: The lengths of test values: no operation lacks elements that it needs.
+#: The lengths of test values, which give each operation enough elements.
 _TEST_SIZES = {"n": 3, "m": 2}
 
 #: The memory layouts of arguments.

@@ -1,10 +1,10 @@
 """Random Composites computed with NumPy, as in the first tier, and with their C code.
 
-Two kinds are drawn. In an *open* Composite, every step is an output: it is compared where its operands are equal on
-both sides, so that a rounding error in one step neither hides nor excuses the next one. An *exact* Composite has steps
-that IEEE 754 defines exactly, few outputs, some of which overwrite inputs, and arrays of all layouts; both results are
-equal. Neither kind is compared where C leaves the result undefined, such as an out-of-range cast of a float to an
-integer.
+Two kinds are drawn. In an *open* Composite, every step is an output: a step is compared where its operands are equal on
+both sides, so that a rounding error in one step neither hides nor excuses an error in the next one. An *exact*
+Composite has steps that IEEE 754 defines exactly, few outputs, some of which overwrite inputs, and arrays of all
+layouts; both results are equal. Neither kind is compared where C leaves the result undefined, such as an out-of-range
+cast of a float to an integer.
 
 ``python -m fuzzing.scalars`` runs many rounds, each in a separate process. A round compiles its Composites together.
 """
@@ -361,7 +361,7 @@ def by_numpy(case: Case) -> list[np.ndarray]:
 
 
 def by_c(cases: Sequence[Case]) -> list[list[np.ndarray]]:
-    """Compute cases with C code that is compiled at once."""
+    """Compute cases with C code that is compiled together."""
     nodes = [case.node() for case in cases]
     inputs = [
         In(var, borrow=True, mutable=index in case.overwrites.values())

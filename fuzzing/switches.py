@@ -143,7 +143,7 @@ class Switches:
     surroundings: Surroundings = Surroundings()
     first: Compilation = Compilation()
     second: Compilation = Compilation()
-    #: Not drawn: the Python that runs the process.
+    #: The Python that runs the process; this is not drawn.
     python: str = field(default_factory=_python)
 
     def of(self, number: int) -> Compilation:
@@ -200,7 +200,7 @@ class Exclusion:
     reason: str
 
     def holds(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
-        """Tell whether it excludes two values, in either order."""
+        """Return whether the exclusion has two values, in either order."""
         return any(
             a[0] == self.first[0] and a[1] in self.first[1] and b[0] == self.second[0] and b[1] in self.second[1]
             for a, b in ((one, other), (other, one))

@@ -274,7 +274,7 @@ class Functions:
         return Loaded(simulated, shared, arguments, self._device)
 
     def _function(self, number: int, chosen: Compilation) -> Any:
-        """Compile a function; with the engine if Theano's own optimizer rejects it.
+        """Compile a function; if Theano's own optimizer rejects it, compile it with the engine.
 
         Theano rejects functions that return an input and, more than once, its length. If it copies a result that is a
         constant of one element, an assertion of its ShapeFeature may fail. Its loop fusion confuses an empty test value
@@ -360,7 +360,7 @@ def _mode(chosen: Compilation, device: str) -> theano.Mode:
     mode = theano.Mode(_linker(chosen, device), "fast_compile" if chosen.mode == "fast_compile" else "fast_run")
     if chosen.mode == "TOPO":
         return optdb.mode(mode)
-    # As with the flag `optdb.device`.
+    # The flag `optdb.device` has the same effect.
     return mode.including("opencl") if chosen.mode == "lifted" else mode
 
 

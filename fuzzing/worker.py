@@ -144,7 +144,7 @@ class Progress:
 
 
 class _OutOfTime(BaseException):
-    """Ends Hypothesis at once: Hypothesis only catches exceptions."""
+    """Ends Hypothesis immediately, because Hypothesis only catches subclasses of Exception."""
 
 
 def run(task: Task) -> Found:

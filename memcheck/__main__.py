@@ -30,7 +30,8 @@ def main(
     """Run every kernel under a memory checker (Oclgrind).
 
     The exit status is 1 if a kernel accesses memory outside its arrays, races, or has a divergent barrier, if an op
-    fails, or if no case runs a kernel. With -k, kernels that the chosen runs leave out are named, but are no failure.
+    fails, or if no case runs a kernel. With -k, kernels that the selected runs do not launch are listed, but do not
+    count as failures.
     """
     console = Console()
     if listing:

@@ -37,7 +37,7 @@ class Given:
     values: np.ndarray | None = field(default=None, compare=False)
 
     def dtype(self, turn: int) -> str:
-        """Return the dtype of one turn; they are repeated if other arrays have more."""
+        """Return the dtype of one turn; dtypes are repeated if another array has more dtypes."""
         return self.dtypes[turn % len(self.dtypes)]
 
     def value(self, turn: int) -> np.ndarray:
@@ -109,7 +109,7 @@ class Case:
     def runs(self) -> Iterator[Run]:
         """Return all ways to run it."""
         turns = max((len(x.dtypes) for x in self.arrays), default=1)
-        # All layouts of a single element, or of none, are equal.
+        # All layouts of arrays with at most one element are equal.
         layouts: tuple[str, ...] = LAYOUTS if any(np.prod(x.shape) > 1 for x in self.arrays) else (PLAIN,)
         if all(len(x.shape) < 2 for x in self.arrays):
             layouts = tuple(layout for layout in layouts if layout != TURNED)

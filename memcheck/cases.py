@@ -1,7 +1,8 @@
 """The table of cases: small arrays for each op with kernels.
 
-A line is an op and its inputs: see `memcheck.case.Case`. Sizes are chosen such that no group and no block divides them,
-and that each of an op's kernels is launched for both kinds of devices; `python -m memcheck` lists the others.
+A line is an op and its inputs: see `memcheck.case.Case`. Sizes are chosen such that they are not multiples of group and
+block sizes, and that each of an op's kernels is launched for both kinds of devices; `python -m memcheck` lists kernels
+that are not launched.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from optdb.opencl.type import OpenCLArrayType
 MIXED = ("float16", "float32", "float64", "int8", "complex64")
 
 HALF, TWO = Number(0.5), Number(2.0)
-#: Row numbers, some twice, some counted from the end.
+#: Row numbers, some repeated, some counted from the end.
 ROWS = np.array([3, 0, 3, -1, 1])
 #: A class for each of five rows.
 CLASSES = np.array([2, 0, 6, 6, 1])
@@ -122,7 +123,7 @@ def _several(axis: list[int]) -> Any:
 
 
 def _placed(x: Any, y: Any, width: int = 7) -> Any:
-    """Write a sum and a product to slices of an array of zeros, and compute a difference."""
+    """Write a sum and a product to slices of an array of zeros, and return a difference as well."""
     dtype, context_name = x.type.dtype, x.type.context_name
     steps = tuple([(Scalar(name, dtype), (0, 1)) for name in ("Add", "Mul", "Sub")])
     kind = OpenCLArrayType(dtype, (False, False), context_name)
@@ -341,13 +342,13 @@ _PRODUCTS = [
         ]
     ],
     *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
-    # One tile of float64, whatever the dtypes of other cases if each is run once.
+    # Run one tile in float64, also if `once` runs each other case in another dtype.
     Case(OpenCLDot22(), array("float64", 50, 3), array("float64", 3, 51)),
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
     # Tiles of these are read four numbers at a time.
     *[Case(OpenCLDot22(), array("float32", m, k), array("float32", k, n)) for m, k, n in [(26, 40, 28), (33, 44, 36)]],
     Case(OpenCLGemm(True), array("float32", 26, 28), HALF, array("float32", 26, 36), array("float32", 36, 28), TWO),
-    # Sums with this many terms are computed in parts.
+    # Sums with this many terms are split into partial sums.
     Case(OpenCLDot22(), array("float32", 3, 512), array("float32", 512, 7)),
     Case(OpenCLDot22(), array("float16", 5, 512), array("float16", 512, 8)),
     Case(OpenCLGemm(True), *[array("float32", 3, 9), HALF, array("float32", 3, 512), array("float32", 512, 9), TWO]),

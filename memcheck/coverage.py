@@ -49,8 +49,8 @@ def gaps(
     device_kinds : iterable of str
         The kinds of devices whose kernels have to be run.
     never : mapping of (str, str) to str
-        Kernels that their ops never launch, and the reasons. If one is launched, or does not exist, that is a gap as
-        well.
+        Kernels that their ops never launch, and the reasons. If one of these is launched, or does not exist, this is
+        also a gap.
     shared : tuple of str
         Prefixes of names of kernels that any op with such a kernel may launch.
     """

@@ -1,4 +1,4 @@
-"""Which kernels the ops of a run have, and which of them they launch."""
+"""Records which kernels the ops of a run have, and which of these kernels they launch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Noting:
         return self._kernel.automatic_grid(n)
 
     def bound(self, global_size: Any, local_size: Any, args: Any) -> Any:
-        """Record the launch when it is bound; it follows at once."""
+        """Record the launch when it is bound, because it is then enqueued immediately."""
         self._note(global_size)
         return self._kernel.bound(global_size, local_size, args)
 

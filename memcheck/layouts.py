@@ -1,6 +1,6 @@
 """Device arrays in several layouts, none with a spare byte after its last element.
 
-A kernel that goes only one element too far accesses memory outside the buffer, and is detected.
+A kernel that accesses even one element beyond an array accesses memory outside the buffer, which is detected.
 """
 
 from __future__ import annotations

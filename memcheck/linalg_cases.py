@@ -1,4 +1,4 @@
-"""Cases of linear algebra: matrices around the sizes at which kernels change, for a processor and for a GPU."""
+"""Cases of linear algebra: matrices with sizes near those at which other kernels are chosen, for CPUs and GPUs."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Finding:
 def parse(text: str) -> dict[Finding, int]:
     """Return the findings in a log, and the number of each.
 
-    Nothing is omitted: text that is not understood is a finding as well.
+    Nothing is omitted: text that cannot be parsed is also a finding.
     """
     counts: dict[Finding, int] = {}
     for paragraph in _paragraphs(text.splitlines()):
@@ -69,6 +69,6 @@ def _finding(paragraph: list[str]) -> Finding:
     fault = _ADDRESS.sub(r" in \1 memory", paragraph[0])
     kernels = [found[1] for line in paragraph if (found := _KERNEL.match(line))]
     lines = {int(found[1]): source for line, source in itertools.pairwise(paragraph) if (found := _LINE.match(line))}
-    # In a fixed order, whichever work item of a race comes first.
+    # Sort the lines, because either work item of a race may be reported first.
     numbered = tuple(f"line {number}: {lines[number]}" for number in sorted(lines))
     return Finding(fault, kernels[0] if kernels else "", numbered)

@@ -49,7 +49,7 @@ def show(
 
 
 def _summary(results: Sequence[Result], missing: int) -> str:
-    """Return the verdict in one line, the last one: the end of a long log is read first."""
+    """Return the verdict in one line, which is printed last, because readers look at the end of a long log first."""
     runs = f"{len(results)} runs"
     bad = sum(not result.clean for result in results)
     if not bad and not missing:

@@ -23,8 +23,8 @@ POLL_SECONDS = 0.1
 LAST_LINES = 20
 #: Minimum number of runs for a separate worker.
 RUNS_OF_A_WORKER = 100
-#: For a GPU's kernels, whose tiles are large, an optimizer halves what Oclgrind interprets; for a processor's, it takes
-#: longer than it saves. It removes loads of unused values, so runs of all layouts go without.
+#: An optimizer halves the number of instructions that Oclgrind interprets in GPU kernels, whose tiles are large; for
+#: CPU kernels, it takes longer than it saves. It removes loads of unused values, so runs of all layouts do not use it.
 _OPTIMIZED = "-O1"
 
 
@@ -34,7 +34,7 @@ class CannotRun(RuntimeError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """The settings of a run.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Settings:
 def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
     """Run the cases with the kernels for each kind of device, on all processors; return the result of each."""
     shares = max(1, min(processors(), len(load(settings.table, settings.select, settings.once)) // RUNS_OF_A_WORKER))
-    # Kernels for GPUs take longest under the memory checker, so they begin.
+    # Kernels for GPUs take longest under the memory checker, so they are started first.
     kinds = sorted(device_kinds, reverse=True)
     with ThreadPoolExecutor(processors()) as pool:
         tasks = [pool.submit(run_share, settings, kind, share, shares) for kind in kinds for share in range(shares)]
@@ -127,7 +127,7 @@ def _environment(settings: Settings, device_kind: str, log: Path, folder: Path) 
         "PYTHONPATH": os.pathsep.join(python_path),
         "OCLGRIND_DATA_RACES": "1",
         "OCLGRIND_LOG": str(log),
-        # None may be skipped: a later step distinguishes them.
+        # Do not skip any finding here: a later step distinguishes them.
         "OCLGRIND_MAX_ERRORS": "1000000000",
         "OCLGRIND_BUILD_OPTIONS": _OPTIMIZED if settings.once and device_kind == "gpu" else "",
         # Work items alternate in the same order each time.

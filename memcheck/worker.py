@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 NAME = "memory-checker"
-#: Number of compute units that work is divided over. Oclgrind has one, for which no product has too few tiles.
+#: Number of compute units over which work is divided. Oclgrind has one unit, for which any number of tiles would be
+#: enough.
 UNITS = 2
-#: The tile of small products that read four numbers at a time: the default does not fit its local memory.
+#: The tile of small products that read four numbers at a time; the default tile does not fit into Oclgrind's local
+#: memory.
 QUAD_TILE = 16, 16, 32, 8
 
 

@@ -1,4 +1,4 @@
-"""Runs unmodified models of other libraries (Keras, Lasagne, PyMC3) under stock Theano, the engine and the device.
+"""Runs unmodified models of other libraries (Keras, Lasagne, PyMC3) with stock Theano, the engine and a device.
 
 The way of the data::
 
@@ -8,8 +8,8 @@ The way of the data::
                              │
                              ways: how a model is compiled;  values: whether results agree;  timing: seconds of a step
 
-`build` gives a model by name for other programs, too: the same `profiles.models.Model` that the scripts in profiles/
-work with. `python -m models --help` says how to run the comparison; `make models` makes the virtual environment first.
+Other programs can also `build` a model by name: a `profiles.models.Model`, like the models of the scripts in profiles/.
+`python -m models --help` explains how to run the comparison; `make models` first makes the virtual environment.
 """
 
 from models.registry import Entry, UnavailableLibrary, UnknownModel, available, build, entry, known

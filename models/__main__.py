@@ -25,9 +25,9 @@ class Select(click.ParamType):
     name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """Refuse what is in no name, and list those that there are."""
+        """Reject text that no model's name contains, and list the names."""
         chosen = [name for name in registry.known() if value in name]
-        # A whole name is that model, whatever others have it as a part.
+        # A complete name selects only that model, even if other names contain it.
         chosen = [value] if value in chosen else chosen
         if not chosen:
             self.fail(f"no model's name contains {value!r}; the models are: {', '.join(registry.known())}", param, ctx)
@@ -76,8 +76,8 @@ def main(
 ) -> None:
     """Run models of Keras, Lasagne and PyMC3 in several ways, and compare them with stock Theano.
 
-    NAMES are names of models, or parts of them; all models if none is given. The exit status is 1 where values differ
-    from stock's, where a way fails, and where the engine's graph is worse than stock's.
+    NAMES are names of models, or parts of them; all models if none is given. The exit status is 1 if values differ from
+    stock's, if a way fails, or if the engine's graph is worse than stock's.
     """
     console = screen.console()
     chosen = list(dict.fromkeys(name for group in names for name in group)) or registry.known()
@@ -118,7 +118,7 @@ def main(
 
 
 def _is_done(report: Report | None, timed: bool) -> bool:
-    """Tell whether a report has all that is asked for."""
+    """Return whether a report has all the requested results."""
     return report is not None and not report.faults() and (not timed or report.times is not None)
 
 
@@ -127,7 +127,7 @@ def _in_order(reports: dict[str, Report]) -> list[Report]:
 
 
 def _with_progress(reports: Iterable[Report], total: int) -> Iterator[Report]:
-    """Yield reports under a progress bar, with a line for each."""
+    """Yield reports while showing a progress bar, and print a line for each report."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("models", total=total)

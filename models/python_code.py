@@ -1,7 +1,7 @@
-"""Lets Theano compute in Python what it would compile C code for, while all optimizations that want a compiler stay.
+"""Lets Theano run nodes in Python instead of compiling them, but keeps the optimizations that need a compiler.
 
-Without a compiler (``cxx=``) Theano leaves its convolutions abstract, so the graph would be another one. With one, it
-compiles each op that it folds, and each that it computes a test value for: minutes for a model.
+Without a compiler (``cxx=``), Theano leaves convolutions abstract, so the optimized graph would differ. With a
+compiler, Theano compiles each op that it folds or computes a test value for, which takes minutes per model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from profiles.interpret import works_only_in_c
 
 @contextlib.contextmanager
 def python_code() -> Iterator[None]:
-    """Prefer Python code wherever an op has some that works."""
+    """Use Python code for each op that has working Python code."""
     make_thunk = Op.make_thunk
 
     def in_python(

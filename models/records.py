@@ -1,4 +1,4 @@
-"""What came of a model: a `Result` for each way, and the `Report` that judges them."""
+"""The results of a model: a `Result` for each way, and the `Report` that evaluates them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ SHARE = 0.2
 
 @dataclass
 class Result:
-    """What came of a model in one way.
+    """The result of a model in one way.
 
     Parameters
     ----------
     difference
         The largest difference of a value from stock's, relative to the largest number of its array.
     where
-        Which value has it.
+        The value with the largest difference.
     error
-        The end of the error, if there was one.
+        The end of the error message; empty if there was no error.
     compiling
-        CPU seconds to compile it, without those of a C compiler.
+        CPU seconds to compile the model, excluding the C compiler.
     nodes, inplace, branches
-        Counts of the graph for the host: its nodes, those that overwrite an array, those that choose a branch.
+        For the host's graph, the number of nodes, of nodes that overwrite an array, and of nodes that choose a branch.
     on_device, on_host, transfers
-        Counts of the graph for the device.
+        For the device's graph, the number of nodes on each side, and of transfers.
     stayed
-        Op, reason and number of nodes of what was not lifted.
+        For nodes that were not lifted: the op, the reason, and the number of nodes.
     """
 
     difference: float = 0.0
@@ -53,22 +53,22 @@ class Result:
 
 @dataclass
 class Times:
-    """What a step takes.
+    """The times of a step.
 
     Parameters
     ----------
     seconds
-        Of a step, by the name of the way; stock's is Theano's C code.
+        Maps the name of a way to the seconds of a step; for stock, Theano's C code is timed.
     launches
-        Kernels that a step launches.
+        The number of kernels that a step launches.
     kernels
-        Seconds that they take on the device.
+        The seconds that these kernels take on the device.
     host
-        Seconds of Python for what is left on the host.
+        The seconds that the remaining host nodes take in Python.
     host_ops
-        The ops that take most of them, with their seconds.
+        The host ops that take the most time, with their seconds.
     device
-        What the device is called.
+        The device's name.
     """
 
     seconds: dict[str, float]
@@ -85,27 +85,28 @@ class Times:
 
 @dataclass
 class Report:
-    """What came of a model.
+    """The results of a model in all ways.
 
     Parameters
     ----------
     model, library
-        Their names.
+        The names of the model and its library.
     floatX
-        What was computed in.
+        The dtype of the computation.
     results
-        By the name of the way.
+        Maps the name of a way to its result.
     chaos
-        How far stock's values went when the first ones were some units in the last place away; looked at where a way
+        The change in stock's values when the initial values are changed by a few units in the last place; used if a way
         differs.
     error
-        How the process ended, if it did not get to its end.
+        How the process ended, if it did not finish.
     times
-        What a step takes, if that was asked for.
+        The times of a step, if they were requested.
     calm
         The same model in float64, if it is chaotic in float32.
     not_finite
-        Which outputs of stock's are finite in no call, and which shared variables not at the end: they compare nothing.
+        The outputs of stock that are not finite in any call, and the shared variables that are not finite at the end.
+        Comparing these proves nothing.
     """
 
     model: str
@@ -120,7 +121,7 @@ class Report:
 
     @classmethod
     def from_json(cls, report: dict[str, Any]) -> Report:
-        """Return the report that a worker has sent, or that a file has."""
+        """Return the report in the JSON of a worker or a file."""
         known = {one.name: report[one.name] for one in fields(cls) if one.name in report}
         known["results"] = {way: Result(**result) for way, result in known["results"].items()}
         if known.get("times"):
@@ -130,10 +131,10 @@ class Report:
         return cls(**known)
 
     def reasons(self, way: str) -> list[str]:
-        """Return why a step on the device takes longer than Theano's C code, the weightiest reason first.
+        """Return why a step on the device takes longer than Theano's C code, the most important reason first.
 
-        Seconds are set against what is missing: the device's own, those of the host's ops, and what is left, which goes
-        into enqueueing.
+        The time of a step is divided into the time of kernels, the time of host ops, and the remaining time, which
+        enqueueing takes.
         """
         times, result = self.times, self.results.get(way)
         if times is None or result is None or times.ratio(way) >= 1:
@@ -148,21 +149,21 @@ class Report:
         return told or [f"{times.launches} launches, none of which dominates"]
 
     def tolerance(self, way: str) -> float:
-        """Return the difference that a way may have."""
+        """Return the difference from stock that is accepted."""
         return (HOST_TOLERANCE if way in (STOCK, ENGINE) else DEVICE_TOLERANCE)[self.floatX]
 
     def agrees(self, way: str) -> bool:
-        """Tell whether a way gave stock's values, within rounding."""
+        """Return whether a way's values equal stock's within rounding."""
         result = self.results[way]
         return not result.error and result.difference <= self.tolerance(way)
 
     def is_chaotic(self, way: str) -> bool:
-        """Tell whether a way differs, and by no more than rounding makes stock differ from itself."""
+        """Return whether a way differs from stock, but by no more than rounding changes stock's own values."""
         result = self.results[way]
         return not result.error and not self.agrees(way) and result.difference <= CHAOS * self.chaos
 
     def faults(self) -> list[str]:
-        """Return what is wrong, in words."""
+        """Return descriptions of all faults."""
         if self.error:
             return [self.error]
         faults = []

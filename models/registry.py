@@ -1,6 +1,6 @@
-"""The table of models by name: who builds each, which library it needs, and the flags that the library sets.
+"""The table of models by name: the builder of each, the library that it needs, and the flags that the library sets.
 
-The modules of `models.zoo` enter their models when `models.zoo` is imported, which imports none of the libraries.
+The modules of `models.zoo` register their models when `models.zoo` is imported, which imports none of the libraries.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 from profiles.models import Model
 
-#: Module that has to be importable, by the name of the library.
+#: Maps the name of a library to the module that has to be importable.
 LIBRARIES = {"Keras": "keras", "Lasagne": "lasagne", "PyMC3": "pymc3"}
 
 Builder = Callable[..., Model]
 
 
 class UnknownModel(KeyError):
-    """The table has no model of that name."""
+    """The table has no model with that name."""
 
     def __str__(self) -> str:
         return self.args[0]
@@ -36,7 +36,7 @@ class Entry:
     Parameters
     ----------
     name
-        What the command line calls it.
+        The model's name on the command line.
     library
         A key of `LIBRARIES`.
     builder
@@ -44,7 +44,7 @@ class Entry:
     floatX
         The dtype that users of the library compute in.
     flags
-        Theano's flags as the library leaves them while its functions are compiled.
+        The values of Theano's flags that the library sets for the compilation of its functions.
     """
 
     name: str
@@ -68,7 +68,7 @@ _entries: dict[str, Entry] = {}
 
 
 def register(entry: Entry) -> None:
-    """Enter a model in the table.
+    """Add a model to the table.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def register(entry: Entry) -> None:
 
 
 def known() -> list[str]:
-    """Return the names of all models, whether their libraries are installed or not."""
+    """Return the names of all models, whether or not their libraries are installed."""
     importlib.import_module("models.zoo")
     return list(_entries)
 

@@ -1,4 +1,4 @@
-"""Shows reports: a table of models, a table of times, why a step is slower on the device, and what is wrong."""
+"""Shows reports: a table of models, a table of times, the reasons for slower steps on the device, and the faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from profiles.report import geometric_mean
 
 
 def show(console: Console, reports: Sequence[Report], ways: Sequence[str]) -> None:
-    """Print everything that is to be said about a run."""
+    """Print the report of a run."""
     console.print(tables(reports, ways))
     for report in reports:
         for way in ways:
@@ -38,7 +38,7 @@ def show(console: Console, reports: Sequence[Report], ways: Sequence[str]) -> No
 
 
 def tables(reports: Sequence[Report], ways: Sequence[str]) -> RenderableType:
-    """Return the tables of what is the same, and of what it takes."""
+    """Return the table of differences between values, and the table of times."""
     return Group(_values(reports, ways), *([_times(reports, ways)] if any(r.times for r in reports) else []))
 
 
@@ -100,7 +100,7 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Table:
 
 
 def read_json(path: Path) -> list[Report]:
-    """Return the reports that a file has."""
+    """Return the reports in a file."""
     return [Report.from_json(row) for row in json.loads(path.read_text())["models"]]
 
 

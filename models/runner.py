@@ -1,4 +1,4 @@
-"""Runs models one after another or side by side, each in a process of its own with a limit of CPU seconds."""
+"""Runs models sequentially or in parallel, each in a separate process with a limit on CPU seconds."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Settings:
     Parameters
     ----------
     ways
-        Names of `models.ways.WAYS`, without stock, which is always run.
+        Names from `models.ways.WAYS`, except stock, which always runs.
     steps
-        How many calls are made in each way.
+        The number of calls in each way.
     timeout
-        CPU seconds that a model may take, those of compilers not counted.
+        The maximum CPU seconds of a model, excluding compilers.
     floatX
-        What is computed in; empty for what the users of each library compute in.
+        The dtype of the computation; if empty, the usual dtype of each library's users.
     time
-        Whether steps are timed, beside Theano's C code.
+        Whether steps are timed and compared with Theano's C code.
     """
 
     ways: tuple[str, ...]
@@ -47,7 +47,7 @@ def run_all(
 ) -> Iterator[Report]:
     """Yield a report for each model, in the order of the names.
 
-    Models that have been `compared` without a fault are not compared again: only their steps are timed.
+    Models that are in `compared` without a fault are not compared again; only their steps are timed.
     """
     compared = {name: report for name, report in (compared or {}).items() if not report.faults()}
     with ThreadPoolExecutor(jobs) as pool:
@@ -55,7 +55,7 @@ def run_all(
 
 
 def run(name: str, settings: Settings) -> Report:
-    """Compare the ways of a model; what ends its process becomes the report's error."""
+    """Compare the ways of a model; if the process ends early, the cause becomes the report's error."""
     entry = registry.entry(name)
     dtype = settings.floatX or entry.floatX
     try:
@@ -64,13 +64,13 @@ def run(name: str, settings: Settings) -> Report:
         return Report(name, entry.library, dtype, error=str(failure))
     report = Report.from_json(answer)
     if dtype == "float32" and any(map(report.is_chaotic, report.results)):
-        # Rounding hides what else may be wrong; there is less of it in float64.
+        # Rounding may hide other faults, so compare in float64, which has smaller rounding errors.
         report.calm = run(name, replace(settings, floatX="float64"))
     return report
 
 
 def _timed(report: Report, settings: Settings) -> Report:
-    """Return a report with the times of a step, if they are asked for and the model has no fault."""
+    """Return a report, with the times of a step if they are requested and the model has no fault."""
     if settings.time and not report.faults():
         try:
             measured = _call("models.timing:measure", settings, report.floatX, report.model, list(settings.ways))

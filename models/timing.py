@@ -1,4 +1,4 @@
-"""Seconds of a step: Theano's C code beside the device, in turns, and what a step on the device consists of."""
+"""Times the steps of Theano's C code and of a device alternately, and divides the device's time into its parts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def measure(name: str, ways: list[str]) -> dict[str, Any]:
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     ways
-        Names of `WAYS`; stock, by Theano's C code, is always timed.
+        Names from `WAYS`; stock, which runs Theano's C code, is always timed.
     """
     entry = registry.entry(name)
     model = registry.build(name)

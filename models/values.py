@@ -1,4 +1,4 @@
-"""How far values are apart, and how far rounding alone brings them."""
+"""Differences between values, and the nudges that show the effect of rounding on a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from profiles import training
 
-#: Largest difference from stock that is accepted, relative to the largest number of an array, by floatX.
+#: Maps floatX to the largest accepted difference from stock, relative to the largest number of an array.
 HOST_TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 DEVICE_TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 
@@ -17,7 +17,7 @@ UNITS = 4
 
 
 def difference(a: Any, b: Any) -> float:
-    """Return the largest difference of two values, relative to the largest number; infinite where the types differ."""
+    """Return the largest difference of two values, relative to the largest number; infinite if the types differ."""
     if isinstance(a, np.random.RandomState):
         return 0.0 if _same_state(a, b) else np.inf
     a, b = np.asarray(a), np.asarray(b)
@@ -29,7 +29,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 def is_finite(value: Any) -> bool:
-    """Tell whether all numbers of a value are finite, as far as it has any."""
+    """Return whether all numbers in a value are finite; True if the value has no numbers."""
     return not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
 
 
@@ -38,7 +38,7 @@ def _same_state(a: np.random.RandomState, b: np.random.RandomState) -> bool:
 
 
 def nudged(value: Any, seed: int) -> Any:
-    """Return an array of floats with each number some units in the last place away, up or down."""
+    """Return a float array in which each number is increased or decreased by a few units in the last place."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     signs = np.random.default_rng(seed).choice([-1, 1], value.shape)

@@ -1,7 +1,7 @@
-"""The ways in which a model is compiled: stock Theano, optdb's engine, mode OPENCL, and SimulatorOCL.
+"""The ways to compile a model: stock Theano, optdb's engine, mode OPENCL, and SimulatorOCL.
 
-A way gives a `Compiled`: something to call, and the graphs that it runs. All of a model's ways work on the same shared
-variables, so `worker` sets these back before each.
+A way returns a `Compiled`, which can be called and has the graphs that it runs. All ways of a model use the same shared
+variables, so `worker` resets these before each way.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ STOCK, ENGINE, OPENCL, SIMULATOR = "stock", "engine", "opencl", "simulator"
 
 @dataclass(frozen=True)
 class Compiled:
-    """A model, compiled.
+    """A compiled model.
 
     Parameters
     ----------
     call
         Takes arrays; returns a list of them.
     function
-        What theano.function returned.
+        The result of theano.function.
     sync
-        Lets shared variables have the values that the calls have left.
+        Copies the values that the calls have computed to the shared variables.
     explain
-        Tells what runs where; called with arguments, what a call moves.
+        Returns where each node runs and, if it is called with arguments, the transfers of a call.
     profile
-        Tells where the time of a call goes, where that can be told.
+        Returns a profile of a call; None if the way has no profiler.
     """
 
     call: Callable[..., Any]
@@ -53,11 +53,11 @@ class Way:
     Parameters
     ----------
     name
-        What reports call it.
+        The way's name in reports.
     summary
-        What it is, in a line.
+        A description in one line.
     compile
-        Takes a model, and whether Theano's own linker is to run what the host computes, or an interpreter.
+        Takes a model, and whether Theano's own linker runs the host's nodes instead of an interpreter.
     """
 
     name: str
@@ -95,7 +95,7 @@ def _opencl(model: Model, c_code: bool) -> Compiled:
 
 def _simulator(model: Model, c_code: bool) -> Compiled:
     with _stock_optimizer():
-        # Simulators take functions as they are; how this one would compute on the host plays no part.
+        # A simulator takes a compiled function, and never runs this function on the host.
         function = _function(model, Mode("py", "fast_run"))
         simulator = optdb.SimulatorOCL(function)
     return Compiled(simulator, function, simulator.sync_to_theano, simulator.report, simulator.profile)
@@ -110,7 +110,7 @@ def _explainer(function: Any) -> Callable[..., Any]:
 
 
 def _nothing() -> None:
-    """Shared variables are Theano's own."""
+    """Do nothing, because the shared variables are Theano's own."""
 
 
 WAYS = {

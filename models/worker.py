@@ -1,4 +1,4 @@
-"""Compares the ways of one model: `compare` runs in a process of its own, and returns what JSON can hold."""
+"""Compares the ways of one model: `compare` runs in a separate process, and returns values that JSON can represent."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ NUDGES = 2
 
 
 def limited(seconds: int, function: str, args: list[Any]) -> Any:
-    """Call a function, ``module:name``; the process ends by SIGXCPU when it has used up some CPU seconds."""
+    """Call a function, given as ``module:name``; SIGXCPU ends the process when it exceeds its limit of CPU seconds."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)(*args)
 
 
 def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
-    """Build a model, compile it in several ways, and compare the values of some calls.
+    """Build a model, compile it in several ways, and compare the values that some calls return.
 
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     ways
-        Names of `WAYS`; stock is always run.
+        Names from `WAYS`; stock always runs.
     steps
         How many calls are made.
 
@@ -68,7 +68,7 @@ def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
             return asdict(report)
         report.not_finite = trial.never_finite(expected)
         found = {}
-        # Theano logs that a rewriter fails, and goes on; for optdb's ways that is a fault.
+        # Theano logs the failure of a rewriter and continues. For optdb's ways, a failure is a fault.
         with theano.change_flags(on_opt_error="raise"):
             for way in ways:
                 if way != STOCK:
@@ -89,12 +89,12 @@ def _compared(trial: Trial, expected: list[Any], values: list[Any]) -> tuple[flo
 
 
 class Trial:
-    """A model with its data and the first values of its shared variables.
+    """A model with its data and the initial values of its shared variables.
 
     Parameters
     ----------
     model
-        To be compiled.
+        The model to compile.
     steps
         How many calls are made.
     """
@@ -109,9 +109,9 @@ class Trial:
         ]
 
     def never_finite(self, values: list[Any]) -> list[str]:
-        """Return the outputs that are not finite in any call, and the shared variables that are not at the end.
+        """Return the outputs that are not finite in any call, and the shared variables that are not finite at the end.
 
-        Keras's metrics are 0 / 0 in the first call: they are of the calls before.
+        Keras's metrics are 0 / 0 in the first call, because they describe the calls before.
         """
         count = len(self.model.outputs)
         returned = count * self.steps
@@ -120,7 +120,7 @@ class Trial:
         return never + [name for name, value in ends if not is_finite(value)]
 
     def run(self, way: str, report: Report) -> list[Any] | None:
-        """Compile the model in a way and make the calls; note what came of it; return all values, or None."""
+        """Compile the model in a way, call it, and record the result; return all values, or None on failure."""
         result = report.results[way] = Result()
         self.reset()
         start = time.process_time()
@@ -135,12 +135,12 @@ class Trial:
         return values
 
     def reset(self, change: Callable[[Any], Any] = copy.deepcopy) -> None:
-        """Set the shared variables back to their first values."""
+        """Reset the shared variables to their initial values."""
         for variable, value in zip(self.shared, self.first):
             variable.set_value(change(value))
 
     def values(self, compiled: Compiled) -> list[Any]:
-        """Make the calls; return all outputs, and the shared variables' last values."""
+        """Make the calls; return all outputs, and the final values of the shared variables."""
         values: list[Any] = []
         for data in self.calls():
             values += [np.array(output) for output in compiled.call(*data) or []]
@@ -148,7 +148,7 @@ class Trial:
         return values + [copy.deepcopy(variable.get_value()) for variable in self.shared]
 
     def calls(self) -> Iterator[list[np.ndarray]]:
-        """Yield the arguments of each call: numbers change a little, and the learning phase is off in the middle."""
+        """Yield the arguments of each call; numbers change slightly, and the learning phase is off in the middle."""
         for step in range(self.steps):
             yield [
                 _varied(variable.name, value, step, self.steps)
@@ -156,7 +156,7 @@ class Trial:
             ]
 
     def chaos(self, expected: list[Any], seed: int) -> float:
-        """Return how far stock's values go if the first ones are some units in the last place away."""
+        """Return how much stock's values change if the initial values change by a few units in the last place."""
         compiled = WAYS[STOCK].compile(self.model, False)
         self.reset(lambda value: nudged(copy.deepcopy(value), seed))
         values = self.values(compiled)
@@ -172,7 +172,7 @@ def _varied(name: str | None, value: np.ndarray, step: int, steps: int) -> np.nd
 
 
 def _describe(result: Result, compiled: Compiled, way: str) -> None:
-    """Note what the graph is like, and where it runs."""
+    """Record the size of the graph, and where its nodes run."""
     nodes = list(compiled.function.maker.fgraph.apply_nodes)
     result.nodes, result.inplace = len(nodes), sum(map(_is_inplace, nodes))
     result.branches = sum(isinstance(node.op, IfElse) for node in nodes)
@@ -187,7 +187,7 @@ def _describe(result: Result, compiled: Compiled, way: str) -> None:
 
 
 def _is_inplace(node: Apply) -> bool:
-    """Tell whether a node overwrites an array; overwriting a number saves nothing."""
+    """Return whether a node overwrites an array; overwriting a number saves nothing."""
     destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
     return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: The module that each public name is imported from, and its name there if that differs.
+#: The module that each public name is imported from, and the name in that module if it differs.
 _LAZY_ATTRS = {
     "GraphToGPU": "optdb.lifters",
     "SimulatorNotRestored": "optdb.unpickling",
@@ -77,7 +77,7 @@ __all__ = [
 _LAZY_SUBMODULES = ("cache", "distributed")
 
 
-#: Names from proposals for Theano, and optdb's names for the same things.
+#: Maps names that were proposed for Theano to optdb's names for the same objects.
 _WRITE_INSTEAD = {
     "Simulator": "optdb.SimulatorOCL",
     "cuda_backend": "optdb.opencl_backend('nvidia')",
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _import(name: str, module: str, there: str) -> Any:
-    """Import a public name from a module; if that needs Theano, the error names the alternative for PyTensor."""
+    """Import a public name from a module; if Theano is missing, the error names the alternative for PyTensor."""
     try:
         return getattr(importlib.import_module(module), there)
     except ImportError as error:
@@ -112,5 +112,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-# Last, because it may import optdb's own modules.
+# This comes last, because it may import optdb's modules.
 composition.start()

@@ -1,6 +1,6 @@
 """Pauses Python's cyclic collector while a graph only grows.
 
-While a graph is rewritten, every new node is reachable and stays so. A
+While a graph is rewritten, every new node is reachable and stays reachable. A
 collection walks the whole graph, and frees almost nothing.
 """
 
@@ -21,7 +21,7 @@ UNASKED = 100
 def collector_paused() -> AbstractContextManager[None]:
     """Keep automatic collection off while any thread is inside.
 
-    The last thread to leave restores the collector's state before the first one entered.
+    The last thread to leave restores the state that the collector had before the first thread entered.
     """
     return _collection.held()
 
@@ -30,8 +30,8 @@ def collector_paused() -> AbstractContextManager[None]:
 def growing() -> Iterator[None]:
     """Keep automatic collection off, and promote the young objects to the oldest generation at the end.
 
-    A compiled function keeps its graph and its thunks. If they stayed young, the next collection would walk all of
-    them, which takes a tenth of the time to optimize a graph, and find little garbage.
+    A compiled function keeps its graph and its thunks alive. If these objects stayed young, the next collection would
+    walk all of them, which takes a tenth of the time to optimize a graph, and find little garbage.
     """
     with collector_paused():
         _promotion.is_due = True
@@ -52,15 +52,15 @@ class _Promotion:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Reset the count. The first bound is low, so that the heap is not measured for a few objects."""
+        """Reset the count. The first threshold is low, so that the heap is not measured for a few objects."""
         self._promoted = 0
         self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
-        """Move all young objects unless some objects are frozen, which this would thaw; sometimes collect all.
+        """Promote all young objects unless some objects are frozen, which this would thaw; sometimes collect all.
 
-        A full collection is due when half of all objects were promoted here since the last one. Very large graphs are
-        left to Python, which walks them once.
+        A full collection is due when half of all objects have been promoted here since the last full collection. Very
+        large graphs are left to Python, which walks them once.
         """
         self.is_due = False
         young = gc.get_count()[0]
@@ -72,7 +72,8 @@ class _Promotion:
             self._start_over()
         self._promoted += young
         if self._promoted > self._bound:
-            # Listing a heap of a million objects takes 10 ms: the result is used until half as many were promoted.
+            # Counting a heap of a million objects takes 10 ms, so the result is used until half as many objects were
+            # promoted.
             self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
             if self._promoted > self._bound:
                 gc.collect()
@@ -81,7 +82,7 @@ class _Promotion:
         gc.unfreeze()
 
     def _are_frozen(self) -> bool:
-        """Return whether objects are frozen, or were a few promotions ago."""
+        """Return whether objects are frozen, or were frozen a few promotions ago."""
         if self._unasked:
             self._unasked -= 1
             return True

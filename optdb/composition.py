@@ -1,8 +1,8 @@
-"""Connects optdb's packages: installs the import hook, and optdb's parts in Theano once Theano is imported.
+"""Connects optdb's packages: installs the import hook and, once Theano is imported, optdb's parts in Theano.
 
-Only this module knows all packages. `optdb.host` makes Theano importable and knows no other package; it receives the
-function to call after the import of Theano. No package is imported earlier: ``import optdb.codegen`` imports nothing of
-the host.
+Only this module knows all packages. `optdb.host` makes Theano importable and does not depend on other packages; it is
+passed the function to call after the import of Theano. No package is imported before that: ``import optdb.codegen``
+imports no part of the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["compose", "start"]
 
 
-#: Theano, and the libraries on top of it that optdb translates.
+#: Theano, and the libraries built on Theano that optdb translates.
 HOSTS = (
     *("theano", "lasagne", "keras", "keras_applications", "keras_preprocessing"),
     *("pymc3", "theanets", "downhill"),
@@ -30,7 +30,7 @@ HOSTS = (
 
 
 class _HostFinder:
-    """Waits for the first import of Theano or of a library on top of it, and then prepares the host."""
+    """Waits for the first import of Theano or of a library built on it, and then prepares the host."""
 
     _lock = threading.Lock()
     #: Whether the import has happened.
@@ -48,7 +48,8 @@ class _HostFinder:
                 sys.meta_path.remove(cls)
             if not cls.done:
                 _make_host_ready()
-        # The host has inserted its finders at the front, a position that the caller has already passed: call them here.
+        # The host has inserted its finders at the front of the list, which the caller has already passed. Call them
+        # here.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 
@@ -92,7 +93,7 @@ def compose() -> None:
 
         op_cache.install()
     if config.optdb.device != "cpu" or config.optdb.contexts:
-        importlib.import_module("optdb.opencl")  # theano.shared and x.transfer know the device from here on
+        importlib.import_module("optdb.opencl")  # from here on, theano.shared and x.transfer accept the device
 
 
 def _link_for_opencl(linker: DeviceLinker, *storage: Any) -> Any:

@@ -1,6 +1,6 @@
 """Reads and replaces files that other processes, possibly of other users, may have written.
 
-`read_file` is for untrusted files. It never waits for a writer, and it knows the size before it starts to read.
+`read_file` is for untrusted files. It never waits for a writer, and it checks the size before it reads.
 `replace_file` writes atomically. `check_folder` tests beforehand whether files can be written, and `is_truncated`
 whether a shared library is complete.
 
@@ -54,8 +54,8 @@ class ChangedFileError(OSError):
 def read_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a regular file.
 
-    Kind and size are those of the open file, so that nobody can replace the file in between. Symbolic links are
-    followed.
+    Kind and size are checked on the open file, so that replacing the file between check and read has no effect.
+    Symbolic links are followed.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     Raises
     ------
     NotAFileError
-        If the path refers to anything else. Nothing was read.
+        If the path does not refer to a regular file. Nothing was read.
     FileTooLargeError
-        If the file is larger; holes of a sparse file count. Nothing was read.
+        If the file is larger than `max_bytes`, including the holes of a sparse file. Nothing was read.
     ChangedFileError
         If another process changed the size during the read.
     OSError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: The accepted spellings of each value, the one to display first. They are Theano's.
+#: The accepted spellings of each boolean; the first one is displayed. Theano accepts the same spellings.
 BOOL = (
     ("True", True),
     ("False", False),
@@ -43,7 +43,7 @@ class Flag:
     default : object
         The value if the user sets none.
     doc : str
-        Its effect, in a sentence or two, as shown by ``print(theano.config)``.
+        The flag's effect, in one or two sentences, as shown by ``print(theano.config)``.
     spellings : tuple of (str, object)
         Each accepted text, and its value.
     check : callable, optional
@@ -52,11 +52,11 @@ class Flag:
     takes : str
         A description of the accepted texts, ready to print.
     reads : bool
-        Whether the flag's value is what `check` returns, instead of the text.
+        Whether the flag's value is the result of `check` instead of the text.
     live : bool
         Whether the user may change it after Theano is imported.
     later : str
-        What the user can call then instead, for a flag that is not live.
+        For a flag that is not live, the call that replaces a change after Theano is imported.
     """
 
     name: str
@@ -123,7 +123,7 @@ def device_spec(text: str) -> str:
     Raises
     ------
     ValueError
-        If it cannot.
+        If the text cannot name a device.
     """
     text = text.strip()
     if not text or "->" in text or ";" in text:
@@ -197,7 +197,7 @@ def fraction(text: str) -> float:
     return value
 
 
-#: The topics, and what a topic's names select; None if a topic takes no names.
+#: Maps each topic to a description of what its names select; None if the topic takes no names.
 TOPICS: Mapping[str, str | None] = {
     "rewrites": "rules or ops",
     "phases": None,

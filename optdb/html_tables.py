@@ -16,12 +16,12 @@ __all__ = ["HtmlTables", "ReportTables", "html_of"]
 
 
 class HtmlTables:
-    """Base of classes that `rich` prints as the tables that their method `render` or ``__rich__`` returns."""
+    """Base of classes whose method `render` or ``__rich__`` returns tables, which `rich` prints."""
 
     if TYPE_CHECKING:
 
         def render(self) -> Table | Group:
-            """Return the printed form, unless ``__rich__`` does."""
+            """Return the printed form, unless the class defines ``__rich__``."""
 
     def __rich__(self) -> Table | Group:
         return self.render()
@@ -51,7 +51,7 @@ def html_of(rendered: RenderableType) -> str:
     str
         HTML without scripts, named styles, or references to other files.
     """
-    # Imported here, because modules that compute on a device import this one, and do not need tables.
+    # Imported here, because modules that compute on a device import this module and do not need rich.
     from rich.console import Group
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Parses JSON from untrusted files.
+"""Parses JSON text from untrusted files.
 
 Python's parser recurses, and may crash the process if the recursion limit was raised; it takes quadratic time for long
 numbers, guesses the encoding, and keeps the last of several values of one key. `parse_json` checks the text first: it
@@ -23,7 +23,7 @@ __all__ = ["parse_json"]
 _MAX_DEPTH = 64
 #: The maximum length of a number, in characters, because conversion takes quadratic time.
 _MAX_NUMBER_LENGTH = 40
-#: An escape that stands for a character. Half of a pair of surrogates stands for none, and cannot be written in UTF-8.
+#: An escape sequence for a character. Half of a surrogate pair is no character, and cannot be written in UTF-8.
 _ESCAPE = re.compile(
     rb"\\(?:u(?![dD][89a-fA-F])|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[^u])", re.DOTALL
 )
@@ -38,7 +38,7 @@ def parse_json(content: bytes) -> Any:
     ------
     ValueError
         If the text is not UTF-8 or not JSON, is nested too deeply, or has a number that is too long, not finite, or
-        too large for float64, a key twice in one object, or half of a pair of surrogates.
+        too large for float64, a repeated key in one object, or half of a surrogate pair.
     """
     try:
         # From here on, each byte below 128 is a character, so the checks below see the same text as the parser.

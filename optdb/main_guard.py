@@ -13,7 +13,7 @@ from types import FrameType
 
 __all__ = ["check_script", "is_guarded"]
 
-#: Names in the condition of an `if` that only the first process enters.
+#: The names in the condition of an `if` whose body only the first process runs.
 _GUARDS = frozenset({"__name__", "parent_process", "current_process"})
 
 
@@ -46,7 +46,7 @@ def check_script(deed: str, alternative: str) -> None:
 
 
 def _script_frame() -> FrameType | None:
-    """Return the frame of the script if new processes run it; consoles, notebooks and packages do not count."""
+    """Return the frame of the script if new processes would run it; None for consoles, notebooks and packages."""
     main = sys.modules["__main__"]
     name = getattr(main.__spec__, "name", None)
     if name is None and not hasattr(main, "__file__"):
@@ -60,7 +60,7 @@ def _script_frame() -> FrameType | None:
 
 
 def is_guarded(source: str, line: int) -> bool:
-    """Return whether a line is in the body of an `if` that only the first process enters."""
+    """Return whether a line is in an `if` body that only the first process runs."""
     return any(
         isinstance(node, ast.If)
         and node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -1,7 +1,7 @@
 """Prints the events that the flag optdb.trace selects, as lines on standard error.
 
-Each part of optdb calls `wants` before it makes a line. `use` is called when the flag is set. Where even that call is
-too slow, as for a kernel launch, a function registered with `when_changed` installs the printing code.
+Each part of optdb calls `wants` before it makes a line. `use` is called when the flag is set. Where even a call of
+`wants` is too slow, as in a kernel launch, a function registered with `when_changed` installs the printing code.
 
 `compiler_run` times each compiler. The page of ``python -m optdb explain --html`` also uses these times.
 """

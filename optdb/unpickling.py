@@ -33,7 +33,7 @@ class SimulatorNotRestored(DeviceError):
     Attributes
     ----------
     functions : dict
-        The functions, as passed.
+        The parameter `functions`.
     """
 
     def __init__(self, why: str, functions: dict[str, Function], values: list[Any]) -> None:
@@ -58,8 +58,8 @@ def restore(
     Parameters
     ----------
     rebuild : str
-        The function that makes the simulator from the other parameters, as ``'module:name'``. Importing its module may
-        need PyOpenCL.
+        The function that rebuilds the simulator from the other parameters, as ``'module:name'``. Importing its module
+        may need PyOpenCL.
     functions : dict
         Theano's functions by method name.
     device : str

@@ -1,4 +1,4 @@
-"""Scripts that measure how stock Theano and optdb optimize real models, and how these run on a device.
+"""Scripts that measure how stock Theano and optdb optimize real models, and how fast the models run on a device.
 
 Read from the bottom up::
 

@@ -24,7 +24,7 @@ from profiles.stopwatch import race
 
 #: The fraction of each layer's units that is dropped.
 _DROPPED = 0.3
-#: Seconds of a turn, and seconds before the first one, after which plans are final.
+#: Seconds of a turn, and seconds of calls before the first turn, after which plans no longer change.
 _TURN_S, _SETTLE_S = 0.3, 5.0
 
 

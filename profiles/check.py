@@ -1,11 +1,11 @@
-"""Checks whether two optimized graphs of a model compute the same.
+"""Checks whether two optimized graphs of a model compute the same values.
 
 `evaluate` runs a measured graph on the model's data, with the initial values of the shared variables, and returns all
 outputs and all new values of shared variables. `compare` compares two such results.
 
-The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)`` with the largest finite magnitude of its array.
-This is a relative error, except that numbers much smaller than others of the same array, which result from
-cancellation, are compared with those.
+The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)``, where ``largest`` is the largest finite magnitude
+in the array. This is a relative error, except for numbers that are much smaller than others in the array because of
+cancellation: their error is relative to the larger numbers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def evaluate(specification: Specification, measurement: Measurement, way: Way) -
         Values by name.
     """
     graph = measurement.graph
-    assert graph is not None  # the last measurement of a way keeps it
+    assert graph is not None  # the last measurement of a way keeps its graph
     updated = [(spec, spec.update) for spec in specification.inputs if spec.update is not None]
     outputs = [*specification.outputs, *(SymbolicOutput(update) for _, update in updated)]
     with way.context(), np.errstate(all="ignore"), theano.change_flags(compute_test_value="off"):
@@ -94,7 +94,7 @@ def compare(expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> Ag
 
 
 def largest_error(expected: np.ndarray, found: np.ndarray) -> float:
-    """The largest error of any number of an array, as defined in the module's docstring."""
+    """Return the largest error of any number of an array, as defined in the module's docstring."""
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return float("inf")
     if not expected.size:

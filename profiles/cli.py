@@ -29,7 +29,7 @@ class ModelName(click.ParamType):
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds a model, each time anew."""
+    """Builds a new copy of a model at each call."""
 
     name: str
 
@@ -57,5 +57,5 @@ way_option = click.option(
 
 
 def way(name: str) -> ways.Way:
-    """The way named by `way_option`."""
+    """Return the way named by `way_option`."""
     return ways.topological() if name == "optdb" else ways.stock()

@@ -1,9 +1,9 @@
 """Starts processes at once on one empty compiledir, and kills some: ``python -m profiles.crowd [MODELS]``.
 
-Each process that is not killed must end with the right numbers, no files may be left over, and the time is compared
-with that of one process that builds, optimizes, compiles and calls all the functions in turn. Each process imports
-Theano, which the single process does once. With ``--tiered``, a function computes in Python until its C code is built.
-Each process calls it before and after that, and the numbers must agree. No compiler may be left over.
+Each process that is not killed must end with the right numbers, and no files may be left over. The time is compared
+with the time of a single process that builds, optimizes, compiles and calls all the functions one after another. Each
+process imports Theano, which the single process does once. With ``--tiered``, a function computes in Python until its C
+code is built. Each process calls it before and after that, and the numbers must agree. No compiler may be left over.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of something.
+    """The time that some processes take.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", CACHES, "on the OpenCL device")
 #: The tolerance of values, relative to the largest number of an array.
 TOLERANCE = {OPTDB: 1e-9, DEVICE: 1e-3}
 
-#: A start, and its leg.
+#: A pair of a start and its leg.
 LegStart = tuple[Leg, Start]
 
 

@@ -38,13 +38,13 @@ from profiles.training import CHAOS, difference, nudged
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Seconds in which dask may restart killed workers before a new cluster is made.
+#: Seconds that dask may take to restart killed workers before a new cluster is made.
 RESTART_S = 30.0
 #: Number of consecutive steps in `cost`.
 BLOCK = 5
 #: Minimum number of uncounted first steps of `devices`.
 _WARM_UP = 24
-#: The ways that `devices` measures in addition to one device.
+#: The configurations that `devices` measures in addition to one device.
 _WAYS = ("simulators", "whole", "parts")
 #: The models of `devices`, with their sizes; the width is an option.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -52,9 +52,10 @@ _SIZES: dict[str, dict[str, Any]] = {
     "lstm": {"width": 512, "steps": 50, "vocabulary": 10000},
     "mlp": {"width": 4096},
 }
-#: Tolerance of exact steps relative to one device, by floatX; larger if nudges have an effect as large.
+#: Maps floatX to the tolerance of exact steps relative to one device. The tolerance is larger if nudges have a larger
+#: effect.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
-#: Models by name: sizes, and axes.
+#: Maps the name of a model to its sizes and axes.
 _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
     "mlp": ({"batch": 24}, None),
     "mlp_adam": ({"batch": 24}, None),
@@ -154,7 +155,7 @@ def _short(number: float) -> str:
 
 
 def is_far(found: float, allowed: float) -> bool:
-    """Tell whether workers differ from one device by more than rounding explains, a multiple of the nudges' effect."""
+    """Return whether workers differ from one device by more than a multiple of the nudges' effect."""
     return not found <= max(_TOLERANCE[theano.config.floatX], CHAOS * allowed)
 
 
@@ -239,7 +240,7 @@ def _killed_run(
             start = time.perf_counter()
             killer = None
             if number in at:
-                # One worker stays, since only workers have the state.
+                # One worker stays alive, because only workers have the state.
                 end = time.monotonic() + timeout
                 while len(train.refresh()) < 2 and time.monotonic() < end:
                     time.sleep(0.1)
@@ -256,7 +257,7 @@ def _killed_run(
 
 
 def _killer(client: Client, train: DataParallel, rng: random.Random) -> threading.Thread:
-    """Start to kill one worker during the next step."""
+    """Start a thread that kills one worker during the next step."""
     address = rng.choice(train.addresses)
     (pid,) = client.run(os.getpid, workers=[address]).values()
     delay = rng.random() * 0.02
@@ -291,7 +292,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     ):
 
         def block(number: int) -> list[dict[str, float]]:
-            """Make some steps, then the same number of a part alone: the machine is equally busy in both."""
+            """Run some steps, then a part of the step alone equally often: the machine is equally busy in both."""
             given = batches[number % len(batches)]
             train(*given)  # not measured: no update of an earlier step is pending
             rows = [_timed(train, given) for _ in range(BLOCK)]
@@ -331,7 +332,7 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     train(*batch)
     whole = time.perf_counter() - start
     longest = {key: max(seconds[key] for seconds in train.seconds) for key in train.seconds[0]}
-    # The worker that waits the least for others shows the time of the work itself.
+    # The worker that waits least for other workers shows the time of the work itself.
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
     return {
         "whole step": whole,
@@ -482,7 +483,7 @@ def _exact_rate(
 
 
 def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
-    """Return the steps per second of `train`, all steps divided by all seconds: single steps are not waited for."""
+    """Return the steps per second of `train`: all steps divided by all seconds, as single steps are not awaited."""
     train.train(batches)
     start = time.perf_counter()
     train.train(batches[number % len(batches)] for number in range(steps))
@@ -504,7 +505,7 @@ def _tiny() -> Any:
 
 
 def _warm_up(step: Callable[[], Any], settle: float) -> None:
-    """Make steps until kernels are compiled and chosen, and launches are merged."""
+    """Run steps until kernels are compiled and chosen, and launches are merged."""
     stop = time.perf_counter() + settle
     for number in itertools.count():
         if number >= _WARM_UP and time.perf_counter() >= stop:
@@ -513,7 +514,7 @@ def _warm_up(step: Callable[[], Any], settle: float) -> None:
 
 
 def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
-    """Return the steps per second of a loop, computed from its median step."""
+    """Return the steps per second of a loop, computed from the median time of a step."""
     _warm_up(partial(step, 0), settle)
     seconds = []
     for number in range(steps):

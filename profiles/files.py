@@ -17,7 +17,7 @@ from profiles.report import OPTDB, STOCK, Comparison, geometric_mean
 
 
 def environment() -> dict[str, object]:
-    """The environment that the measurements depend on, besides the code."""
+    """Return the environment that the measurements depend on, besides the code."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -104,7 +104,7 @@ def _run(run: Measurement) -> dict[str, object]:
 
 
 def _processor() -> str:
-    """The processor's name, if the system reports it."""
+    """Return the processor's name, if the system reports it."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text().splitlines():

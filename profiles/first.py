@@ -1,8 +1,8 @@
 """Compares the time until the first result of a function, with empty caches: stock, optdb, and optdb in tiers.
 
 Each side runs in its own process. Seconds are wall seconds from the call of ``theano.function``. In tiers, the process
-also calls the function eleven more times, waits for the C code, and times calls in C. So one run shows how slow the
-calls before the change of tiers are, and how long the change takes, compared with a start without tiers. Calls are
+also calls the function eleven more times, waits for the C code, and times calls in C. One run therefore shows how slow
+the calls before the change of tiers are, and how long the change takes compared with a start without tiers. Calls are
 timed in CPU seconds of their only thread, since compilers and other programs run at the same time.
 """
 
@@ -45,7 +45,7 @@ TRAINED_SIZES: dict[str, dict[str, int]] = {
 #: Environment variables that limit BLAS to one thread.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
-#: Number of timed calls in C; their median counts.
+#: Number of timed calls in C, whose median is reported.
 CALLS_IN_C = 15
 
 
@@ -205,7 +205,7 @@ def render(measured: Sequence[First]) -> Table:
 
 
 def _by_model(measured: Sequence[First]) -> list[dict[str, First]]:
-    """Return the sides of each model that has those of optdb."""
+    """Return the sides of each model for which optdb's sides were measured."""
     found: dict[str, dict[str, First]] = {}
     for first in measured:
         found.setdefault(first.model, {})[first.side] = first

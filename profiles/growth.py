@@ -1,7 +1,7 @@
 """Measures how optimization time grows with the graph: ``python -m profiles.growth [FAMILIES]``.
 
 A family is one model in many sizes: an unrolled GRU with more and more steps, a residual net with more and more blocks.
-Each size is optimized with optdb, and with stock Theano as long as that is bearable. The result is CPU seconds per
+Each size is optimized with optdb and, if that does not take too long, with stock Theano. The result is CPU seconds per
 node: linear time is a flat line.
 """
 
@@ -35,7 +35,7 @@ class Family:
     parameter: str
 
     def build(self, size: int) -> models.Model:
-        """The model in one size."""
+        """Return the model in one size."""
         return models.build(self.model, **{self.parameter: size})
 
 
@@ -68,7 +68,7 @@ class Point:
 
 
 def parameters(family: Family, sizes: list[int]) -> list[int]:
-    """The values of the family's parameter that come closest to graphs of `sizes` nodes.
+    """Return the values of the family's parameter that come closest to graphs of `sizes` nodes.
 
     The number of nodes is linear in the parameter, so two small graphs determine it.
     """
@@ -90,7 +90,7 @@ def grow(
     sizes
         Numbers of nodes.
     bearable
-        CPU seconds: stock is given up once the next size is expected to take longer.
+        CPU seconds. Stock is not measured further once the next size is expected to take longer.
     tell
         Called with each `Point`.
     """
@@ -115,13 +115,13 @@ def grow(
 
 
 def _next(points: list[Point], point: Point) -> float:
-    """The CPU seconds expected for twice the size, from the growth up to `point`."""
+    """Return the CPU seconds expected for twice the size, from the growth up to `point`."""
     before = [p for p in points if p.way == point.way]
     return point.seconds * (max(2.0, point.seconds / before[-1].seconds) if before else 4.0)
 
 
 def table(points: list[Point]) -> Table:
-    """The measurements of optdb and stock in adjacent columns."""
+    """Return the measurements of optdb and stock in adjacent columns."""
     result = Table(title="CPU seconds of the whole optimizer, by size of the graph")
     for heading in ("family", "nodes", "optdb", "µs per node", "stock", "µs per node", "ratio"):
         result.add_column(heading, justify="left" if heading == "family" else "right")

@@ -5,7 +5,7 @@ Theano's own Python linkers would do this, except for three kinds of nodes. They
 arrays. They compile the inner functions of Scan; here those are interpreted too. They reject ops that have no Python
 code (the convolutions), or none that works with current NumPy (the poolings); here these few are compiled.
 
-Nodes really overwrite their inputs, so an optimizer that destroys a value too early is detected.
+In-place nodes do overwrite their inputs, so an optimizer that destroys a value too early is detected.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Interpreter(LocalLinker):
         self.fgraph: FunctionGraph | None = None
 
     def clone(self, allow_gc: bool | None = False) -> Interpreter:
-        """An unbound linker of the same kind."""
+        """Return an unbound linker of the same kind."""
         return Interpreter()
 
     def accept(self, fgraph: FunctionGraph, no_recycling: object = None, profile: object = None) -> Interpreter:
-        """A linker bound to `fgraph`."""
+        """Return a linker bound to `fgraph`."""
         linker = self.clone()
         linker.fgraph = fgraph
         return linker
@@ -95,7 +95,7 @@ class Interpreter(LocalLinker):
 
 
 def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
-    """The function that computes one node, with the attributes of Theano's thunks.
+    """Return the function that computes one node, with the attributes of Theano's thunks.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
 
 
 def works_only_in_c(op: PureOp) -> bool:
-    """Whether an op has no Python code, or none that works with today's NumPy."""
+    """Return whether an op has no Python code, or none that works with today's NumPy."""
     if isinstance(op, (Pool, PoolGrad, DownsampleFactorMaxGradGrad, MaxPoolRop)):
         # Their Python code indexes with lists of slices, which NumPy 1.23 no longer accepts.
         return True
@@ -128,11 +128,11 @@ def works_only_in_c(op: PureOp) -> bool:
 
 
 def _interpreted(op: Scan) -> Scan:
-    """A copy of a loop whose inner function is optimized as before, and interpreted."""
+    """Return a copy of a loop whose inner function is optimized as before, and interpreted."""
     loop = copy.copy(op)
     loop.mode_instance = copy.copy(op.mode_instance)
     loop.mode_instance.linker = Interpreter()
-    # Otherwise an inner function that was compiled earlier would be reused.
+    # Without this, an inner function that was compiled earlier would be reused.
     vars(loop).pop("fn", None)
     return loop
 
@@ -162,7 +162,7 @@ def _elementwise(op: Elemwise, node: Apply, storage: dict) -> Callable[[], None]
 
 
 def vectorize(op: ScalarOp, arity: int, outputs: list[str]) -> Callable[[Arrays], list]:
-    """The array function that applies a scalar op to each element.
+    """Return the array function that applies a scalar op to each element.
 
     Parameters
     ----------
@@ -230,6 +230,6 @@ def _function_of_arrays(op: ScalarOp, arity: int) -> Callable:
 
 
 def _by_name(name: str) -> Callable:
-    """A function of NumPy, or of another module that is a prefix of the name."""
+    """Return a function of NumPy, or of another module that is a prefix of the name."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module) if module else np, attribute)

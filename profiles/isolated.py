@@ -1,7 +1,7 @@
 """Calls a function in a separate process, with its own flags and caches.
 
-State that a process has once (Theano's flags, the device of shared variables, caches) is then the same in each call,
-and a crash costs only the call. Arguments and results are passed as JSON.
+The state of the process (Theano's flags, the device of shared variables, caches) is therefore the same in each call,
+and a crash affects only that call. Arguments and results are passed as JSON.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Comparison:
 
 @contextlib.contextmanager
 def default_context(device: str = "opencl") -> Iterator[str]:
-    """Provide a default context, where shared variables go too, if there is none. Yield its name."""
+    """Provide a default context, which also holds shared variables, if there is none. Yield its name."""
     name = opencl.contexts.default
     if name is None:
         name = CONTEXT if device == "opencl" else device
@@ -88,7 +88,7 @@ def before_the_lift(specification: measure.Specification) -> FunctionGraph:
 
 def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted:
     """Lift a clone of a graph in one way."""
-    # As when a function is compiled: variables do not record where they were made.
+    # Record no stack traces for new variables, as when a function is compiled.
     traces = {"traceback.limit": theano.config.traceback.compile_limit}
     with default_context(), theano.change_flags(**traces):
         clone = graph.clone()
@@ -184,8 +184,8 @@ class _CutTransfers(LocalOptimizer):
 def lift_stepwise(fgraph: FunctionGraph, lifters: list[Lifter], device: Device) -> None:
     """Lift a graph in place, one node at a time, to an equilibrium, as Theano did before its GraphToGPU (PR 4570).
 
-    Each input of a graph is moved to the device and back at once. Lifters, run as node rewriters, take one node after
-    another from between two transfers. Another rewriter removes pairs of transfers that undo each other.
+    Each input of a graph is first moved to the device and immediately back. Lifters run as node rewriters, and lift one
+    node after another from between two transfers. Another rewriter removes pairs of transfers that undo each other.
     """
     fgraph.attach_feature(ReplaceValidate())
     to_device: Any = device.from_host  # each device's op takes the name of a context

@@ -6,7 +6,7 @@ queries the optimizer inside a `Way`, and runs it with a stopwatch around each o
 can run. `alternate` does this for several ways in turn.
 
 Seconds are CPU seconds of this process (`time.process_time`): they exclude compilers that a phase starts, but include
-the time to write their input. So a run in which something had to be compiled is repeated, see `optimize_warm`.
+the time to write their input. A run in which something had to be compiled is therefore repeated, see `optimize_warm`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Specification:
     outputs: list[SymbolicOutput]
 
     def graph(self) -> FunctionGraph:
-        """A fresh clone of the graph, with the supervisor that guards protected variables."""
+        """Return a fresh clone of the graph, with the supervisor that guards protected variables."""
         graph, _ = std_fgraph(self.inputs, self.outputs)
         graph.profile = None
         return graph
@@ -195,7 +195,7 @@ class _Complaints(logging.Handler):
 
 @contextlib.contextmanager
 def _as_when_compiling() -> Iterator[list[str]]:
-    """Apply FunctionMaker's settings for the optimizer; yield the list of errors that are logged meanwhile."""
+    """Apply FunctionMaker's settings for the optimizer; yield the list of errors that are logged in the block."""
     complaints = _Complaints()
     logger = logging.getLogger("theano")
     logger.addHandler(complaints)
@@ -211,7 +211,7 @@ def _as_when_compiling() -> Iterator[list[str]]:
 
 
 def _with_stopwatches(optimizer: SeqOptimizer, seconds: dict[str, float]) -> SeqOptimizer:
-    """A copy of a sequence of optimizers whose members add their seconds to their phases in `seconds`."""
+    """Return a copy of a sequence of optimizers whose members add their seconds to their phases in `seconds`."""
     timed = copy.copy(optimizer)
     destroying = False
     for position, member in enumerate(optimizer):
@@ -227,7 +227,7 @@ def _with_stopwatches(optimizer: SeqOptimizer, seconds: dict[str, float]) -> Seq
 
 
 def _modules_compiled() -> int:
-    """The number of C modules that this process has compiled so far."""
+    """Return the number of C modules that this process has compiled so far."""
     return theano.gof.cc.get_module_cache().stats[2] if theano.config.cxx else 0
 
 
@@ -253,7 +253,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         before = len(graph.apply_nodes)
         seconds = dict.fromkeys(PHASES, 0.0)
         compiled = _modules_compiled()
-        # Garbage of earlier runs must not be collected during this one.
+        # Collect the garbage of earlier runs first, so that this run does not.
         gc.collect()
 
         start = time.process_time()
@@ -262,7 +262,7 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         assert isinstance(optimizer, SeqOptimizer)  # the result of a query of Theano's database
         _with_stopwatches(optimizer, seconds).optimize(graph)
         whole = time.process_time() - start
-        # Within the context, since optdb has its own module cache.
+        # This is done within the context, because optdb has its own module cache.
         compiled = _modules_compiled() - compiled
 
     return Measurement(

@@ -5,10 +5,10 @@ these in float64. Other devices, most of which have slow float64, accumulate the
 error of each addition (compensated sums). Expanded batch normalization, as libraries write it, has reductions instead,
 with the same choice.
 
-Errors are those of a channel's number in float32, in units in its last place: a correctly rounded number has an error
-of at most 0.5. Means and sums may be close to zero, because their terms cancel. If their spread is larger (the
-deviation for a mean, and the root of the sum of squared terms for a sum), units are those in the last place of the
-spread. Errors are the maximum of all channels. The exact numbers are computed with NumPy's longest floats.
+An error is the error of a channel's float32 number in units in the last place: a correctly rounded number has an error
+of at most 0.5. Means and sums may be close to zero, because their terms cancel. If the spread of the terms is larger
+(the deviation for a mean, and the root of the sum of squared terms for a sum), the unit is the unit in the last place
+of the spread. Errors are the maximum of all channels. The exact numbers are computed with NumPy's longest floats.
 """
 
 from __future__ import annotations

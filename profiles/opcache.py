@@ -50,7 +50,7 @@ def count_ops(graph: FunctionGraph) -> Ops:
 
 
 def _parts(op: PureOp) -> list[PureOp]:
-    """The ops that an op holds."""
+    """Return the ops that an op holds."""
     parts: list[PureOp] = [op.scalar_op] if hasattr(op, "scalar_op") else []
     if isinstance(op, Scan | theano.scalar.Composite):
         parts.extend(node.op for node in theano.gof.graph.ops(op.inputs, op.outputs))

@@ -1,4 +1,4 @@
-"""Single operations by all contenders that support them: the device, Theano's C code, NumPy, a C program.
+"""Single operations, run by all contenders that support them: the device, Theano's C code, NumPy, a C program.
 
 Each contender works on arrays in its preferred place and keeps its output's memory, so the measurement excludes
 transfers. A `Task` is passed to ``stopwatch``.
@@ -27,7 +27,7 @@ from profiles import lift, models
 from profiles.steps_of_simulators import batches_of
 
 CXX_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
-#: Only for the compiler: given to the linker, it makes the whole process flush subnormal numbers to zero.
+#: A flag only for the compiler: the linker would make the whole process flush subnormal numbers to zero.
 FAST_MATH = "-ffast-math"
 
 _EXP_TIMES = """
@@ -141,7 +141,7 @@ def _exp_times(n: int, device: str) -> Task:
 def _sum(side: int, what: str, axis: int | None, device: str) -> Task:
     x = _numbers(side, side)
     contenders = _by_theano(device, [x], lambda a: tt.sum(a, axis=axis))
-    # Theano sums float32 in float64, and so must all others.
+    # Theano sums float32 in float64, so all other contenders do so too.
     contenders[NUMPY] = lambda: x.sum(axis=axis, dtype="float64")
     return Task(f"sum of {what}, {side} x {side}", contenders)
 

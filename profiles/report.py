@@ -36,19 +36,19 @@ class Comparison:
     agreement: Agreement | None
 
     def last(self, way: str) -> Measurement:
-        """A run from which counts are taken, which are the same in all of them."""
+        """Return a run from which counts are taken, which are the same in all of them."""
         return self.runs[way][-1]
 
     def seconds(self, way: str) -> float:
-        """Median CPU seconds of the whole optimizer."""
+        """Return the median CPU seconds of the whole optimizer."""
         return statistics.median(run.seconds for run in self.runs[way])
 
     def phases(self, way: str) -> dict[str, float]:
-        """Median CPU seconds of each phase."""
+        """Return the median CPU seconds of each phase."""
         return {phase: statistics.median(run.phases[phase] for run in self.runs[way]) for phase in PHASES}
 
     def rewriting(self, way: str) -> float:
-        """Median CPU seconds of canonicalize, stabilize and specialize together."""
+        """Return the median CPU seconds of canonicalize, stabilize and specialize together."""
         return statistics.median(sum(run.phases[phase] for phase in REWRITING) for run in self.runs[way])
 
     @property
@@ -62,7 +62,7 @@ class Comparison:
         return _ratio(self.rewriting(STOCK), self.rewriting(OPTDB))
 
     def faults(self) -> list[str]:
-        """The properties that are worse with optdb, in words."""
+        """Return the properties that are worse with optdb, in words."""
         stock, ours = self.last(STOCK), self.last(OPTDB)
         faults = []
         if self.agreement is not None and not self.agreement.agree:
@@ -78,7 +78,7 @@ class Comparison:
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
-    """The geometric mean of ratios; NaN if there are none."""
+    """Return the geometric mean of ratios; NaN if there are none."""
     logarithms = [math.log(ratio) for ratio in ratios if ratio > 0]
     return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan
 

@@ -61,7 +61,7 @@ class Race:
     seconds: dict[str, list[float]]
 
     def median(self, contender: str) -> float:
-        """Median seconds of a contender that took part."""
+        """Return the median seconds of a contender that took part."""
         return statistics.median(self.seconds[contender])
 
     @property

@@ -19,7 +19,7 @@ SHORTEST = 0.005
 
 
 def render(comparisons: list[Comparison], baseline: str) -> RenderableType:
-    """The tables and faults of `comparisons`."""
+    """Return the tables and faults of `comparisons`."""
     return Group(_models(comparisons, baseline), _phases(comparisons), _faults(comparisons))
 
 

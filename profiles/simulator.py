@@ -178,7 +178,7 @@ def _compiled_chain(kernels: int, elements: int, tanh: bool, target: str | None)
     if target is None:
         in_c = theano.Mode(theano.gof.vm.VM_Linker(use_cloop=True), mode.provided_optimizer)
         return theano.function([], theano.Out(value, borrow=True), mode=in_c)
-    # It stays on the device: the download is no part of a plan's cost.
+    # The result stays on the device, because the download is not part of a plan's cost.
     return theano.function([], theano.Out(value.transfer(target), borrow=True), mode=mode.including("opencl"))
 
 

@@ -1,4 +1,4 @@
-"""Starts of processes, with empty or full caches: from the interpreter to a compiled function and its first calls.
+"""Times the starts of processes with empty or full caches, from the interpreter to a function's first calls.
 
 `start` runs in the new process and times its parts. `measure` starts it for several sides, which differ in
 THEANO_FLAGS, each with its own folders for caches: Theano's compiled modules, and the OpenCL programs of optdb,

@@ -1,8 +1,8 @@
 """Compares the values of the first tier with those of C code: ``python -m profiles.tier_values [MODELS]``.
 
-Each model is compiled in a separate process whose compilers wait. All its nodes are computed in Python, then, from the
-same values of the shared variables, by C code. A difference is that of an output or a shared variable, relative to the
-largest number of the array; positions of NaN and infinities are equal. Rounding alone may have as large an effect: one
+Each model is compiled in a separate process whose compilers wait. All its nodes run in Python and then, from the same
+values of the shared variables, in C. The difference of an output or a shared variable is relative to the largest number
+of the array; the positions of NaN and infinities have to be equal. Rounding alone may have as large an effect: one
 column has the difference within the first tier if all floats start a few units in the last place away.
 """
 

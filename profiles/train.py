@@ -1,6 +1,6 @@
 """Compares training on the device with training on the host: ``python -m profiles.train [MODELS]``.
 
-Each model makes some steps on the host and, from the same values, as many on the OpenCL device. The table has the
+Each model runs some steps on the host and, from the same values, equally many on the OpenCL device. The table has the
 differences of all results, the nodes on both sides, and the transfers in one call; below it are the nodes that stayed
 on the host, with the reasons.
 

@@ -1,13 +1,13 @@
-"""A model trained on both sides, each in a separate process, and the difference.
+"""Trains a model on both sides, each in a separate process, and compares the results.
 
 `train` runs in the new process, and describes the result in a `Training`; `compare` starts the processes, and makes a
 `Comparison` of both.
 
-Some models are chaotic: a rounding error in the first step affects all digits in the tenth. So the host repeats its
-steps from values that differ by a few units in the last place, and a difference as large as this effect (`CHAOS`) is
-not attributed to the device. It is not a proof either: such a model is trained once more with settings that keep it
-calm (`calmed`), in float64 and with a learning rate at which it learns smoothly, and passes only if both sides then
-agree.
+Some models are chaotic: a rounding error in the first step affects all digits in the tenth. The host therefore repeats
+its steps from values that differ by a few units in the last place, and a difference as large as this effect (`CHAOS`)
+is not attributed to the device. Such a difference does not prove that the device is right: the model is trained once
+more with settings that keep it calm (`calmed`), in float64 and with a learning rate at which it learns smoothly, and
+passes only if both sides then agree.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[str, Any]:
-    """Build a model, compile it and make some steps, on the side that the process's flags select.
+    """Build a model, compile it and run some steps, on the side that the process's flags select.
 
     Parameters
     ----------

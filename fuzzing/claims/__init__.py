@@ -8,7 +8,7 @@
 - ``ways``: mode OPENCL, a simulator, its ``call_n_times``, an exported file.
 - ``comparing``: one case computed in one way, compared call by call.
 
-A way has to compute the same as Theano in Python, or to raise an error; if Theano computes a result, only the error
+A way has to return the same results as Theano in Python, or raise an error. If Theano returns a result, only the error
 that names the violated promise is accepted. Objects of the caller must never change.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 
 __all__ = ["ALIGNED", "KINDS", "Argument", "argument"]
 
-#: The number around the values of an array in the caller's memory.
+#: The number that fills the caller's memory around the values of an array.
 _GUARD = 99
 
 
@@ -120,7 +120,7 @@ KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
     "empty_of_int64": _empty("int64"),
     "empty_of_complex": _empty("complex64"),
     "empty_of_objects": _empty("object"),
-    # From here on: other values, or a dtype that is rejected.
+    # The kinds from here on have other values, or a dtype that is rejected.
     "broadcast": _broadcast,
     "float64": _cast("float64"),
     "masked_out": lambda value: Argument.of(np.ma.masked_array(value, mask=np.ones(value.shape, bool))),

@@ -16,7 +16,7 @@ from fuzzing.claims.operations import OPERATIONS
 
 __all__ = ["INPUTS", "SHARED", "Call", "Case", "Graph", "Step"]
 
-#: The pattern of each input. All other axes have the length of the call.
+#: The broadcast pattern of each input. The length of all other axes is chosen by each call.
 INPUTS: dict[str, tuple[bool, ...]] = {
     "x": (False,),
     "one": (True,),
@@ -52,7 +52,7 @@ class Call:
     #: For each input, the kind of argument.
     kinds: tuple[str, ...]
     times: int = 1
-    #: A shared variable that gets another value before the call, and that value's shape; or None.
+    #: A shared variable to set before the call, with the shape of its new value; None to set no variable.
     assigned: tuple[str, tuple[int, ...]] | None = None
 
 

@@ -39,7 +39,7 @@ class _Outcome:
     error: Exception | None = None
 
     def is_like(self, other: _Outcome, trusted: bool = False) -> bool:
-        """Tell whether another call had the same outcome; any errors are equal, and some of Theano's are ignored.
+        """Return whether another call had the same outcome; any errors are equal, and some of Theano's are ignored.
 
         If arguments are `trusted`, dtypes may differ, and an error of the other call is ignored.
         """
@@ -59,8 +59,8 @@ class _Outcome:
 def compare(case: Case, way: str, device: str = "auto") -> None:
     """Compute a case in one way, and check that the results equal Theano's.
 
-    The reference is Theano's Python without optimization; if types promise something wrong, the results of Theano's
-    optimized graph are accepted as well. The comparison ends with the first call that raises.
+    The reference is Theano's Python without optimization. If types make false promises, the results of Theano's
+    optimized graph are also accepted. The comparison ends with the first call that raises.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
 
 
 def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
-    """Tell whether a call raised the error of a violated promise.
+    """Return whether a call raised the error of a violated promise.
 
     Any error is accepted for arguments that no node reads, and for a missing one: Theano computes as long as no node
     reads it. Theano rejects unaligned arrays.

@@ -89,7 +89,7 @@ def _piece(var: Any, lengths: Any, number: int) -> Any:
 
 
 def _backwards(var: Any) -> Any:
-    """Return a part that has no elements, although its type promises one."""
+    """Return a slice without elements whose type promises one element."""
     return var[(*[slice(None)] * _axis(var), slice(None, 1, -1))]
 
 
@@ -120,7 +120,7 @@ def _pieces(a: Any, o: Any, lengths: Any) -> Any:
 
 #: Operations by name.
 OPERATIONS: dict[str, Operation] = {
-    # Operations that violate promises, make them, and withdraw them.
+    # Operations that violate, make and withdraw promises.
     "piece": Operation(_piece, (_promising,), (0, 1)),
     "constant_piece": Operation(lambda a, _, n: tt.split(a, [n, 1 - n], 2, axis=_axis(a))[0], (_promising,), (0, 1)),
     "backwards": Operation(lambda a, *_: _backwards(a), (_promising,)),
@@ -136,7 +136,7 @@ OPERATIONS: dict[str, Operation] = {
     "reshaped": Operation(lambda a, _, shape: a.reshape(shape), (_any,), ((1, -1), (-1, 1), (1,), (-1,))),
     "reshaped_late": Operation(lambda a, lengths, _: a.reshape((1, lengths[1])), (_any,)),
     "pieces_of_scan": Operation(lambda a, o, lengths, _: _pieces(a, o, lengths), (_array, _promising)),
-    # Operations that rely on them.
+    # Operations that rely on promises.
     "times": Operation(lambda a, *_: a * 2, (_any,)),
     "plus": Operation(lambda a, *_: a + 1, (_any,)),
     "clipped": Operation(lambda a, *_: tt.clip(a, -9, 9), (_any,)),

@@ -19,7 +19,7 @@ __all__ = ["WAYS", "OnHost", "Refused", "Way"]
 
 
 class Refused(Exception):
-    """A way cannot compute the case, and raises a named error."""
+    """A way does not support the case, and raises a known error."""
 
 
 class Way(Protocol):

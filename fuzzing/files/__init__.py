@@ -1,4 +1,4 @@
-"""Files of plans, altered at random in ways that keep their digests valid: each file is rejected or runs.
+"""Exported plan files, altered at random with valid digests: each file must be rejected or run within its limits.
 
 Data flow::
 

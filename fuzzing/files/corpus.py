@@ -1,7 +1,7 @@
 """Valid files from which mutants are made, and arguments for their functions.
 
-One is written by hand, with every kind of command, source and result. The others are exports of small functions, if
-Theano can be imported; since an export takes some time, they are stored in a folder.
+One file is written by hand, and has every kind of command, source and result. If Theano can be imported, the other
+files are exports of small functions, which are stored in a folder because an export takes some time.
 """
 
 from __future__ import annotations

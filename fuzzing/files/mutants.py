@@ -302,7 +302,7 @@ def _of_archive(kind: str, original: Original, rng: random.Random) -> Mutant:
 def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
     content = bytearray(packed(original.manifest, original.members))
     for _ in range(rng.choice((1, 1, 3, 20))):
-        # Half of them in the archive's list of members.
+        # Change the archive's list of members in half of the cases.
         start = 0 if rng.random() < 0.5 else max(len(content) - 800, 0)
         position = rng.randrange(start, len(content)) if len(content) > start else 0
         how = rng.randrange(4)
@@ -364,7 +364,7 @@ def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
     """Alter the archive's own list of members, which is read before any member, or the bytes around it."""
     content = io.BytesIO(packed(original.manifest, original.members))
     with zipfile.ZipFile(content, "a") as file:
-        # So that the list is written again.
+        # This makes zipfile write the list again.
         file._didModify = True  # type: ignore[attr-defined]  # private: its hints leave it out
         for _ in range(rng.choice((1, 1, 2, 4))):
             _change_list(file, rng)
@@ -425,7 +425,7 @@ _SPARSE_BYTES = (1 << 10, 1 << 20, 1 << 24, 1 << 27, 1 << 32, 1 << 37, 1 << 42)
 
 
 def _of_form(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Put another kind of entry at the path."""
+    """Replace the file by another kind of file system entry."""
     form = rng.choice(FORMS[1:])
     content = packed(original.manifest, original.members) if form in ("link", "sparse") else b""
     return Mutant(original, kind, content, True, False, form, rng.choice(_SPARSE_BYTES) if form == "sparse" else 0)

@@ -44,7 +44,7 @@ class Settings:
     timeout_s : float
         Maximum seconds of a mutant.
     planted : str
-        A worker's own fault, for tests.
+        A fault that a worker commits, for tests.
     """
 
     mutants: int
@@ -66,9 +66,9 @@ class Report:
     outcomes : Counter
         The number of mutants of each kind with each outcome.
     wrong : dict
-        By the number of a mutant: its violation of the rules.
+        Maps the number of a mutant to its violation of the rules.
     by_kernels : dict
-        By the number of a mutant with changed kernels: the way its worker ended, during the calls or later.
+        Maps the number of a mutant with changed kernels to the way its worker ended, during the calls or later.
     seconds : float
         CPU time of all workers.
     peak_bytes : int
@@ -95,7 +95,7 @@ def run(settings: Settings, progress: Callable[[], Any] = lambda: None) -> Repor
 
 
 def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock, progress: Callable[[], Any]) -> None:
-    """Load a worker's share of mutants, in as many processes as that takes."""
+    """Load a worker's share of mutants, in as many processes as necessary."""
     first = worker
     while first < settings.mutants:
         number, kind, stage, ran_kernels = None, "", "load", None
@@ -122,7 +122,8 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
         if number is None:
             raise RuntimeError(f"a worker failed to start: {trouble}\n{_end_of_log(settings, first)}")
         if ran_kernels is not None and ran_kernels != number:
-            # Kernels of an earlier mutant may have written anywhere in the process: another process loads this one.
+            # Kernels of an earlier mutant may have written anywhere in the process, so another process loads this
+            # mutant.
             report.by_kernels[ran_kernels] = f"{trouble} later, in {stage} of mutant {number}"
             first = number
             continue

@@ -32,7 +32,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
 
 MEBIBYTE = 1 << 20
-#: Maximum memory of a mutant: far more than a valid file takes.
+#: Maximum memory of a mutant, far more than a valid file needs.
 MAX_BYTES = 64 * MEBIBYTE
 MAX_WORK_ITEMS = 1 << 16
 #: Maximum growth of the worker's address space after its first mutant. Compilers take a part of it.
@@ -41,7 +41,7 @@ RECURSION_LIMIT = 10**6
 #: Maximum CPU seconds to load a mutant.
 MAX_LOAD_CPU_S = 5.0
 
-#: Modules that raise the errors of a call with a message.
+#: Modules whose errors in a call have a message.
 _IN_WORDS = ("calling.py", "tables.py")
 _WORDS = re.compile(r"\w{3,}.* .*\w{3,}")
 
@@ -117,7 +117,7 @@ def _in_words(error: Exception, *kinds: type[Exception]) -> str:
 
 
 def limit_memory() -> None:
-    """Prevent this process from using much more memory than it has."""
+    """Prevent this process from using much more memory than it uses now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + EXTRA_ADDRESS_SPACE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -179,7 +179,7 @@ def main(
     rng = np.random.default_rng([seed, first])
     _warm_up(originals, contexts, path)
     limit_memory()
-    # Like programs that pickle large graphs: recursion without its own limit then crashes.
+    # Raise the limit like programs that pickle large graphs, so that unlimited recursion crashes.
     sys.setrecursionlimit(RECURSION_LIMIT)
     for number in range(first, stop, step):
         made = mutant(originals, seed, number)
@@ -218,7 +218,7 @@ def _caches() -> list[Path]:
 
 
 def _plant(planted: str, number: int) -> None:
-    """Misbehave at a mutant's number, if a test asks for it."""
+    """Commit the planted fault at a mutant's number, if a test requests it."""
     chosen, _, what = planted.partition(":")
     if not what or int(chosen) != number:
         return

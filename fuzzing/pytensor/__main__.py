@@ -17,7 +17,7 @@ from fuzzing.runner import run_worker
 @click.option("--processes", default=1, show_default=True, help="Number of processes at a time.")
 @click.option("--timeout", default=1800.0, show_default=True, help="Timeout of a process, in seconds.")
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
-    """Use PyTensor's shared variables by functions of all modes in turn.
+    """Use PyTensor's shared variables in functions of all modes alternately.
 
     The exit status is 1 if a run differs; the shortest one of each process is printed, as a program.
     """
@@ -27,7 +27,7 @@ def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> No
 
 
 def _run(chunk: Runs, timeout: float) -> str:
-    """Make some runs in a process; return its output if it fails."""
+    """Run a chunk in a separate process; return the output of the process if it fails."""
     return run_worker("fuzzing.pytensor.worker", (chunk.seed, chunk.runs, chunk.steps), timeout).trouble
 
 

@@ -53,7 +53,7 @@ DRAWS: dict[str, Callable[..., Any]] = {
     "categorical": lambda x, **options: pt.random.categorical([0.2, 0.5, 0.3], size=x.shape, **options),
     "normal": lambda x, **options: pt.random.normal(x, **options),
 }
-#: Operations on one array.
+#: The operations that take one array.
 _OF_ONE = ("tanh", "reversed", "mean", "rolled", "zeroed", "sliced", "sorted", "transposed")
 
 
@@ -62,7 +62,7 @@ class Failure(Exception):
 
 
 class OnHost(Op):
-    """Adds one on the host, or raises."""
+    """An op that adds one on the host, or raises on demand."""
 
     __props__ = ()
     #: Whether calls raise.

@@ -28,7 +28,7 @@ __all__ = ["UpdatedVariables"]
 
 #: Maximum number of functions in a run.
 MOST_FUNCTIONS = 4
-#: An interrupt comes at one of this many Python events of a call: one that is repeated, or one that is traced.
+#: The number of Python events in a call among which an interrupt's event is drawn, for repeated and for traced calls.
 FEW_EVENTS, MANY_EVENTS = 150, 20_000
 _numbers = st.integers(0, MOST_FUNCTIONS)
 _positions = st.integers(0, VARIABLES - 1)
@@ -101,7 +101,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, times=st.integers(1, 7))
     def call(self, number: int, seed: int, times: int) -> None:
-        """Call a function, often enough for a plan."""
+        """Call a function often enough to get a plan."""
         for turn in range(times):
             x = self._argument(seed + turn)
             computed, expected = [function(x) for function in self._functions(number)]
@@ -120,7 +120,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds)
     def begin_call(self, number: int, seed: int) -> None:
-        """Begin a call, and change its argument at once."""
+        """Begin a call, and change its argument immediately."""
         if not self._is_on_device(number):
             return
         function, reference = self._functions(number)
@@ -261,7 +261,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
 
 def _agree(computed: Any, expected: Any) -> bool:
-    """Tell whether lists of values agree."""
+    """Return whether lists of values agree."""
     pairs = zip(computed, expected, strict=True)
     return all(_same(one, other) for one, other in pairs)
 

@@ -103,7 +103,7 @@ def _counts(graph: Any) -> Counts:
 
 
 def _is_inplace(node: Any) -> bool:
-    """Tell whether a node overwrites an array; overwriting a scalar saves nothing."""
+    """Return whether a node overwrites an array; overwriting a scalar saves nothing."""
     destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
     return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)
 

@@ -184,7 +184,7 @@ def _free_uniform(model: _Model, raw: Any) -> None:
 
 
 def _free_simplex(model: _Model, raw: Any) -> None:
-    """A Dirichlet variable in stick-breaking coordinates, used as the weights of a mixture."""
+    """Return a Dirichlet variable in stick-breaking coordinates, used as the weights of a mixture."""
     if not raw.ndim:
         _free_normal(model, raw)
         return
@@ -213,7 +213,7 @@ _FREE: dict[str, Callable[[_Model, Any], None]] = {
 
 
 def _vector(model: _Model, x: Any) -> Any:
-    """Return a parameter for all observations; of a vector with another length, the first element."""
+    """Return a parameter for all observations; if it is a vector of another length, return its first element."""
     return x if getattr(x, "ndim", 0) == 0 else model._first(x)
 
 
@@ -256,7 +256,7 @@ def _observed_regression(model: _Model) -> None:
 
 
 def _observed_walk(model: _Model) -> None:
-    """A Gaussian random walk."""
+    """Return a Gaussian random walk."""
     walk = model._slice((COUNT,))
     sigma = _vector(model, model.a_positive())
     model.terms += [_normal(walk[0], 0.0, 1.0), _normal(walk[1:], walk[:-1], sigma)]
@@ -264,7 +264,7 @@ def _observed_walk(model: _Model) -> None:
 
 
 def _observed_groups(model: _Model) -> None:
-    """A separate value for each group, selected by an index."""
+    """Return a separate value for each group, selected by an index."""
     groups = model._slice((3,))
     mu, sigma = _vector(model, model.a_real()), _vector(model, model.a_positive())
     model.terms.append(_normal(groups, mu, sigma))

@@ -298,7 +298,7 @@ def _rows_of_image(net: _Net) -> None:
 
 
 def _recurrent(net: _Net) -> None:
-    """An LSTM, a GRU or a simple recurrent layer by scan, which returns its last state or all."""
+    """Return an LSTM, a GRU or a simple recurrent layer by scan, which returns its last state or all."""
     units, kind = net.rng.randint(2, 4), net.rng.choice(("lstm", "gru", "simple"))
     net.words.append(kind)
     gates = {"lstm": 4, "gru": 3, "simple": 1}[kind]

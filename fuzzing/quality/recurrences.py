@@ -1,8 +1,8 @@
 """Random unrolled recurrences, whose states are sums or products of all earlier steps.
 
-Theano writes a sum anew, without inner sums, when it simplifies a part of it. So a step may have terms that cancel, and
-gates that Theano rewrites as sigmoids. The users of states are ops that fusion cannot include, elementwise ops, and
-other states; a loss with its gradient adds sums of as many terms.
+When Theano simplifies a part of a sum, it rewrites the whole sum without inner sums. So a step may have terms that
+cancel, and gates that Theano rewrites as sigmoids. The users of states are ops that fusion cannot include, elementwise
+ops, and other states; a loss with its gradient adds sums of as many terms.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Recurrence:
         return Drawn(" ".join(words), [self.x], chosen, updates)
 
     def _term(self, t: int, state: Any) -> Any:
-        """Return the addend of a step: of its own input alone, or of the previous state too."""
+        """Return the addend of a step, computed from the step's input and, in some cases, the previous state."""
         drive = tt.dot(self.x[t], self.weights[0]) + self.bias
         return drive + tt.dot(state, self.weights[1]) if self.rng.random() < 0.5 else drive
 

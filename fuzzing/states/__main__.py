@@ -65,7 +65,7 @@ def _chunks(
 
 
 def _run(chunk: RunsOnDevice, timeout: float) -> str:
-    """Make some runs in a process; return its output if it fails."""
+    """Run a chunk in a separate process; return the output of the process if it fails."""
     arguments = (chunk.seed, chunk.runs, chunk.steps, chunk.device, chunk.kernels, chunk.memory)
     return run_worker("fuzzing.states.worker", arguments, timeout, without_compiler()).trouble
 

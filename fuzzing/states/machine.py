@@ -116,7 +116,7 @@ def _noting_failure(method: Callable[..., None]) -> Callable[..., None]:
 _numbers = st.integers(0, 9)
 _variables = st.integers(0, COUNT - 1)
 _length = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
-#: Not both 0: incrementing a row without elements out of bounds raises no error.
+#: The lengths are not both 0, because incrementing an out-of-bounds row without elements raises no error.
 _lengths = st.tuples(_length, _length).filter(any)
 _seeds = st.integers(0, 99)
 #: A device is chosen more often than one of Theano's own linkers.
@@ -129,7 +129,7 @@ class SharedVariables(RuleBasedStateMachine):
 
     #: The device, as `optdb.mode` names it.
     device = "auto"
-    #: Whether a step has failed: later findings may follow from it.
+    #: Whether a step has failed. Later differences may be consequences of that failure.
     has_failed = False
 
     @initialize(
@@ -297,7 +297,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: any(used.simulator is not None for used in self.functions))
     @step(number=_numbers, seed=_seeds, index=st.integers(0, 2))
     def call_later(self, number: int, seed: int, index: int) -> None:
-        """Begin a call of a simulator, and write into its argument at once."""
+        """Begin a call of a simulator, and immediately write into its argument."""
         candidates = [used for used in self.functions if used.simulator is not None]
         used = candidates[number % len(candidates)]
         argument = self._argument(used, "new", seed, 0).copy()
@@ -536,7 +536,7 @@ class SharedVariables(RuleBasedStateMachine):
         return results, [states[id(used.values)] for used in calls]
 
     def _is_seen(self, used: Used) -> bool:
-        """Tell whether the variables of a function have the values of its model."""
+        """Return whether the variables of a function have the values of its model."""
         simulator = used.simulator
 
         def value_of(k: int) -> Any:
@@ -545,7 +545,7 @@ class SharedVariables(RuleBasedStateMachine):
         return all(np.array_equal(value_of(k), value) for k, value in used.values.items())
 
     def _take(self, used: Used, results: Any, expected: Any, what: str) -> None:
-        """Compare the results of a call, keep them, and make the model's next values the current ones."""
+        """Compare the results of a call, keep them, and make the model's next values its current values."""
         results = _listed(results)
         if expected is None:
             raise Differs(f"{what} does not raise: {used.spec}")

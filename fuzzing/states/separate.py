@@ -34,7 +34,7 @@ _ERRORS = (IndexError, ValueError, TypeError)
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call: an argument's seed, the index, and by how much the argument is longer than the variable."""
+    """One call: the argument's seed, the index, and how many more elements the argument has than the variable."""
 
     seed: int
     index: int

@@ -20,7 +20,7 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64"),
 )
-#: Represents the argument among the numbers of shared variables.
+#: Stands for the function's argument where an expression names a shared variable by its number.
 ARGUMENT = -1
 
 

@@ -29,7 +29,7 @@ def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> No
 
 
 def _run(chunk: Runs, timeout: float) -> str:
-    """Make some runs in a process; return its output if it fails."""
+    """Run a chunk in a separate process; return the output of the process if it fails."""
     flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS", ""), "gcc.cxxflags=-O0"]))
     arguments = (chunk.seed, chunk.runs, chunk.steps)
     return run_worker("fuzzing.tiers.worker", arguments, timeout, {"THEANO_FLAGS": flags}).trouble

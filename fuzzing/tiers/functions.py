@@ -24,7 +24,7 @@ LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
 #: How tiers are enabled for one function. ``no compiler`` is a mode for which Theano has found no compiler; ``on``
 #: leaves the engine and the flag unchanged.
 WAYS = ("mode", "context", "enabled and disabled", "on", "no compiler")
-#: The outcomes of an op's C code. ``apart`` has its own flags, and so its own unit; ``python`` has no C code.
+#: The kinds of an op's C code. ``apart`` has its own flags, and therefore its own unit; ``python`` has no C code.
 KINDS = ("builds", "builds", "apart", "fails", "python")
 
 

@@ -1,4 +1,4 @@
-"""Builders of the models; each module holds a family of one library, and enters it in `models.registry`."""
+"""Builders of the models; each module registers a family of models of one library in `models.registry`."""
 
 from models.zoo import (  # noqa: F401  imported because they register themselves
     keras_generative,

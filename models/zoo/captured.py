@@ -1,4 +1,4 @@
-"""Takes down what a library passes to theano.function, in place of compiling it."""
+"""Records the arguments that a library passes to theano.function instead of compiling the function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def captured(name: str, compile_function: Callable[[], object], data: list[np.nd
     Parameters
     ----------
     name
-        Of the model.
+        The model's name.
     compile_function
         Calls theano.function once.
     data
@@ -40,7 +40,7 @@ def from_call(
     givens: Any = (),
     **options: Any,
 ) -> Model:
-    """Return the model that the arguments of a call of theano.function stand for."""
+    """Return the model that the arguments of a call of theano.function describe."""
     unexpected = set(options) - {"mode", "name", "profile", "on_unused_input", "allow_input_downcast"}
     if unexpected:
         raise TypeError(f"{name}: theano.function was called with {', '.join(sorted(unexpected))}")
@@ -55,7 +55,7 @@ def from_call(
 
 
 def unique_updates(updates: Any) -> OrderedDict:
-    """Return updates with each variable once: libraries list some twice, and the first one counts."""
+    """Return updates without repeated variables; libraries list some twice, and the first update is used."""
     unique: OrderedDict = OrderedDict()
     for variable, value in updates.items() if hasattr(updates, "items") else updates:
         unique.setdefault(variable, value)

@@ -1,4 +1,4 @@
-"""What the models of Keras share: how Keras is imported, and how a net's training function is taken down.
+"""Common code of the Keras models: the import of Keras, and the recording of a net's training function.
 
 Keras makes its training function by a call of ``keras.backend.function``; the call's symbolic arguments become the
 model. The learning phase stays an input, as in Keras, and so every Dropout and BatchNormalization has a branch.
@@ -19,9 +19,9 @@ from models.registry import Entry, register
 from models.zoo.captured import unique_updates
 from profiles.models import Model
 
-#: A compiled net of Keras, and arrays for its inputs, and for its targets.
+#: A compiled Keras net, the arrays for its inputs, and the arrays for its targets.
 CompiledNet = tuple[Any, list[np.ndarray], list[np.ndarray]]
-#: Makes one.
+#: A function that returns a compiled net with its data.
 Maker = Callable[..., CompiledNet]
 
 TRAINING = 1
@@ -49,9 +49,9 @@ def keras_model(name: str) -> Callable[[Maker], Maker]:
 
 
 def import_keras() -> ModuleType:
-    """Import Keras on Theano, working in floatX, without its writing to the home directory."""
+    """Import Keras with Theano as its back-end and with floatX; keep it from writing to the home directory."""
     os.environ["KERAS_BACKEND"] = "theano"
-    # Keras writes its settings to its home; where nothing can be written, it goes on without.
+    # Keras writes its settings to its home folder, and continues if the folder is not writable.
     os.environ["KERAS_HOME"] = os.devnull
     import keras
 
@@ -62,7 +62,7 @@ def import_keras() -> ModuleType:
 class _WithoutGraphs:
     """Stands in for the backend in keras.initializers: draws with NumPy, where the backend compiles a function.
 
-    Layers that draw in each step have the backend itself.
+    Layers that draw random numbers in each step use the backend itself.
     """
 
     def __init__(self, backend: ModuleType, rng: np.random.RandomState):

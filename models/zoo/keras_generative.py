@@ -1,4 +1,4 @@
-"""Nets of Keras that make something: variational and convolutional autoencoders, an adversarial pair, a style."""
+"""Generative Keras nets: variational and convolutional autoencoders, a GAN, and style transfer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nets of Keras that look at pictures: plain, residual, dense, separable, transposed and three-dimensional ones."""
+"""Keras nets for images: plain, residual, dense, separable, transposed and three-dimensional convolutions."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def densenet(
 
 
 def _parts(keras: ModuleType) -> dict[str, ModuleType]:
-    """Return what keras_applications is given in place of imports."""
+    """Return the modules of Keras that keras_applications takes as arguments."""
     return {"backend": keras.backend, "layers": keras.layers, "models": keras.models, "utils": keras.utils}
 
 

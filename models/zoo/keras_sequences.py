@@ -1,4 +1,4 @@
-"""Nets of Keras that read sequences: recurrent ones, masked, both ways, with memory, with attention."""
+"""Keras nets for sequences: recurrent, masked and bidirectional nets, and nets with memory or attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models of Lasagne share: how Lasagne is imported, and the model of a training step."""
+"""Common code of the Lasagne models: the import of Lasagne, and the model of a training step."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from profiles.models import Model
 
 
 class Step:
-    """A training step: what theano.function is given, and arrays for the inputs.
+    """A training step: the arguments of theano.function, and arrays for the inputs.
 
     Parameters
     ----------
     inputs
         The symbolic inputs.
     outputs
-        The loss first.
+        The outputs; the first one is the loss.
     updates
-        What a function of lasagne.updates returned, and others.
+        The result of a function of lasagne.updates, and other updates.
     data
         An array for each input.
     """

@@ -1,4 +1,4 @@
-"""Training steps of Lasagne: dense, convolutional, recurrent, unrolled, variational ones."""
+"""Training steps of Lasagne nets: dense, convolutional, recurrent, unrolled and variational nets."""
 
 from __future__ import annotations
 

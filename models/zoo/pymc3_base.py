@@ -1,4 +1,4 @@
-"""What the models of PyMC3 share: how it is imported, and how the functions that it compiles are taken down."""
+"""Common code of the PyMC3 models: the import of PyMC3, and the recording of the functions that it compiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from models.registry import Entry, register
 from models.zoo.captured import captured
 from profiles.models import Model
 
-#: Makes a model of PyMC3; takes PyMC3, a generator of random numbers, and sizes.
+#: A function that returns a PyMC3 model; it takes PyMC3, a random number generator, and sizes.
 Maker = Callable[..., Any]
 
 FLAGS = {"compute_test_value": "raise"}
@@ -69,7 +69,7 @@ def _enter(name: str, maker: Maker, build: Callable[..., Model]) -> Maker:
 def import_pymc3() -> ModuleType:
     """Import PyMC3, with the seeds of its random numbers as at each build."""
     with warnings.catch_warnings():
-        # Of names that NumPy is about to drop.
+        # NumPy warns about names that it will remove.
         warnings.simplefilter("ignore")
         import pymc3
 

@@ -1,4 +1,4 @@
-"""Mixtures of PyMC3, Dirichlet priors among them: the log density with its gradient."""
+"""PyMC3 mixtures, some with Dirichlet priors: the log density with its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaussian processes and series of PyMC3: the log density with its gradient."""
+"""PyMC3 models of Gaussian processes and time series: the log density with its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regressions and hierarchical models of PyMC3: the log density with its gradient."""
+"""PyMC3 regressions and hierarchical models: the log density with its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of PyMC3's variational inference: ADVI, full-rank ADVI, minibatches, Stein's method, normalizing flows."""
+"""Steps of variational inference in PyMC3: ADVI, full-rank ADVI, minibatches, Stein's method, normalizing flows."""
 
 from __future__ import annotations
 

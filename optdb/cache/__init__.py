@@ -10,10 +10,9 @@
                      ▼
                    the equal op, or the new one
 
-`install` enables sharing for all op classes, Theano's and others', present and
-future; classes derived from :class:`SingletonOp` are always shared. Equality
-compares identity first, and a shared op's hash is computed once
-(``optdb.host.api.identity``).
+`install` enables sharing for all op classes of Theano and of other libraries, including classes defined later. Ops of
+classes derived from :class:`SingletonOp` are always shared. Equality first compares identity, and the hash of a shared
+op is computed once (``optdb.host.api.identity``).
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Construction of ops through the store.
 
 The op's own constructor makes a new op. If the store has a shared op that is
-equal to it, that op is returned, and the new one is dropped. So positional,
-keyword and default arguments lead to the same op, and no constructor ever runs
-on a shared op.
+equal to it, that op is returned, and the new one is dropped. Positional, keyword and default arguments therefore lead
+to the same op, and no constructor runs on a shared op.
 
-A repeated call takes a faster path. For the few classes that are constructed
-most often, and whose constructors only store their arguments, the call itself
-is a key (`_call_key`), and no op is built. Arguments are compared as strictly as
-props; a call with anything but integers, strings, None, ops and sequences or
-mappings of them takes the slow path.
+A repeated call takes a faster path. For the few classes that are constructed most often, and whose constructors only
+store their arguments, the arguments of the call are the key (`_call_key`), and no op is built. Arguments are compared
+as strictly as props. A call takes the slow path if its arguments contain anything but integers, strings, None, ops, and
+sequences or mappings of these.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class _NoKey(Exception):
 
 
 def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a hashable key of a constructor's call; None if there is none.
+    """Return a hashable key of a constructor's call; None if the arguments have no key.
 
     Ops are represented by their ids, so the caller has to keep the arguments alive along with the key.
     """
@@ -66,7 +64,7 @@ def _argument_key(value: Any) -> Any:
 
 
 def _recall(store: Store, key: Any) -> PureOp | None:
-    """Return the op that an equal call returned, if it is still alive."""
+    """Return the op that an equal call returned, if that op is still alive."""
     entry = store.calls.get(key)
     op = None if entry is None else entry[0]()
     if op is not None:

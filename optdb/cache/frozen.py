@@ -1,4 +1,4 @@
-"""Conversion of values to keys, which are equal if the values are equal in type and in content.
+"""Converts values to keys that are equal if the values are equal in type and in content.
 
 Python's own equality is not suitable: ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN
 differs from itself, a dtype equals its name, and a list has no hash. A
@@ -6,8 +6,7 @@ differs from itself, a dtype equals its name, and a list has no hash. A
 equivalent values, and different for all others.
 
 Functions are equal if they have the same code, globals and defaults, and neither
-closures nor attributes. Other values without an equality of their own (modules,
-loggers) are compared by identity.
+closures nor attributes. Other values whose class does not define equality (modules, loggers) are compared by identity.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CHANGING = (list, dict, set, bytearray, np.ndarray)
 
 
 class Unhashable(TypeError):
-    """A mutable value in place of an immutable one, which a key requires."""
+    """A value is mutable, but a key requires an immutable value."""
 
 
 class Same:
@@ -56,8 +55,8 @@ class Freezer:
     Parameters
     ----------
     changing : bool
-        Whether lists, dicts, sets and small arrays are accepted, and compared by their
-        current contents. Otherwise they raise Unhashable, because they can change.
+        Whether lists, dicts, sets and small arrays are accepted, and compared by their current contents. Otherwise they
+        raise Unhashable, because their contents can change.
     special : callable, optional
         Called with each value that is not plain; returns its key, or None to let the
         Freezer make it.

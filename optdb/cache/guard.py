@@ -1,13 +1,11 @@
-"""Detection of changes to the defining attributes of shared ops: props, and other attributes in their keys.
+"""Detects changes to the defining attributes of shared ops: props, and the other attributes in an op's key.
 
-Theano allows such changes, and some ops count their runs in a prop. So the guard
-makes the change, drops the op from the store, and warns with the class and the
-attribute; a warning filter can turn that into an error. If the op was also returned
-in place of a copy, the guard refuses the change: the original must not change with
-its copy. Attributes that are set later, such as an op's own caches, are not watched.
+Theano allows such changes, and some ops count their runs in a prop. The guard therefore makes the change, drops the op
+from the store, and issues a warning that names the class and the attribute; a warning filter can turn the warning into
+an error. If the op was also returned in place of a copy, the guard refuses the change, because changing a copy must not
+change the original. Attributes that are set later, such as an op's own caches, are not watched.
 
-The guard exists only if ``__debug__`` is true: under ``python -O`` it costs
-nothing.
+The guard exists only if ``__debug__`` is true; under ``python -O`` it costs nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ def _check(op: Any, name: str, value: Any) -> None:
 
 
 def _says_nothing(name: str, before: Any, value: Any) -> bool:
-    """Tell whether a missing map is set to an empty one, as Scan does when it is printed."""
+    """Return whether the change only sets a missing map to an empty map, as printing a Scan does."""
     return name in ("destroy_map", "view_map") and before is _MISSING and not value
 
 

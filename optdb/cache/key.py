@@ -1,11 +1,10 @@
-"""The key of an op: its class and its defining values, as one hashable value.
+"""The key of an op: its class and its defining values, combined into one hashable value.
 
 An op's definition comes from :mod:`optdb.host.api.definition`; values are converted
 to keys by :mod:`optdb.cache.frozen`. A shared op that is part of another op's
 definition, like the scalar op of an Elemwise, is compared by identity. The key
 of an inner graph numbers nodes in topological order and inputs by their index.
-It consists of types, ops and numbers, and is equal for graphs of the same
-structure.
+The key consists of types, ops and numbers, and is equal for graphs of the same structure.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from optdb.host.api.graph import Constant, PureOp, Variable, io_toposort
 
 
 class GraphKey:
-    """The key of a graph, computed only when it is compared with that of a graph with the same hint.
+    """The key of a graph, computed only when it is compared with the key of a graph that has the same hint.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Copying and unpickling of shared ops, which return the shared op.
+"""Makes copying and unpickling of a shared op return the shared op.
 
 While the cache is installed, these functions replace methods of all op classes.  Theano can load the pickles without
-optdb: they hold the op as Theano pickles it, inside a call of ``copy.copy``.  With the cache installed, that call
-returns the shared op; otherwise it returns a copy.  Ops in pickles without that call, and others that are created
+optdb, because they contain the op as Theano pickles it, inside a call of ``copy.copy``.  With the cache installed, that
+call returns the shared op; otherwise it returns a copy.  Ops in pickles without that call, and others that are created
 without a constructor, are replaced by the shared op when they become part of a node.
 """
 
@@ -58,7 +58,8 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # A class's own reduction does not contain an op. Pickling a copy of the op with it would recurse forever.
+    # The result of a class's own reduction does not contain an op. Wrapping it in a copy of the op would recurse
+    # forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)

@@ -1,4 +1,4 @@
-"""Installation and removal of the op cache for the host's op classes."""
+"""Installs the op cache for the host's op classes, and removes it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _installed = threading.Event()
 def install() -> Switch:
     """Make the constructors of all op classes return the existing equal op.
 
-    Ops that are attributes of modules, like ``theano.tensor.add``, become the shared ones.
+    Ops that are attributes of modules, like ``theano.tensor.add``, become the shared ops.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def _install() -> None:
 
 
 def uninstall() -> None:
-    """Make each call of an op class create a new op again. Shared ops do not change."""
+    """Make each call of an op class create a new op again. Existing shared ops do not change."""
     with _lock:
         _installed.clear()
         _patches.uninstall()
@@ -77,7 +77,7 @@ def uninstall() -> None:
 
 
 def is_installed() -> bool:
-    """Tell whether sharing is enabled for the host's op classes.
+    """Return whether sharing is enabled for the host's op classes.
 
     Returns
     -------

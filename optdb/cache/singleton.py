@@ -1,9 +1,9 @@
 """SingletonOp, for ops that are always shared, and the metaclasses of shared ops.
 
-While the cache is installed, `SharingMeta` replaces the metaclass of all op classes, and the base of metaclasses that
-other libraries derive from it. Patching ``MetaObject.__call__`` would slow down variables and nodes, which it also
-creates. A derived metaclass gets the new one as its base: otherwise an op class that uses it would have bases with two
-unrelated metaclasses.
+While the cache is installed, `SharingMeta` replaces the metaclass of all op classes, and the base class of metaclasses
+that other libraries derive from that metaclass. Patching ``MetaObject.__call__`` would slow down variables and nodes,
+which it also creates. A derived metaclass gets the new one as its base: otherwise an op class that uses it would have
+bases with two unrelated metaclasses.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class SingletonOp(Op, metaclass=SingletonMeta):
     """An op with one object for each set of values of ``__props__``.
 
     Subclasses declare ``__props__`` and set them in ``__init__``, like any op of
-    Theano; equality and hash follow from them. Other attributes that a
-    constructor sets also count: ops that differ in them are different objects.
+    Theano; equality and hash follow from them. Ops that differ in other attributes that a constructor sets are also
+    different objects.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _rebase(metaclass: type, old: type, new: type) -> None:
 
 
 def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
-    """Rebase a metaclass that is derived from the host's while the cache is installed."""
+    """Change the base of a metaclass that is derived from the host's metaclass while the cache is installed."""
     super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only asked of MetaObject's children
     if MetaObject in metaclass.__bases__:
         _rebase(metaclass, MetaObject, SharingMeta)

@@ -22,7 +22,7 @@ class Counts:
     Attributes
     ----------
     found, shared : int
-        Constructions that returned a shared op, and ops that became shared.
+        Number of constructions that returned a shared op, and number of ops that became shared.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Counts:
         self._refused[_name(cls), reason] += 1
 
     def add_difference(self, cls: type, attributes: tuple[str, ...]) -> None:
-        """Count an op that differs in other attributes from an op with the same props."""
+        """Count an op that has the same props as another op, but differs from it in other attributes."""
         self._different[_name(cls), attributes] += 1
 
     def report(self, installed: bool, alive: int) -> Stats:
@@ -53,11 +53,11 @@ class Stats(ReportTables):
     installed : bool
         Whether sharing is enabled for Theano's own op classes.
     found : int
-        Constructions that returned an existing op.
+        Number of constructions that returned an existing op.
     shared : int
-        Ops that became shared since the start.
+        Number of ops that have become shared since the start.
     alive : int
-        Shared ops that are in use.
+        Number of shared ops in use.
     uncached : dict
         The number of ops that were not shared, by ``(class, reason)``.
     kept_apart : dict

@@ -1,9 +1,8 @@
-"""The store of shared ops: equal ops are one object for as long as it is in use.
+"""The store of shared ops, which keeps equal ops one object for as long as that object is in use.
 
 A :class:`Store` returns the shared op for a new one, and adds the new one if
-there is none. It holds ops weakly. Lookups take no lock. An op may be collected
-at any moment, in any thread, even while that thread holds the lock; so the store
-removes dead entries when it adds the next op.
+there is none. The store holds weak references to ops, and lookups take no lock. An op may be collected at any moment,
+in any thread, even while that thread holds the lock. The store therefore removes dead entries when it adds the next op.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class Store:
     counts : Counts
         Counters of lookups and their outcomes.
     calls : dict
-        ``(entry, arguments)`` by the key of a constructor's call; the arguments are kept
-        alive, so that ids in the key stay valid as long as the op lives.
+        Maps the key of a constructor's call to ``(entry, arguments)``. The arguments are kept alive, so that ids in the
+        key stay valid as long as the op lives.
     """
 
     def __init__(self) -> None:
@@ -67,10 +66,11 @@ class Store:
         self._keys = Keys(self.find)
         self._by_key: dict[Any, SharedOpRef] = {}
         self._by_id: dict[int, SharedOpRef] = {}
-        #: One op for each class and props, to find the attributes in which others differ.
+        #: One op for each class and props, for finding the attributes in which later ops differ from it.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
-        # Attributes, not module globals: ops are also collected while the interpreter tears down modules.
+        # These are attributes, not module globals, because ops are also collected while the interpreter tears down
+        # modules.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
         self._lock = threading.RLock()
@@ -86,7 +86,7 @@ class Store:
                 yield op
 
     def entry(self, op: PureOp) -> SharedOpRef | None:
-        """Return the entry of an op if this very object is shared; None otherwise."""
+        """Return the entry of an op if this object itself is shared; None otherwise."""
         return self._by_id.get(id(op))
 
     def find(self, op: PureOp) -> PureOp | None:
@@ -115,7 +115,7 @@ class Store:
     def adopt(self, op: PureOp) -> PureOp:
         """Return the shared op that is equal to `op`, which was created without a constructor; see `share`.
 
-        An op that cannot be shared is not counted: it may be adopted often.
+        An op that cannot be shared is not counted, because it may be adopted often.
         """
         if id(op) in self._by_id:
             return op

@@ -1,8 +1,8 @@
-"""Writes a file with the information for a bug report, for ``python -m optdb doctor --report FILE``.
+"""Writes the information for a bug report to a file, for ``python -m optdb doctor --report FILE``.
 
-The file is text, and has the same sections in each environment. It names neither the user nor the folders of
-the user's projects: folders of the system are kept, and others are called ``~``, ``$PWD``, ``$VENV``, and outside of
-these ``$FOLDER1``, ``$FOLDER2`` and so on.
+The file is text, and has the same sections in each environment. It names neither the user nor the folders of the user's
+projects: system folders keep their names, and other folders are called ``~``, ``$PWD`` or ``$VENV`` or, outside of
+these, ``$FOLDER1``, ``$FOLDER2`` and so on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VARIABLES = (
     *("CXX", "LD_LIBRARY_PATH", "MKL_", "OMP_", "OPENBLAS_"),
 )
 
-#: What the names of folders mean.
+#: The meanings of the names for folders.
 LEGEND = (
     "~ is the home folder, $PWD the current folder, $VENV the virtual environment, $FOLDER1 ... other folders, and "
     "USER the user's name"
@@ -82,12 +82,12 @@ def write_report(path: Path) -> int:
 
 
 def _printed(action: Callable[[], int]) -> tuple[int, str]:
-    """Return the result of an action and its standard output; if it raises, the output includes the error."""
+    """Return the result of an action and its standard output; if the action raises, the output includes the error."""
     with redirect_stdout(io.StringIO()) as out:
         try:
             status = action()
         except Exception as error:
-            # A report is most useful when something fails.
+            # Continue, because a report is most useful when something fails.
             status = 1
             print(f"{type(error).__name__}: {error}")
     return status, out.getvalue()
@@ -121,9 +121,9 @@ def _variables() -> Iterator[str]:
 
 
 def without_private(text: str) -> str:
-    """Replace the folders of a user and of projects by names, and the user's name in other paths by ``USER``."""
+    """Replace folders of the user and of projects by symbolic names, and the user's name in other paths by ``USER``."""
     names = dict(_known())
-    for path in sorted(set(_paths(text))):  # a folder before what is in it
+    for path in sorted(set(_paths(text))):  # a folder before its contents
         if not any(_is_within(path, folder) for folder in (*SYSTEM_FOLDERS, *names)):
             names[path] = f"$FOLDER{sum(name.startswith('$FOLDER') for name in names.values()) + 1}"
     for folder in sorted(names, key=len, reverse=True):
@@ -136,7 +136,7 @@ def without_private(text: str) -> str:
 
 
 def _known() -> Iterator[tuple[str, str]]:
-    """Yield the paths of folders that have names of their own, and these names."""
+    """Yield the paths of the folders that have symbolic names, with these names."""
     for name, paths in {
         "$PWD": (Path.cwd(), os.environ.get("PWD")),
         "$VENV": (sys.prefix, os.path.realpath(sys.prefix)),
@@ -148,7 +148,7 @@ def _known() -> Iterator[tuple[str, str]]:
 
 
 def _paths(text: str) -> Iterator[str]:
-    """Yield the absolute paths in a text; those with spaces only from settings, and from lines that consist of one."""
+    """Yield the absolute paths in a text; a path with spaces is only found in a setting, or alone in a line."""
     for line in text.splitlines():
         setting = _SETTING.fullmatch(line)
         pieces = re.split("[,:=]", setting[1]) if setting else [line.strip()] if line.startswith("    /") else []

@@ -33,15 +33,15 @@ class CheckFailed(Exception):
     Parameters
     ----------
     finding : str
-        The present state.
+        The problem that was found.
     cure : str
-        What the user can do.
+        The remedy for the user.
     fatal : bool
-        Whether Theano does not work at all. Otherwise it works, slowly.
+        Whether Theano does not work at all. Otherwise Theano works, but slowly.
     optional : bool
         Whether everything else works without it.
     mark : str, optional
-        One of `STYLES`, if it does not follow from the other two.
+        One of `STYLES`, if `fatal` and `optional` do not determine it.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ def report(checks: Mapping[str, Callable[[], str]]) -> int:
     int
         0 if all required parts work, 1 otherwise.
     """
-    # Collect all results first: progress is shown on standard error, in the line where the next result would begin.
+    # Collect all results before printing them, because progress is shown in the line where the next result would begin.
     results = list(_with_progress(_results(checks)))
     console = Console()
     console.print("optdb: what works here\n", style="bold")
@@ -111,7 +111,7 @@ _MARKS = max(map(len, STYLES))
 
 
 def _with_progress(results: Iterator[CheckResult | str]) -> Iterator[CheckResult]:
-    """Yield the results, and show the running check on standard error, because a first run compiles C code."""
+    """Yield the results, and show the running check on standard error, because checks that compile C code take long."""
     console = Console(stderr=True)
     if not console.is_terminal:
         print_text(console, "optdb: checking the installation; the first check compiles code for up to a minute")
@@ -140,12 +140,12 @@ def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[CheckResult | 
             yield CheckResult(name, FAIL, error.finding, error.cure)
             stop = True
         except Exception as error:
-            # Show unexpected errors and let the exit status count them.
+            # Print unexpected errors and include them in the exit status.
             yield CheckResult(name, FAIL, f"{type(error).__name__}: {error}", REPORT_IT)
             stop = True
 
 
-#: The cure for faults of optdb itself.
+#: The cure for bugs in optdb itself.
 REPORT_IT = f"report it, and attach the file written by:\n{verbatim('python -m optdb doctor --report report.txt')}"
 
 
@@ -162,7 +162,7 @@ def _requirement(requirement: support.Requirement) -> Callable[[], str]:
 
 
 def _pip() -> str:
-    """Compare this Python with that of the command ``pip`` beside it, by which users install what is missing."""
+    """Compare this Python with the Python of the command ``pip``, with which users install missing packages."""
     command = Path(sys.executable).with_name("pip")
     if not command.exists():
         return "not in this environment"
@@ -214,7 +214,7 @@ _NAME_CACHE = f"name another folder:\n{verbatim('export XDG_CACHE_HOME=FOLDER')}
 
 
 def _libraries() -> str:
-    """List the installed libraries on top of Theano, and whether their versions are translated."""
+    """List the installed libraries on top of Theano, and say whether their versions are translated."""
     installed = [library for library in libraries.LIBRARIES if library.installed()]
     if not installed:
         names = ", ".join(library.distribution for library in libraries.LIBRARIES)

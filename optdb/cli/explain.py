@@ -1,4 +1,4 @@
-"""Runs a script, then reports where the ops of each function that it compiled run, and why."""
+"""Runs a script, then reports where and why the ops of each compiled function run."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def explain_script(
     from optdb.host.theano.functions.compiled import watching
 
     seen: list[Any] = []
-    # Absolute from now on, because the script may change the working directory; printed as given.
+    # Use absolute paths from now on, because the script may change the working directory; print the paths as given.
     folder = None if pictures is None else pictures.absolute()
     # Fail early if the report cannot be written, because the script may run for long.
     for written in filter(None, (html and html.parent, pictures)):
         _check(written)
-    with _page(html, target):  # which prints the page's name after the report, where users see it
+    with _page(html, target):  # prints the page's name after the report, where users see it
         try:
             with watching(seen.append):
                 launch(target, args, is_module=is_module)
@@ -74,7 +74,7 @@ def _check(folder: Path) -> None:
 
 @contextmanager
 def _page(path: Path | None, title: str) -> Iterator[None]:
-    """Observe the functions compiled in the block, and write a page about them at its end, even if the script fails."""
+    """Observe the functions compiled in the block, and write a page about them at the end, even if the script fails."""
     if path is None:
         yield
         return
@@ -93,7 +93,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
 
 
 def _report(explanations: list[Any], pictures: Path | None = None, folder: Path | None = None) -> None:
-    """Print explanations, and draw pictures of them in a folder, whose name to print is `pictures`."""
+    """Print explanations, and draw them as pictures in a folder, which is printed under the name `pictures`."""
     console = Console(stderr=True)
     suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:

@@ -32,7 +32,7 @@ MAX_LABEL_CHARS = 26
 MAX_TIMED_NODES = 40
 #: The maximum number of bars in the memory chart.
 MAX_MEMORY_BARS = 600
-#: The number of sweeps, alternately down and up, that improve the order of nodes within layers.
+#: The number of sweeps that improve the order of nodes within layers; sweeps alternate between down and up.
 LAYOUT_SWEEPS = 4
 
 
@@ -126,7 +126,7 @@ def _short(op: str) -> str:
 
 
 def _rewriters(runs: Sequence[TopoResult]) -> list[dict[str, Any]]:
-    """Return the work of each rewriter in each of the engine's phases, the most successful first."""
+    """Return the work of each rewriter in each of the engine's phases, the most successful rewriter first."""
     rows: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         for rule in run.rules:
@@ -149,7 +149,7 @@ def _lift(report: LiftReport) -> dict[str, Any]:
 
 
 def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
-    """Return the parts of compilation with their seconds, the longest first: phases, compilers, loading, linking."""
+    """Return the parts of compilation (phases, compilers, loading, linking) with their seconds, the longest first."""
     phases = seen.phases()
     rest = seen.profile.optimizer_time - sum(seconds for _, seconds in phases)
     optimizing = [(f"optimizer: {name}", seconds) for name, seconds in phases]
@@ -158,7 +158,7 @@ def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
 
 
 def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
-    """Return the bytes that are live at each node, and the sums of a call."""
+    """Return the bytes that are live at each node, and the totals of a call."""
     if memory is None:
         return None
     steps = [(str(node.op)[:200], nbytes) for node, nbytes in memory.steps]

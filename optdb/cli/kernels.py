@@ -42,7 +42,7 @@ def report(clear: bool = False) -> int:
 
 
 def folder() -> Binaries:
-    """Return the cache that the flags name, or the default one if Theano, which has the flags, is not installed."""
+    """Return the cache folder that Theano's flags name; if Theano is not installed, the default folder."""
     from optdb.host import import_host
     from optdb.host.theano.importing import support
 

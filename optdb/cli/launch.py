@@ -3,8 +3,8 @@
 `launch` sets up a fresh ``__main__`` module, ``sys.argv`` and ``sys.path`` as python
 does, and executes the code in it. The script's exceptions propagate to the interpreter, which
 ends the process as usual (exit codes, SystemExit, signals); only the frames above
-the script are removed from the printed traceback. For mistakes in a flag or in a device's
-name (`USER_ERRORS`), whose message names the cure, only the script's own frames are printed.
+the script are removed from the printed traceback. For a mistake in a flag or in a device's name (`USER_ERRORS`), only
+the script's own frames are printed, because the message names the cure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from optdb.flags import FlagError
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
-#: Errors in the user's settings or installation; frames inside Theano and optdb do not help to correct these.
+#: Errors in the user's settings or installation, which frames inside Theano and optdb do not help to correct.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
 #: Folders whose frames, and those below them, are omitted from the traceback of such an error.
@@ -74,13 +74,13 @@ def _run_source(source: bytes, path: str, main: ModuleType) -> None:
 
 
 def _set_up(path: str, argv: list[str]) -> ModuleType:
-    """Install a new ``__main__`` module, where pickle and multiprocessing look names up."""
+    """Install a new ``__main__`` module, in which pickle and multiprocessing look up names."""
     main = ModuleType("__main__")
     main.__annotations__ = {}
     vars(main)["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
     sys.argv[:] = argv
-    # Python puts the script's folder here, except with -P (since 3.11).
+    # Python puts the script's folder here, unless -P is given (since 3.11).
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = path
     return main

@@ -14,12 +14,12 @@ from optdb.host.theano.importing import support
 if TYPE_CHECKING:
     from optdb.host.api.patching import Patch, PatchGroup
 
-#: The maximum number of printed names with the same reason: equality is replaced for some thousand op classes.
+#: The maximum number of printed names with the same reason: equality is replaced for about a thousand op classes.
 _MOST_NAMES = 12
 
 
 def report_patches() -> int:
-    """Print each group of patches with reasons, when it is in force, and how to undo it; return 0.
+    """Print the patches of each group with reasons, when they are in force, and how to undo them; return 0.
 
     The engine serves one host per process: if Theano is installed, the patches are those of Theano.
     """
@@ -27,7 +27,7 @@ def report_patches() -> int:
         _turn_on_for_pytensor()
     else:
         _turn_on_for_theano()
-    from optdb.host.api.patching import groups  # importing it binds Theano as the host if there is none yet
+    from optdb.host.api.patching import groups  # importing it binds Theano as the host if none is bound yet
 
     console = Console()
     for group in groups():

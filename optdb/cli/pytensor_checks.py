@@ -1,4 +1,4 @@
-"""The checks of ``python -m optdb doctor`` for PyTensor, and the selection of checks for the installed hosts."""
+"""The checks of ``python -m optdb doctor`` for PyTensor, and the choice of the checks for the installed hosts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _package(name: str, lowest: str, below: str, purpose: str) -> str:
 
 
 def _default_mode() -> str:
-    """Return the name of the compiler of functions outside mode OPENCL."""
+    """Return the name of the compiler that PyTensor uses for functions in other modes than OPENCL."""
     from pytensor.configdefaults import config
 
     version = support.found("numba")
@@ -77,7 +77,7 @@ def _default_mode() -> str:
 
 
 def _opencl() -> str:
-    """List the devices; without one, mode OPENCL does not work, and `optdb.pytensor.enable` still does."""
+    """List the devices; without a device, mode OPENCL does not work, but `optdb.pytensor.enable` does."""
     try:
         return checks._opencl()
     except CheckFailed as failure:
@@ -99,7 +99,7 @@ def _mode() -> str:
 
 
 def _beside_theano() -> str:
-    """Run all checks for mode OPENCL, on which nothing in Theano depends."""
+    """Run all checks for mode OPENCL as one check; Theano does not depend on it."""
     try:
         return f"{_pytensor()}: mode OPENCL {_mode()}"
     except CheckFailed as failure:
@@ -108,9 +108,10 @@ def _beside_theano() -> str:
         raise CheckFailed("no device", "to use PyTensor: see the row OpenCL", optional=True) from error
 
 
-#: The checks if Theano is installed, which follow its own.
+#: The checks for PyTensor if Theano is also installed, which follow the checks for Theano.
 BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
-#: The checks if Theano is not installed. Those that need no device precede OpenCL: without one, the rest is skipped.
+#: The checks if Theano is not installed. Checks that need no device come before OpenCL: without a device, later checks
+#: are skipped.
 ALONE: dict[str, Callable[[], str]] = {
     "pip": checks._pip,
     "Python": _python,

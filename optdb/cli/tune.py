@@ -34,7 +34,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     """
     from optdb.cli import kernels
 
-    kernels.folder()  # store results where functions look for them
+    kernels.folder()  # store results where compiled functions look for them
     from optdb.codegen.gemm import tune, tuning_table
     from optdb.codegen.gemm.blocks import table_class
     from optdb.codegen.gemm.problem import CLASSES

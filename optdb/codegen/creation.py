@@ -86,7 +86,8 @@ class Count(Operation):
 class Triangle(Operation):
     """A matrix of ones on and below a diagonal, and zeros above it.
 
-    The inputs are the numbers of rows and columns, and the offset of the diagonal above the main one.
+    The inputs are the numbers of rows and columns, and the offset of the diagonal; positive offsets are above the main
+    diagonal.
     """
 
     #: The dtype of the matrix.

@@ -1,8 +1,8 @@
 """Softmax and cross entropies of the rows of a matrix, and their gradients.
 
 A row is read three times: for the maximum, for the sum, and to write the result. The maximum is subtracted first, so
-that no exponential overflows. Teams of items that compute cross entropies find the maximum and the sum in one pass,
-and read a row twice. On a CPU, an item processes whole rows. On other devices, a team of items within a work group
+that no exponential overflows. Teams of items that compute cross entropies find the maximum and the sum in one pass, and
+so read a row only twice. On a CPU, an item processes whole rows. On other devices, a team of items within a work group
 shares a row, so that neighbouring items read neighbouring elements. Classes are host integers, which the host checks.
 """
 
@@ -27,10 +27,10 @@ from optdb.runtime.tables import computed, table_on_device
 
 #: Maximum work-group size; a power of two.
 GROUP = 256
-#: Loads in flight for each item: single elements, or vectors of four neighbours. On an NVIDIA H100, cross entropies
-#: of 3,200 rows of 10,000 numbers take 117 us with four vectors, and 137 us with two.
+#: Number of loads in flight per item: loads of single elements, or of vectors of four neighbours. On an NVIDIA H100,
+#: cross entropies of 3,200 rows of 10,000 numbers take 117 us with four vectors, and 137 us with two.
 _UNROLLED, _FOURS = 4, 4
-#: The fewest elements for each item of a team, if the row is long enough.
+#: Minimum number of elements per item of a team, if the row is long enough.
 _EACH = 4
 
 _SERIAL, _TEAMS = functions("cross_entropy.cl"), functions("row_teams.cl")
@@ -48,7 +48,7 @@ _FOLDED = r"""for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
 
 
 def _row_kernel(name: str, context: Context) -> str:
-    """Return the code of a row kernel for the context's device, from cross_entropy.cl or row_teams.cl."""
+    """Return a row kernel's code for the context's device, from cross_entropy.cl or row_teams.cl."""
     if context.profile.runs_items_serially:
         return _SERIAL[name]
     return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP, UNROLLED=_UNROLLED, FOURS=_FOURS)
@@ -71,8 +71,8 @@ _KERNELS = functions("cross_entropy.cl")
 
 #: Kernel parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
-#: Template words of the two results: the softmax weights, or the gradient of the cross entropies with respect to the
-#: input of the softmax.
+#: Placeholders for the two possible results: the softmax weights, or the gradient of the cross entropies for the
+#: softmax's input.
 _WEIGHTS = {
     "GRADIENT": "",
     "READ_GRADIENT": "",
@@ -83,7 +83,7 @@ _GRADIENT = {
     "READ_GRADIENT": "const W by = LOAD(dy[(ga_ssize)i * dy0]);\nconst ga_size its_class = (ga_size)y[i];",
     "RESULT_OF_WEIGHT": "const W part = by * weight, result = j == its_class ? part - by : part;",
 }
-#: Element j of row i of a matrix, and element j of a vector that all rows share.
+#: Expressions for element j in row i of a matrix, and for element j of a vector that all rows share.
 _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"
 
 
@@ -137,9 +137,9 @@ class SoftmaxGradient(_OfRows):
 class SoftmaxCrossEntropy(Operation):
     """For each row of a matrix: its cross entropy, its softmax, and its most likely class.
 
-    The inputs are the matrix, a vector that is added to each row, and the classes, a host array. With
-    `gives_gradient`, a fourth input is the gradient of the entropies, one number or one for each row, and the gradient
-    of the matrix, as `SoftmaxCrossEntropyGradient` computes it from the softmax, replaces the softmax.
+    The inputs are the matrix, a vector that is added to each row, and the classes, a host array. With `gives_gradient`,
+    a fourth input is the gradient of the entropies, one number or one for each row, and the second output is the
+    gradient for the matrix, as computed by `SoftmaxCrossEntropyGradient`, instead of the softmax.
     """
 
     #: Floating-point dtype of the matrix and of the vector.
@@ -228,7 +228,7 @@ class CrossEntropy(Operation):
 
 @dataclass(eq=False)
 class CrossEntropyGradient(Operation):
-    """The gradient of the cross entropy of a distribution: zero except at the class of each row.
+    """The gradient of a distribution's cross entropy, which is zero except at each row's class.
 
     The inputs are the gradient of the entropies, the distribution, and the classes, a host array.
     """

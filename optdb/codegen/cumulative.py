@@ -1,13 +1,13 @@
 """Cumulative sums and products along an axis.
 
 One kernel accumulates element by element, as NumPy does: for floats, its results are bitwise equal to NumPy's. On CPUs,
-a work item interleaves eight rows to hide latency. GPUs scan many rows with the same kernel. Where rows are few and
-long, work groups scan them in pieces with a tree, after a kernel has computed the totals of all pieces. These scans
+a work item interleaves eight rows to hide latency. GPUs scan many rows with the same kernel. If rows are few and long,
+work groups scan them in pieces with a tree, after another kernel has computed the total of each piece. These scans
 round floats differently from NumPy.
 
 References
 ----------
-The scan of a piece is Hillis and Steele's (Data parallel algorithms, 1986).
+Pieces are scanned with Hillis and Steele's algorithm (Data parallel algorithms, 1986).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from optdb.runtime.context import Context
 
 _KERNELS = functions("cumulative.cl")
 
-#: Rows that a work item interleaves on a CPU.
+#: Number of rows that a CPU work item interleaves.
 SIDE_BY_SIDE = 8
 #: Work-group size on GPUs.
 GROUP = 256
@@ -113,7 +113,7 @@ def _cumulating_kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[
 
 
 def _combine(dtype: str, mode: str) -> str:
-    """Return the sum or product of `a` and `b`, in OpenCL C: integers wrap, booleans stay booleans."""
+    """Return the OpenCL C expression for the sum or product of `a` and `b`: integers wrap, booleans stay booleans."""
     if dtype == "bool":
         return "a || b" if mode == "add" else "a && b"
     sign = "+" if mode == "add" else "*"

@@ -1,4 +1,4 @@
-"""Operations that write diagonals. Reading one is a view, see `optdb.codegen.views.diagonal`."""
+"""Operations that write diagonals. `optdb.codegen.views.diagonal` reads a diagonal as a view."""
 
 from __future__ import annotations
 

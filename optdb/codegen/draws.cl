@@ -1,4 +1,5 @@
-/* The number of times each outcome is drawn: p has a row of probabilities per distribution, u all random numbers. */
+/* Count how often each outcome is drawn; p has a row of probabilities per distribution, and u has all random numbers.
+   */
 OUTLINED_KERNEL void count_draws(ga_size rows, ga_size outcomes, ga_size draws,
     ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z)
 {
@@ -21,8 +22,9 @@ OUTLINED_KERNEL void count_draws(ga_size rows, ga_size outcomes, ga_size draws,
 }
 
 /*
-The drawn outcomes. Unless an outcome is put back (REPLACE), the remaining probabilities are normalized after its draw:
-divided by the sum of those before it, as the host accumulates it, plus those after it.
+Return the drawn outcomes. Unless outcomes are drawn with replacement (REPLACE), the remaining probabilities are
+normalized after each draw: divided by the sum of the probabilities before the outcome, as the host accumulates it, plus
+the sum of those after it.
 */
 OUTLINED_KERNEL void choose(ga_size rows, ga_size outcomes, ga_size draws,
     ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z, ARRAY P_W *rest)
@@ -57,7 +59,7 @@ OUTLINED_KERNEL void choose(ga_size rows, ga_size outcomes, ga_size draws,
     }
 }
 
-/* The first outcome, for each number, whose accumulated probability is not less; else the number of outcomes. */
+/* For each number, find the first outcome whose accumulated probability is not less; else the number of outcomes. */
 OUTLINED_KERNEL void first_outcomes(ga_size n, ga_size each, ga_size outcomes,
     ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z)
 {

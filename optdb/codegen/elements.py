@@ -1,8 +1,8 @@
 """Elementwise kernels, and their launches.
 
 Each work item processes a chunk of the elements (see :func:`optdb.codegen.layout.chunks`);
-:mod:`optdb.codegen.elementwise` generates the loop over it. The launch arguments other than
-the arrays are computed once for arrays of the same shapes and strides.
+:mod:`optdb.codegen.elementwise` generates the loop over it. Launch arguments other than the arrays are computed once
+for all arrays with the same shapes and strides.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optdb.runtime.sizes import SymInt
 #: The OpenCL C type for bitwise copies, by item size in bytes.
 RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 
-#: Size of the code caches, which equal operations share.
+#: Size of the code caches, which identical operations share.
 CODES = 1024
 
 #: The largest index that kernels compute in 32 bits.
@@ -66,14 +66,14 @@ class ElementKernels:
         arrays: Sequence[Array],
         numbers: Sequence[Any] = (),
     ) -> None:
-        """Launch over a shape: each length of the inputs and outputs equals that of `shape`, or 1.
+        """Launch over a shape; each length of an input or output equals the length in `shape`, or 1.
 
         `numbers` are the values of the code's `numbers`.
         """
         if not size_of(shape):
             return
         numbers = numbers or self._numbers
-        # Keyed by bits, because 0.0 equals -0.0, and NaN does not equal itself.
+        # The key is the bits, because 0.0 equals -0.0, and NaN does not equal itself.
         bits = [np.asarray(number).tobytes() for number in numbers]
         key = (self._in_quads(context, arrays), *bits, *[(array.shape, array.strides) for array in arrays])
         bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
@@ -109,7 +109,7 @@ class ElementKernels:
         return kernel.bound(*kernel.automatic_grid(items), args)
 
     def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
-        """Tell whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
+        """Return whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
         if self._code.device_kind != "gpu" or _fits_one_pass(context, arrays[-1].size):
             return False
         return not any(
@@ -119,7 +119,7 @@ class ElementKernels:
     def _in_rows_of_quads(
         self, context: Context, lengths: Sequence[int], walked: Sequence[Sequence[int]], arrays: Sequence[Array]
     ) -> bool:
-        """Tell whether rows consist of aligned groups of four elements, for arrays with 32-bit indexes."""
+        """Return whether rows consist of aligned groups of four elements, for arrays with 32-bit indexes."""
         outputs = walked[len(self._code.many) :]
         if len(lengths) < 2 or any(array_steps[-1] != 1 for array_steps in outputs):
             return False
@@ -128,7 +128,7 @@ class ElementKernels:
         return self._in_quads(context, arrays)
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
-        """Return the kind of the kernel for arrays of different layouts."""
+        """Return the kind of kernel for arrays with different layouts."""
         if self._code.device_kind == "cpu":
             return "lanes"
         if self._code.device_kind is None:
@@ -137,7 +137,7 @@ class ElementKernels:
 
 
 def _fits_one_pass(context: Context, n: int) -> bool:
-    """Tell whether a GPU starts one work item for each of `n` elements at once; False in files, which fit any GPU."""
+    """Return whether a GPU starts one work item for each of `n` elements at once; False in files, which fit any GPU."""
     items = context.profile.items_at_once
     return items > 0 and n <= items * context.profile.compute_units
 
@@ -148,7 +148,7 @@ def _kernels(code: ElementCode) -> list[Kernel]:
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
-    """Return an upper bound on the distance of an element from the first one."""
+    """Return an upper bound on the distance between any element and the first one."""
     walked_lengths = lengths[len(lengths) - len(steps) :]
     return sum(length * abs(step) for length, step in zip(walked_lengths, steps, strict=True))
 
@@ -208,7 +208,7 @@ def contiguous(
     name: str = "copy",
     shape: Sequence[int] | None = None,
 ) -> Array:
-    """Return `x` C-contiguous and broadcast to `shape` if given: itself, or a copy made by the kernels of `copying`."""
+    """Return `x` if it is C-contiguous and has the given `shape`; otherwise a copy made by `copying` kernels."""
     if is_contiguous(x) and (shape is None or tuple(x.shape) == tuple(shape)):
         return x
     return copied(x, copying(spec, name), kernels, context, shape)

@@ -3,9 +3,9 @@
 Two variants run on any device, and a work item loops over a chunk of the elements: ``alike`` is for
 arrays of the same memory layout, ``strided`` for any strides. ``lanes`` is for CPUs: it processes a
 row in vectors, whatever its strides. Three variants are for GPUs: in ``quads``, an item processes four
-neighbours in arrays of the same layout; in ``row_quads``, four neighbours of a row, along which arrays
-may be broadcast; in ``narrow``, one element of arrays of any strides. ``row_quads`` and ``narrow`` use
-32-bit indexes; where these are too small, ``strided`` is used, under the name ``wide``.
+neighbours in arrays of the same layout; in ``row_quads``, four neighbours in a row, along which arrays may be
+broadcast; in ``narrow``, one element of arrays with any strides. ``row_quads`` and ``narrow`` use 32-bit indexes; if
+these are too small, ``strided`` is used under the name ``wide``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Vector width on CPUs, in elements.
 WIDTH = 16
-#: Neighbours that a GPU's work item processes at once, and the type that holds them, by item size in bytes.
+#: Number of neighbours that a GPU work item processes at once, and the type that holds them, by item size in bytes.
 QUAD = 4
 QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 
@@ -37,15 +37,15 @@ class Operand:
 
     #: The name of an element in the code.
     name: str
-    #: C types of an element in memory and in registers.
+    #: C type of an element in memory, and in registers.
     stored: str
     computed: str
-    #: Functions that convert between the two; empty if the types are equal.
+    #: Functions that convert between the two types; empty if the types are equal.
     load: str = ""
     store: str = ""
-    #: Whether the array has one element, which is read once.
+    #: Whether the array has a single element, which is read once.
     single: bool = False
-    #: Item size in bytes, where it is known.
+    #: Item size in bytes, if known.
     size: int = 0
 
     @classmethod
@@ -122,7 +122,8 @@ class ElementCode:
     #: Operands of the kernels.
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    #: Code that computes an element of each output from elements of the inputs; in CPU kernels, vectors of elements.
+    #: Code that computes an element of each output from elements of the inputs; CPU kernels compute vectors of
+    #: elements.
     statements: str
     #: Maximum number of dimensions of the arrays; at least 1.
     ndim: int = 1
@@ -134,7 +135,7 @@ class ElementCode:
     helpers: str = ""
     #: Names and dtypes of scalar parameters that the statements use.
     numbers: tuple[tuple[str, str], ...] = ()
-    #: The flags of the kernels, if the code does not determine them.
+    #: The kernels' flags, if the code does not determine them.
     flags: tuple[str, ...] | None = None
     #: Kind of device that the kernels are for; None for any.
     device_kind: DeviceKind | None = None
@@ -154,7 +155,7 @@ class ElementCode:
 
     @property
     def stepping(self) -> list[Operand]:
-        """Return the operands that are indexed for each element."""
+        """Return the operands that need an index for each element."""
         return [*self.many, *self.outputs]
 
     def kernels(self) -> str:
@@ -256,7 +257,7 @@ else
 
 
 def has_quad_rows(steps: Sequence[int]) -> bool:
-    """Tell whether rows of an array of these strides consist of quads, or broadcast one element.
+    """Return whether rows of an array of these strides consist of quads, or broadcast one element.
 
     Symbolic strides return False: a guard on divisibility would restrict the trace to a quarter of the sizes.
     """

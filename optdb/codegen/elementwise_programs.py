@@ -32,7 +32,7 @@ class Elementwise(Operation):
     program: ScalarProgram
     #: Specs of the arrays, all of the same rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
-    #: For each output computed in place, by index: the index of the input that it overwrites.
+    #: Maps the index of an output computed in place to the index of the input that it overwrites.
     overwritten: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Elementwise(Operation):
         shape = self._shapes.get(key, lambda: common_shape(self, self.inputs, inputs))
         results = []
         for i, (dtype, storage) in enumerate(zip(self._out_dtypes, outputs, strict=True)):
-            # The shapes differ if another input violates its broadcast pattern: then this input cannot hold the result.
+            # If another input violates its broadcast pattern, the shapes differ, and this input cannot hold the result.
             if i in self.overwritten and inputs[self.overwritten[i]].shape == shape:
                 storage[0] = inputs[self.overwritten[i]]
             else:
@@ -106,7 +106,7 @@ def program_elements(
 ) -> ElementKernels:
     """Return the kernels that apply a program; `single` says which inputs have one element.
 
-    If `device_kind` is 'cpu', the kernels use vectors unless numbers are complex. `wrong_functions` are the
+    If `device_kind` is 'cpu', the kernels use vectors unless some numbers are complex. `wrong_functions` are the
     `wrong_vector_functions` of the driver.
 
     Raises
@@ -146,5 +146,5 @@ def _code_of(
 
 
 def _argument_dtype(dtype: str) -> str:
-    """Return the dtype of a kernel's scalar parameter for a number of `dtype`: the dtype it computes in."""
+    """Return the dtype of the scalar parameter for a number of `dtype`: the dtype that kernels compute in."""
     return "float32" if dtype == "float16" else dtype

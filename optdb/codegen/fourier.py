@@ -1,12 +1,12 @@
 """Fourier transforms of the rows of a complex array, of any length.
 
-A length with small prime factors is transformed by one pass for each factor (a Stockham FFT):
-a pass reads one buffer and writes the other, with no bit reversal. Radix-4 passes are first, with
-four elements at a time; passes for other factors compute the definition. Any other length is
-transformed by a convolution, which takes three transforms of a power of two.
+A length with only small prime factors is transformed in one pass per factor (a Stockham FFT): each pass reads one
+buffer and writes the other, with no bit reversal. Radix-4 passes come first; passes for other factors compute the
+definition. Any other length is transformed by a convolution, which takes three transforms whose length is a power of
+two.
 
-Twiddle factors are computed on the host in extended precision, and cached on the
-device. Results are not divided by the length: callers do that.
+Twiddle factors are computed on the host in extended precision, and cached on the device. Results are unnormalized;
+callers divide them by the length.
 
 References
 ----------
@@ -134,7 +134,7 @@ def _roots(k: HostArray, n: int) -> HostArray:
 
 def _chirp(n: int, direction: int) -> HostArray:
     """Return ``exp(direction pi i k^2 / n)``."""
-    # Python integers: the squares may exceed 64 bits.
+    # Python integers are used because the squares may exceed 64 bits.
     k = np.arange(n, dtype=object)
     roots = _roots((k * k % (2 * n)).astype(np.int64), 2 * n)
     return roots if direction < 0 else roots.conj()

@@ -46,7 +46,7 @@ class ImagePatches(Operation):
         launch_chunks(kernels["patches"], self.context, out.size, *args)
 
     def _numbers(self, neib_shape: HostArray, neib_step: HostArray) -> tuple[list[int], list[int]]:
-        """Return the lengths and strides of patches; raise an error unless there are two positive numbers of each."""
+        """Return the lengths and strides of patches; raise an error unless each is a pair of positive numbers."""
         for name, values in (("neib_shape", neib_shape), ("neib_step", neib_step)):
             if values.shape != (2,):
                 raise TypeError(f"{self}: {name} has to contain 2 elements, not {values.tolist()}")
@@ -55,7 +55,7 @@ class ImagePatches(Operation):
         return [int(size) for size in neib_shape], [int(step) for step in neib_step]
 
     def _count(self, axis: int, length: int, size: int, step: int) -> int:
-        """Return the number of patches along an axis of an image; raise TypeError if they do not fit."""
+        """Return the number of patches along an image axis; raise TypeError if they do not fit."""
         if self.mode == "wrap_centered":
             if size % 2 != 1:
                 raise TypeError(f"{self} needs patches with odd shapes: neib_shape[{axis}]={size}")

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from optdb.codegen.kernels import CompiledKernel
     from optdb.runtime.context import Context
 
-#: The fewest elements of a work item on a CPU: with fewer, starting the item takes longer than its work.
+#: Minimum number of elements per CPU work item: with fewer, starting the item takes longer than its work.
 SMALLEST_CHUNK = 2048
-#: Chunks for each compute unit: with several, one slow unit does not delay the launch.
+#: Chunks per compute unit: with several, one slow unit does not delay the launch.
 CHUNKS_PER_UNIT = 4
 
 
@@ -58,17 +58,17 @@ def collapse(
 
 
 def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, int]:
-    """Return the number of work items that share `n` tasks, at most `items`, and the tasks of each, a `multiple`."""
+    """Return how many work items, at most `items`, share `n` tasks, and the tasks of each, a `multiple`."""
     each = largest(-(-n // largest(items, 1)), least)
     each = -(-each // multiple) * multiple
     return -(-n // each), each
 
 
 def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
-    """Return the number of work items that share `n` elements, and the chunk size: on a CPU, at least `least`.
+    """Divide `n` elements among work items; return their number and the chunk size, at least `least` on a CPU.
 
-    A chunk is contiguous on a CPU. Elsewhere it is one element, so that neighbouring items read neighbouring
-    elements.
+    On a CPU, a chunk is a contiguous range. On other devices it is one element, so that neighbouring items read
+    neighbouring elements.
     """
     if not context.profile.runs_items_serially:
         return n, 1
@@ -76,15 +76,15 @@ def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, 
 
 
 def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, least: int = SMALLEST_CHUNK) -> None:
-    """Launch a kernel over `chunks` of `n` elements; it takes `n`, the chunk size, and `args`."""
+    """Launch a kernel over the `chunks` of `n` elements; the kernel takes `n`, the chunk size, and `args`."""
     items, chunk = chunks(context, n, least)
     launch_items(kernel, context, items, n, chunk, *args)
 
 
 def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any, items_per_unit: int = 8) -> None:
-    """Launch a kernel whose work items loop over `n` tasks with a grid stride; it takes `n` and `args`.
+    """Launch a kernel whose work items loop over `n` tasks with a grid stride; the kernel takes `n` and `args`.
 
-    A CPU gets `items_per_unit` items for each compute unit, in groups of one; elsewhere each task has an item.
+    A CPU gets `items_per_unit` items per compute unit, in groups of one; other devices get one item per task.
     """
     serial = context.profile.runs_items_serially
     items = smallest(n, context.profile.compute_units * items_per_unit) if serial else n
@@ -100,13 +100,13 @@ def launch_items(kernel: CompiledKernel, context: Context, items: int, *args: An
 
 
 def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    """Launch a kernel like `launch_striding`, but in larger groups: for small, uniform tasks."""
+    """Launch a kernel like `launch_striding`, but in larger work groups, for small, uniform tasks."""
     items = smallest(n, context.profile.compute_units * 64) if context.profile.runs_items_serially else n
     kernel.scall(items, n, *args)
 
 
 def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:
-    """Return a view of an array; here, strides and the offset from its first element are in bytes."""
+    """Return a view of an array; its strides, and its offset from the array's first element, are in bytes."""
     shape = tuple(map(as_int, shape))
     if 0 in shape:
         return DeviceArray(array.queue, shape, array.dtype)
@@ -137,7 +137,7 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def is_contiguous(array: Array, leading: int = 0) -> bool:
-    """Tell whether an array is C-contiguous except in its `leading` axes, which may have any strides."""
+    """Return whether an array is C-contiguous except in its `leading` axes, which may have any strides."""
     shape, strides = array.shape[leading:], array.strides[leading:]
     return not array.size or all(
         step == dense_stride or length == 1
@@ -146,7 +146,7 @@ def is_contiguous(array: Array, leading: int = 0) -> bool:
 
 
 def size_of(shape: Sequence[int]) -> int:
-    """Return the number of elements of a shape."""
+    """Return the number of elements in an array of the given shape."""
     return math.prod(map(as_int, shape))
 
 

@@ -146,7 +146,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
         }
         ga_size i = low, j = gone - low, o = gone;
         while (o < end) {
-            /* `sure` steps exhaust neither run. They do not branch, since a branch would be unpredictable. */
+            /* The next `sure` steps exhaust neither run. They avoid branches, which would be unpredictable. */
             const ga_size sure = min(min(n_left - i, n_right - j), end - o);
             for (const ga_size stop = o + sure; o < stop; ++o) {
                 const T a = x[left + i], b = x[right + j];

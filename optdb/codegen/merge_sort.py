@@ -4,8 +4,8 @@ First, blocks of each row are sorted: on a CPU, a work item sorts a small block 
 on a GPU, a work group sorts a larger one with a bitonic network in local memory, which orders
 equal elements by index. Then pairs of sorted runs are merged, pass by pass, from one buffer to
 another. A work item writes one segment of a merged run: it finds by bisection how many elements
-of each run precede the segment. All passes therefore occupy all compute units, and rows may have
-any length. If only the first elements of each row are needed, no pass merges more.
+of each run precede the segment. So every pass occupies all compute units, and rows may have any length. If only the
+first elements of each row are needed, no pass merges more elements.
 
 References
 ----------
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
     from optdb.runtime.device_profiles import DeviceKind
 
-#: Elements of an initial sorted block; powers of two.
+#: Number of elements in an initial sorted block, by device kind; powers of two.
 BLOCK = {"cpu": 32, "gpu": 256}
-#: The most elements of a segment, which a work item merges.
+#: Maximum number of elements in the segment that a work item merges, by device kind.
 SEGMENT = {"cpu": 4096, "gpu": 16}
 
-#: Orders, as kernels take them. As in NumPy, NaN is the largest: it comes last in ascending order.
+#: The numbers by which kernels take orders. As in NumPy, NaN is the largest, so it comes last in ascending order.
 ASCENDING, DESCENDING = 0, 1
 #: Ascending, with NaN first: for NumPy's minimum, NaN is the smallest element.
 NAN_FIRST = 2
@@ -79,10 +79,10 @@ def sort_rows(
 ) -> None:
     """Sort the rows of an array, along its last axis, with the kernels of `sorting_kernels`.
 
-    `x` is C-contiguous and not empty. `values` receives the sorted elements, and `indices` (int64) the index of each in
-    its row; both have the shape of `x` and share no memory with it. Pass `indices` if the kernels were made with them.
-    Only the first `keep` elements of each row are defined if `keep` is given. If the kernels were made for an order,
-    `order` must be the same.
+    `x` is C-contiguous and not empty. `values` receives the sorted elements, and `indices` (int64) each element's index
+    in its row; both have the shape of `x` and share no memory with it. Pass `indices` if and only if the kernels return
+    indexes. If `keep` is given, only the first `keep` elements of each row are defined. If the kernels were made for an
+    order, `order` must be the same.
     """
     n = x.shape[-1]
     rows = x.size // n

@@ -22,9 +22,9 @@ from optdb.runtime.arrays import Array, from_host
 
 _KERNELS = functions("named_blocks.cl")
 
-#: Columns of a block that a CPU's work item computes at once.
+#: Number of block columns that a CPU work item computes at once.
 _COLUMNS = 16
-#: Work items for each compute unit of a CPU.
+#: Work items per compute unit of a CPU.
 _ITEMS_PER_UNIT = 16
 
 
@@ -37,9 +37,9 @@ class AddBlockProducts(Operation):
     blocks of the inputs and the column blocks of the windows, for each item of the batch.
     """
 
-    #: Spec of the array that is added to. All arrays have its floating-point dtype.
+    #: Spec of the array to which products are added. All arrays have its floating-point dtype.
     x: ArraySpec
-    #: Whether to modify that array; else a copy.
+    #: Whether to modify that array itself instead of a copy.
     inplace: bool = False
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class AddBlockProducts(Operation):
         """Return the blocks selected by each item of the batch, with negative indexes resolved."""
         if index.shape[0] < batch or index.shape[1] < windows:
             raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
-        # This raises during export if the indexes are known only at call time.
+        # During an export, this raises if the indexes are known only at call time.
         return np.asarray(host_indexes(np.asarray(index)[:batch, :windows], length, self, axis))
 
     def _mismatch(self, *arrays: Array) -> ValueError:
@@ -89,7 +89,7 @@ class AddOuterProducts(AddBlockProducts):
 
     The inputs are the matrix, of shape (row blocks, column blocks, depth, columns); the vectors, of shapes (batch,
     inputs, depth) and (batch, windows, columns); and two host arrays: the row blocks and the column blocks to which
-    their products are added. A last input is unused. The parameters are those of `AddBlockProducts`.
+    their products are added. A last input is unused. The parameters are the same as for `AddBlockProducts`.
     """
 
     def kernels(self) -> list[Kernel]:

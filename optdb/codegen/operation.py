@@ -1,8 +1,8 @@
 """Operations: computations on a device, independent of the host framework.
 
-An :class:`Operation` is made for arrays of certain dtypes, ranks and broadcast patterns. It returns its kernels, which
-the host framework compiles once, and runs them on arrays. Graph semantics, type inference and gradients belong to the
-host framework.
+An :class:`Operation` is made for arrays with given dtypes, ranks and broadcast patterns. It returns its kernels, which
+the host framework compiles once, and runs the kernels on arrays. Graph semantics, type inference and gradients belong
+to the host framework.
 
 `Operation.compute` compiles and runs an operation in one step::
 
@@ -24,7 +24,7 @@ from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
 
-#: The storage cells of outputs: for each, a list of one element. A cell may hold the value of an earlier call.
+#: The storage cells of outputs, which are lists of one element. A cell may hold the value of an earlier call.
 Outputs = Sequence[list[Any]]
 #: The compiled kernels of an operation, by name.
 Kernels = Mapping[str, CompiledKernel]
@@ -68,16 +68,16 @@ class ArraySpec:
 
 @dataclass(eq=False)
 class Operation(ABC):
-    """A computation for arrays of certain specs, in a context.
+    """A computation for arrays with given specs, in a context.
 
-    Each subclass is a dataclass; its fields describe what it is made for.
+    Each subclass is a dataclass; its fields are the operation's parameters.
     """
 
     #: Context that the operation runs in.
     context: Context
 
     #: Whether host arrays are used only through their shapes and through tables (``optdb.runtime.tables``) uploaded to
-    #: the device. If so, other values need other tables, but the same commands.
+    #: the device. If so, different values need different tables, but the same commands.
     reads_tables_alone: ClassVar[bool] = False
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class Operation(ABC):
         Parameters
         ----------
         inputs : sequence
-            Device arrays, and host scalars or NumPy arrays where the operation says so.
+            Device arrays, or host scalars and NumPy arrays for inputs that the operation takes from the host.
         outputs : sequence of list
             A storage cell for each output: ``outputs[0][0] = array``. See `output_array`.
         kernels : mapping
@@ -118,7 +118,7 @@ def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], 
     specs, arrays : sequence
         The arrays and their specs.
     empty : bool
-        Whether to accept length 0 too: no kernel is launched for an empty result.
+        Whether to accept length 0 as well, since no kernel is launched for an empty result.
 
     Raises
     ------

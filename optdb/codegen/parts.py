@@ -1,4 +1,4 @@
-"""Parts of arrays: joins, splits, tiles, zero padding, and changes of parts that slices select.
+"""Parts of arrays: joins, splits, tiles, zero padding, and changes to parts that slices select.
 
 Reading a part that slices and integers select is a view.
 """
@@ -21,7 +21,7 @@ from optdb.codegen.views import broadcast_view, subtensor
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
-#: The fewest joined arrays that are copied with buffer copies, where source and destination are C-contiguous.
+#: Minimum number of joined arrays for which C-contiguous sources and destinations use buffer copies.
 MANY = 8
 
 
@@ -29,7 +29,7 @@ MANY = 8
 class JoinArrays(Copying):
     """The concatenation of arrays of one dtype along an axis.
 
-    The inputs are the axis, a host integer, and the arrays, of the dtype and rank of `x`.
+    The inputs are the axis, a host integer, and the arrays, which have the same dtype and rank as `x`.
     """
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -130,7 +130,7 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
 
 @dataclass(eq=False)
 class Pad(Operation):
-    """An array of zeros with another array written to a part of it; the other array itself if the part is everything.
+    """An array of zeros with another array written to one part; the other array itself if the part is the whole.
 
     The inputs are the array, the lengths of the result, and the index of the part (slices and integers), to which the
     array is broadcast.
@@ -161,12 +161,12 @@ class Pad(Operation):
 
 
 def _is_whole(entry: Any, length: Any) -> bool:
-    """Tell whether an index entry selects a whole axis, in order."""
+    """Return whether an index entry selects a whole axis, in order."""
     return isinstance(entry, slice) and part_of(length, entry) == (0, length, 1)
 
 
 def _outside_views(array: Array, index: Sequence[Any]) -> list[Array]:
-    """Return C-contiguous views that cover all elements outside of the indexed part, and possibly some inside."""
+    """Return C-contiguous views that cover all elements outside of the indexed part, and maybe some inside it."""
     first = index[0] if index else slice(None)
     if not isinstance(first, slice) or not all(map(_is_whole, index[1:], array.shape[1:])):
         return [array]
@@ -179,7 +179,7 @@ def _outside_views(array: Array, index: Sequence[Any]) -> list[Array]:
 
 @dataclass(eq=False)
 class ChangeSlice(Operation):
-    """An array with a part set or incremented.
+    """An array in which a part is set or incremented.
 
     The inputs are the array, the values, which broadcast to the part, and the index of the part, a sequence of slices
     and integers.
@@ -187,9 +187,9 @@ class ChangeSlice(Operation):
 
     #: Spec of the array; the values have the same dtype.
     x: ArraySpec
-    #: Whether to set the part; else it is incremented.
+    #: Whether the part is set instead of incremented.
     setting: bool = False
-    #: Whether to modify the array itself; else a copy.
+    #: Whether to modify the array itself instead of a copy.
     inplace: bool = False
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ static inline pcg_number pcg_of(ulong low, ulong high)
     return z;
 }
 
-/* The high bits of a product. With 128-bit integers, processors compute it in one instruction. */
+/* The high bits of a product. With 128-bit integers, CPUs compute them in one instruction. */
 static inline ulong pcg_high(ulong a, ulong b)
 {
 #if ON_PROCESSOR && defined(__SIZEOF_INT128__)
@@ -28,7 +28,7 @@ static inline pcg_number pcg_times(pcg_number a, pcg_number b)
     return pcg_of(a.low * b.low, pcg_high(a.low, b.low) + a.low * b.high + a.high * b.low);
 }
 
-/* The carry of a sum: a comparison, or the highest bit of half the sum, as Oclgrind 21.10 compares wrongly. */
+/* The carry of a sum: a comparison, or the highest bit of half the sum, because Oclgrind 21.10 compares incorrectly. */
 static inline ulong pcg_carry(ulong a, ulong b)
 {
 #if ON_PROCESSOR && defined(__SIZEOF_INT128__)
@@ -63,8 +63,8 @@ static inline ulong pcg_word(pcg_number state)
     return rotate(state.low ^ state.high, (64 - (state.high >> 58)) & 63);
 }
 
-/* On a GPU, an item computes every items-th number: (jump_low, jump_high) is the factor of so many steps, and the sum
-   of their smaller powers is (sum_low, sum_high). */
+/* On a GPU, an item computes every items-th number: (jump_low, jump_high) is the factor for that many steps, and
+   (sum_low, sum_high) is the sum of the smaller powers of the step's factor. */
 OUTLINED_KERNEL void pcg64_by_stride(ga_size n, ga_size items, ga_ulong jump_low, ga_ulong jump_high,
     ga_ulong sum_low, ga_ulong sum_high, ARRAY ulong *state, ARRAY T *z)
 {
@@ -82,7 +82,7 @@ OUTLINED_KERNEL void pcg64_by_stride(ga_size n, ga_size items, ga_ulong jump_low
     }
 }
 
-/* On a processor, an item computes a chunk. Two states, two steps apart, advance independently of each other. */
+/* On a CPU, an item computes a chunk. Two states advance independently of each other, two steps at a time. */
 OUTLINED_KERNEL void pcg64_by_chunk(ga_size n, ga_size each, ARRAY ulong *state, ARRAY T *z)
 {
     const ga_size first = get_global_id(0) * each, stop = min(first + each, n);

@@ -2,7 +2,7 @@
 
 The state of PCG64 is a number of 128 bits. A step multiplies it by a factor, and adds the generator's increment, modulo
 2^128. A word of 64 bits is computed from the state after each step. Several steps are one step with another factor and
-another multiple of the increment (`jump`), so a work item computes its first state by itself, and the items compute
+another multiple of the increment (`jump`), so each work item can compute its own first state, and all items compute
 parts of one stream.
 
 References
@@ -35,9 +35,10 @@ FACTOR = 0x2360ED051FC65DA44385DF649FCCF645
 _MODULUS = 1 << 128
 _WORD = (1 << 64) - 1
 
-#: On a GPU, the fewest numbers of a work item: its first state takes as long as some numbers.
+#: Minimum number of samples per GPU work item, because computing the item's first state takes as long as several
+#: samples.
 LEAST_PER_ITEM = 8
-#: On a GPU, the most work items for each compute unit.
+#: Maximum number of work items per compute unit of a GPU.
 ITEMS_PER_UNIT = 2048
 
 _KERNELS = functions("pcg64.cl")
@@ -45,8 +46,9 @@ _HELPERS = "typedef struct { ulong low, high; } pcg_number;\n" + "".join(
     _KERNELS[f"pcg_{name}"] for name in ("of", "high", "times", "carry", "plus", "after", "word")
 )
 
-#: The number of a word, by dtype, and whether it is of the open interval. NumPy's numbers are multiples of 2^-53 in
-#: [0, 1), and a float32 is such a number, rounded, so it may be 1. Open numbers are odd multiples in (0, 1).
+#: Maps the dtype, and whether the interval is open, to the expression that converts a word to a number. NumPy's numbers
+#: are multiples of 2^-53 in [0, 1), and a float32 is such a number, rounded, so it may be 1. Open numbers are odd
+#: multiples in (0, 1).
 _NUMBERS = {
     ("float64", False): "convert_double(word >> 11) * 0x1p-53",
     ("float32", False): "convert_float_rte(word >> 11) * 0x1p-53f",

@@ -1,4 +1,4 @@
-"""Elementwise results written to slices of one array, as in the gradient of computations on slices."""
+"""Elementwise results that are written to slices of one array, as in gradients of computations on slices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optdb.runtime.sizes import as_int
 
 @dataclass(eq=False)
 class PlacedElementwise(Operation):
-    """A scalar program applied elementwise, whose first results are written to slices of an array of zeros.
+    """A scalar program applied elementwise; its first results are written to slices of an array of zeros.
 
     The inputs are the lengths of that array, as host integers, and the inputs of the program. The outputs are that
     array and the program's other results.
@@ -59,7 +59,7 @@ class PlacedElementwise(Operation):
         if self._has_gaps(lengths[self.axis]):
             fill_zeros(target)
         slabs = [self._slab(target, start, stop) for start, stop in self.places]
-        # A result of another shape is broadcast to its slice.
+        # A result with another shape is broadcast to its slice.
         results = [slab if slab.shape == shape else empty(self.context, shape, dtypes[0]) for slab in slabs]
         others = zip(outputs[1:], dtypes[len(slabs) :], strict=True)
         stored = [output_array(storage, self.context, shape, dtype) for storage, dtype in others]
@@ -73,7 +73,7 @@ class PlacedElementwise(Operation):
         return subtensor(target, [slice(None)] * self.axis + [slice(start, stop)])
 
     def _has_gaps(self, length: int) -> bool:
-        """Tell whether the slices leave out elements of an axis."""
+        """Return whether the slices leave out elements of an axis."""
         reached = 0
         for start, stop in self.places:
             if start > reached:

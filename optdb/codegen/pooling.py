@@ -1,10 +1,10 @@
 """Pooling of the windows of an array, and its gradients.
 
-The inputs are arrays of one dtype, of any layout, then three host vectors: the sizes, the strides and the padding of
-the windows, for each pooled axis. The pooled axes are the last `ndim` axes.
+The inputs are arrays of the same dtype with any layout, then three host vectors with one number per pooled axis: the
+sizes, the strides and the padding of the windows. The pooled axes are the last `ndim` axes.
 
-The largest element of a window is the first one that no later one exceeds, so a NaN is the largest only if it comes
-first. For gradients, a CPU's work item fills rows: it loops over the windows that cover a row, and adds their gradients
+The largest element of a window is the first element that no later one exceeds, so a NaN is the largest only if it comes
+first. For gradients, a CPU work item fills rows: it loops over the windows that cover a row, and adds their gradients
 to the row. On other devices, each item loops over the windows that cover one element. Both add in window order.
 """
 
@@ -34,7 +34,7 @@ class WindowOperation(Operation):
     #: Reduction of a window: 'max', 'sum', or a mean that includes or excludes the padding ('average_inc_pad',
     #: 'average_exc_pad').
     mode: str = "max"
-    #: Whether to omit windows that do not fit; else they are truncated.
+    #: Whether windows that do not fit are omitted instead of truncated.
     ignore_border: bool = True
 
     def kernels(self) -> list[Kernel]:
@@ -53,7 +53,7 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return the numbers of windows if an array's shape has them; raise ValueError if shapes do not fit."""
+        """Return the numbers of windows, checked against an array's shape; raise ValueError for a mismatch."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
@@ -83,7 +83,7 @@ class PoolWindows(WindowOperation):
         if self.mode in ("max", "sum"):
             return "acc"
         whole = self.mode == "average_inc_pad" and self.ignore_border
-        # A window that covers only padding has no elements; their mean on the host is NaN.
+        # A window that covers only padding has no elements, and its mean on the host is NaN.
         sides = [f"size{d}" if whole else f"max(hi{d} - lo{d}, (ga_ssize)0)" for d in range(self.ndim)]
         # Integers are divided in 64 bits, and truncated.
         dtype = self.x.dtype
@@ -114,7 +114,7 @@ class PickAtLargest(PoolWindows):
 
 
 class SumWhereLargest(WindowOperation):
-    """For each window, the sum of the third array where elements of the first equal the largest (the second array)."""
+    """For each window, the sum of the third array's elements where the first array equals the second (maxima)."""
 
     def _kernel(self) -> Kernel:
         start = "W acc = 0;\nconst W largest = LOAD(top[o]);"
@@ -135,7 +135,7 @@ class LargestGradient(WindowOperation):
     The arrays are the pooled one, the largest elements, and the gradient with respect to these.
     """
 
-    #: Kernel parameters of the arrays that it reads, which are the last inputs.
+    #: Names of the kernel parameters for the arrays that the gradient reads, which are the last inputs.
     names: ClassVar[Sequence[str]] = ("x", "top", "gz")
 
     def _kernel(self) -> Kernel:
@@ -143,7 +143,7 @@ class LargestGradient(WindowOperation):
         return gradient_kernel(self.ndim, self.x.dtype, self.names, self._given(), by_rows)
 
     def _given(self) -> str:
-        """Return the OpenCL C expression of the gradient of element ``q`` from window ``o``."""
+        """Return the OpenCL C expression for the gradient that element ``q`` gets from window ``o``."""
         # Adding zero is cheaper than an unpredictable branch.
         return "LOAD(x[q]) == LOAD(top[o]) ? LOAD(gz[o]) : 0"
 

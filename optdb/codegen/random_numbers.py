@@ -1,11 +1,11 @@
-"""Random numbers, bitwise equal to Theano's: MRG31k3p's uniform ones, and draws from discrete distributions.
+"""Random numbers, bitwise equal to Theano's: uniform numbers from MRG31k3p, and draws from discrete distributions.
 
 The state of MRG31k3p is an int32 matrix with a row of six numbers for each stream. Sample i is the next number of
-stream ``i % n_streams``, so streams are independent. A work item takes one stream on GPUs, so that writes are
-coalesced, or sixteen streams in a vector on CPUs. It generates all of their samples and writes the new state. State and
-samples stay on the device.
+stream ``i % n_streams``, so streams are independent. A work item processes one stream on GPUs, so that writes are
+coalesced, or sixteen streams in a vector on CPUs. It generates all samples of its streams, and writes their new state.
+State and samples stay on the device.
 
-Draws come from the discrete distributions in the rows of a matrix. A work item processes the draws of one row in the
+Each row of a matrix is a discrete distribution to draw from. A work item processes the draws of one row in the
 order of Theano's C code, so the results are equal: probabilities are accumulated in double precision, and the first
 outcome where the sum exceeds the random number is drawn. Theano's Python code accumulates in single precision when
 drawing without replacement.
@@ -32,16 +32,17 @@ from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words,
 from optdb.runtime.arrays import copy, empty
 from optdb.runtime.sizes import lengths_of
 
-#: The larger modulus; also the most samples of one call.
+#: The larger modulus, which is also the maximum number of samples in one call.
 MOST = 2**31 - 1
 
-#: Streams in a vector on CPUs.
+#: Number of streams in a vector on CPUs.
 LANES = 16
 
 _MRG_KERNELS = functions("mrg31k3p.cl")
 
-#: The integer of a step and the factor that scales it, by dtype of samples. A half takes the last 15 bits, so that no
-#: sample becomes 1: then 511 / 2^24 times the integer plus one is exact in float32, and rounded once.
+#: Maps the dtype of samples to the integer taken from a step, and the factor that scales it. Float16 uses the last 15
+#: bits, so that no sample becomes 1: 511 / 2^24 times the integer plus one is then exact in float32, and is rounded
+#: once.
 _SCALED = {
     "float16": ("convert_float{v}(({step} & 0x7fff) + 1)", float(511 * 2.0**-24)),
     "float32": ("convert_float{v}({step})", float(np.float32(4.6566126e-10))),
@@ -149,7 +150,7 @@ class CountDraws(Operation):
     of every row, then the second draw of every row, and so on; and the number of draws, a host integer.
     """
 
-    #: The kernel's name, and whether it works on a copy of the probabilities.
+    #: The kernel's name, and whether the kernel works on a copy of the probabilities.
     kernel: ClassVar[str] = "count_draws"
     changes_probabilities: ClassVar[bool] = False
 
@@ -182,9 +183,9 @@ class CountDraws(Operation):
 
 
 class ChooseOutcomes(CountDraws):
-    """The outcomes drawn for each row of probabilities; -1 where the row's sum is too small.
+    """The outcomes drawn for each row of probabilities; -1 if the row's sum is too small.
 
-    Inputs and parameters are those of `CountDraws`.
+    The inputs and parameters are the same as for `CountDraws`.
     """
 
     kernel, changes_probabilities = "choose", True
@@ -200,10 +201,10 @@ class ChooseOutcomes(CountDraws):
 
 @dataclass(eq=False)
 class FirstOutcomes(Operation):
-    """The first outcome whose accumulated probability is not less than a random number, as `numpy.searchsorted` finds.
+    """The first outcome whose accumulated probability is not less than a random number, as in `numpy.searchsorted`.
 
     The inputs are the probabilities, a row for each number or one row for all, and the random numbers, a vector.
-    Probabilities are accumulated in their own dtype, as by `numpy.cumsum`.
+    Probabilities are accumulated in their own dtype, as in `numpy.cumsum`.
     """
 
     #: Specs of the probabilities and of the random numbers, both float32 or float64.

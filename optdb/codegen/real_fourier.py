@@ -1,8 +1,9 @@
 """Fourier transforms of real arrays over their last axes, and their inverses.
 
 Inputs and outputs store complex numbers as pairs along a last axis. The kernels compute with complex numbers, in double
-precision where the device supports it. A transformed axis is moved to the end, so that its elements are contiguous, see
-`optdb.codegen.fourier`. Lengths come from the host: longer axes are truncated, and shorter ones are padded with zeros.
+precision where the device supports it. A transformed axis is moved to the end so that its elements are contiguous
+(`optdb.codegen.fourier`). Lengths come from the host: longer axes are truncated, and shorter ones are padded with
+zeros.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RealFourier(Operation):
     The inputs are the array, and the lengths of the transformed axes, a host vector.
     """
 
-    #: Whether the input has complex pairs; else the output has them.
+    #: Whether the input has complex pairs, instead of the output.
     inverse: ClassVar[bool] = False
 
     #: Spec of the floating-point array.
@@ -70,7 +71,7 @@ class RealFourier(Operation):
         return lengths
 
     def _filled(self, kernels: Kernels, parts: Sequence[Array], shape: Sequence[int]) -> Array:
-        """Return the input as a complex array of a shape, truncated or padded with zeros."""
+        """Return the input as a complex array with a given shape, truncated or padded with zeros."""
         dtype = complex_dtype(self.context)
         overlap = [min(length, target) for length, target in zip(parts[0].shape, shape, strict=True)]
         missing = any(length < target for length, target in zip(overlap, shape))
@@ -92,7 +93,8 @@ class RealFourier(Operation):
 class InverseRealFourier(RealFourier):
     """The unnormalized inverse of `RealFourier`: the real array times the product of the lengths.
 
-    Inputs and parameters are those of `RealFourier`; the array's last axis has pairs of real and imaginary parts.
+    The inputs and parameters are the same as for `RealFourier`; the array's last axis has pairs of real and imaginary
+    parts.
     """
 
     inverse = True

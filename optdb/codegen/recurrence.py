@@ -20,10 +20,10 @@ from optdb.runtime.arrays import Array, empty
 class SavedProducts(Operation):
     """Products of a loop's states with a matrix, plus an addend, for some of its steps.
 
-    The inputs are the products that the loop saved for all steps; its states, starting with the initial one; the states
-    of the wanted steps; the matrix; and, if there is an addend, the sequence that contains it, and that sequence's
-    elements of the wanted steps. If the wanted states and addends are views of the same steps, which their memory
-    addresses show, the result is a view of the saved products. Otherwise it is computed.
+    The inputs are the products that the loop saved for all steps; the loop's states, starting with the initial one; the
+    states in the wanted steps; the matrix; and, if there is an addend, the sequence that contains it, and the elements
+    of this sequence in the wanted steps. If memory addresses show that the wanted states and addends are views of the
+    same steps, the result is a view of the saved products. Otherwise the products are computed.
     """
 
     #: Spec of the wanted states. All arrays have this dtype; all except the matrix have three axes.
@@ -70,7 +70,7 @@ class SavedProducts(Operation):
 
 
 def _rows_of(part: Array, array: Array) -> tuple[Any, Any, Any] | None:
-    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is no such view."""
+    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is not such a view."""
     if not (array.size and part.size and part.base_data == array.base_data and is_contiguous(array, leading=1)):
         return None
     row, distance = array.strides[0], part.offset - array.offset

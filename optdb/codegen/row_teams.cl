@@ -64,7 +64,7 @@ KERNEL void softmax_gradient(ga_size rows, ga_size columns, ga_size items, ARRAY
     }
 }
 
-/* Among equal elements, the first one is the largest; the first NaN exceeds all numbers.
+/* The first of equal elements counts as the largest; the first NaN exceeds all numbers.
 
    A row is read twice: for its largest element and the sum, then to write the results. The sum is that of exp(v -
    largest) for the largest element so far, and is rescaled when a larger one is found: see Milakov and Gimelshein,

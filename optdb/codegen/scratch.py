@@ -1,11 +1,11 @@
 """Scratch memory and tables that operations keep on a device between calls.
 
-All operations of a context whose launches are enqueued immediately share the memory: the queue runs commands in order,
-so each operation may overwrite what the others wrote. It grows to the largest size requested, because an allocation
-costs more than most kernels. Tables are small, and cached.
+Operations whose launches are enqueued immediately share one context's memory: the queue runs commands in order, so each
+operation may overwrite the contents left by others. The memory grows to the largest requested size, because an
+allocation costs more than most kernels. Tables are small, and cached.
 
 If a thread's commands go to a listener, each operation gets its own memory. A plan repeats recorded commands, and held
-commands are enqueued late: commands of other threads may run between them, and would overwrite shared memory.
+commands are enqueued late, so other threads' commands may run in between and would overwrite shared memory.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _ALIGNMENT = 256
 #: Maximum number of entries in a context's caches of tables and of lent arrays.
 _KEPT = 256
-#: The keys under which a context keeps the memory, the arrays that it is divided into, and tables.
+#: The keys under which a context keeps the memory, the arrays into which the memory is divided, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
-#: Held until all launches that use shared memory are in the queue, so that another thread enqueues after them.
+#: Held until all launches that use shared memory are in the queue, so that other threads enqueue later.
 _using_memory = threading.RLock()
 
 

@@ -2,7 +2,8 @@
 
 LENGTHS and STEPS are parameters whose names end with the number of the axis: k and r for kept and reduced axes.
 
-/* Find the largest elements. Those of output o start at base; ROW and ROW_STEP belong to the last reduced axis. */
+/* Find the largest elements. The elements of output o start at base; ROW and ROW_STEP belong to the last reduced axis.
+   */
 OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY T *a, STEPS, ARRAY T *z,
     ARRAY ga_long *indices)
 {

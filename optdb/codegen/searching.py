@@ -1,7 +1,7 @@
 """Searches: for the largest elements along axes and their indices, and for values in a sorted vector.
 
-Sorted vectors are searched by bisection. Values are compared in the dtype to which NumPy promotes both arrays, and NaN
-is the largest, as in sorting.
+Sorted vectors are searched by bisection. Values are compared in the dtype to which NumPy promotes both arrays; NaN is
+the largest value, as in sorting.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 
 @dataclass(eq=False)
 class FindLargest(Operation):
-    """The largest elements along some axes, and their flat indices within these axes, as int64.
+    """The largest elements along given axes, and their flat indices within these axes, as int64.
 
-    Among equal elements, the first one is found; the first NaN is the largest.
+    The first of equal elements is found; the first NaN is the largest.
     """
 
     #: Spec of the array, which has a real dtype.
     x: ArraySpec
     #: The axes, as nonnegative integers.
     axes: Sequence[int]
-    #: Whether the first output has the elements; else the indices are the only output.
+    #: Whether the elements are the first output; otherwise the indices are the only output.
     values: bool = True
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class FindLargest(Operation):
 
     def kernels(self) -> list[Kernel]:
         kept_ndim, folded_ndim = max(len(self._kept), 1), max(len(self.axes), 1)
-        # The first NaN is the largest; among equal elements, the first.
+        # The first NaN is the largest, and so is the first of equal elements.
         larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(self.x.dtype).kind == "f")
         words = {
             "LENGTHS": ", ".join(
@@ -82,7 +82,7 @@ class FindLargest(Operation):
 
 
 def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return lengths and strides of some axes, collapsed where strides allow it, and padded with axes of length 1."""
+    """Return lengths and strides of given axes, collapsed if strides allow it, and padded with axes of length 1."""
     strides = [[steps_of(x)[axis] for axis in axes]]
     lengths, (steps,) = collapse([x.shape[axis] for axis in axes], strides, max(len(axes), 1))
     return lengths, steps
@@ -123,5 +123,5 @@ class SearchSorted(Operation):
 
 
 def compared_in(sorted_dtype: str, wanted_dtype: str) -> str:
-    """Return the dtype in which the elements of two arrays are compared, as NumPy does it."""
+    """Return the dtype in which NumPy compares the elements of two arrays."""
     return np.promote_types(sorted_dtype, wanted_dtype).name

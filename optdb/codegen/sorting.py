@@ -1,6 +1,6 @@
 """Sorting along an axis: sort, argsort and top-k.
 
-The sort is stable. The k largest or smallest elements are also sorted, and equal ones are ordered by index.
+The sort is stable. The k largest or smallest elements are also sorted, with equal elements ordered by index.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class TopK(Operation):
     x: ArraySpec
     #: Axis to sort along.
     axis: int
-    #: Value of k if known: then the kernels are specialized for its order.
+    #: The value of k if known; the kernels are then specialized for its order.
     k: int | None = None
-    #: Whether the first output has the elements.
+    #: Whether the elements are the first output.
     values: bool = True
-    #: The dtype of the indices, which are the last output; None for no indices.
+    #: The dtype of the indices, which are the last output; None if indices are not returned.
     index_dtype: str | None = None
 
     def __post_init__(self) -> None:
@@ -126,8 +126,8 @@ def _check(k: int, length: int, axis: int) -> None:
 def _order(k: int) -> int:
     """Return the order in which the wanted elements come first.
 
-    For a single smallest element, the host calls `numpy.min`, which returns NaN if there is one. For several, it calls
-    a partition, in which NaN is the largest.
+    For a single smallest element, the host calls `numpy.min`, which returns NaN if there is one. For several elements,
+    the host partitions the array, and NaN is the largest.
     """
     if k > 0:
         return DESCENDING

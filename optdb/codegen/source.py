@@ -1,12 +1,12 @@
-"""Templates of OpenCL C, in files next to the modules that use them.
+"""Templates for OpenCL C, in files next to the modules that use them.
 
-A template has placeholders: a type, the load of a float16, the rows of a block. Placeholders look like preprocessor
-macros, and :func:`filled` substitutes them before the code is used.
+A template has placeholders, for example for a type, the load of a float16, or the rows of a block. Placeholders look
+like preprocessor macros, and :func:`filled` substitutes them before the code is compiled.
 
 A float16 is stored in 16 bits and computed in 32, so that no device has to support ``half``: float32 represents every
-float16 exactly, and a store rounds once. Kernels compute in `work_dtype`, and load and store through the functions
-that `load_w` and `write_w` name, which the prelude defines. For all other dtypes these names are empty, so that one
-template serves all dtypes: ``f"{load_w(dtype)}(x[i])"``.
+float16 exactly, and a store rounds once. Kernels compute in `work_dtype`, and load and store through prelude functions,
+which `load_w` and `write_w` name. For all dtypes except float16 these names are empty, so that one template serves all
+dtypes: ``f"{load_w(dtype)}(x[i])"``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def functions(file: str) -> dict[str, str]:
 
 
 def body(function: str) -> str:
-    """Return the statements of a function, to be inlined into other functions, whose variables they use."""
+    """Return a function's statements, to be inlined into other functions whose variables they use."""
     return function[function.index("{") + 1 : function.rindex("}")]
 
 
@@ -52,12 +52,12 @@ def work_dtype(dtype: DTypeLike) -> str:
 
 
 def load_w(dtype: DTypeLike) -> str:
-    """Return the function that converts loaded values, empty where none is needed."""
+    """Return the name of the function that converts loaded values; empty if none is needed."""
     return "ga_half2float" if _is_half(dtype) else ""
 
 
 def write_w(dtype: DTypeLike) -> str:
-    """Return the function that converts values to be stored, empty where none is needed."""
+    """Return the name of the function that converts values to be stored; empty if none is needed."""
     return "ga_float2half" if _is_half(dtype) else ""
 
 
@@ -66,7 +66,7 @@ def _is_half(dtype: DTypeLike) -> bool:
 
 
 def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
-    """Return the placeholders of a dtype, prefixed: T (stored type), W (computed type), LOAD and STORE."""
+    """Return placeholders for a dtype, with a prefix: T (stored type), W (computed type), LOAD and STORE."""
     words = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
     return {prefix + name: word for name, word in words.items()}
 
@@ -82,7 +82,7 @@ def joined(lines: Iterable[str]) -> str:
 
 
 def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
-    """Return statements that unravel an index into axes, the last axis first, and add to offsets.
+    """Return statements that unravel an index into axes, starting with the last one, and add to offsets.
 
     The statements overwrite the variable `index`. `lengths` is the name of the axes' lengths, without the axis number.
     They add to each variable of `offsets`, of type `step`, the index along each axis times the named stride.

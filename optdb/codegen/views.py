@@ -1,4 +1,4 @@
-"""Views of arrays: new shapes, strides and offsets, without copies."""
+"""Views of arrays with new shapes, strides and offsets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
 
 
 def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Return the wanted shape with its -1 inferred.
+    """Return the requested shape, with a length of -1 inferred.
 
     Raises
     ------
@@ -94,8 +94,7 @@ def backwards(x: Array) -> DeviceArray:
 def in_matching_order(x: Array, y: Array) -> tuple[Array, Array]:
     """Return two arrays, or both with their first axes reversed, for a sum over the two leading axes.
 
-    Both orders have the same sum. The order is chosen in which more of the arrays can merge the two axes without a
-    copy.
+    Both orders give the same sum. Choose the order in which more arrays can merge the two axes without a copy.
     """
     if x.shape[:2] != y.shape[:2]:
         return x, y
@@ -115,7 +114,7 @@ def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
     Raises
     ------
     ValueError
-        If these are not two different axes of `x`.
+        If the two axes are not different axes of `x`.
     """
     ndim = x.ndim
     rows, columns = axis1 + ndim * (axis1 < 0), axis2 + ndim * (axis2 < 0)

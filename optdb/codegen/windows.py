@@ -1,8 +1,8 @@
-"""Windows over the last axes of C-contiguous arrays: their positions, and kernels that process them.
+"""Windows over the last axes of C-contiguous arrays: window positions, and kernels that process windows.
 
 The pooled axes come last and form a plane; all axes before them are merged. A window covers `size` elements from
-``index * step - pad`` on. Kernels read its elements inside the plane in C order, as the host's C code does, so sums are
-bitwise equal.
+``index * step - pad`` on. Kernels read a window's elements inside the plane in C order, like the host's C code, so sums
+are bitwise equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBERS = ("len", "count", "size", "step", "pad")
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows over some axes; each field has one number for each axis."""
+    """The windows over the pooled axes; each field has one number per axis."""
 
     #: Lengths of the axes.
     lengths: tuple[int, ...]
@@ -36,7 +36,7 @@ class Windows:
     def read(
         cls, op: Any, lengths: Sequence[int], numbers: Sequence[HostArray], counts: Sequence[int] | None = None
     ) -> Windows:
-        """Return the windows of an operation, which has `ndim` and `ignore_border`, over axes of the given lengths.
+        """Return the windows of an operation, which has `ndim` and `ignore_border`, over axes with given lengths.
 
         `numbers` are host vectors: sizes, strides and padding. The number of windows is `counts`, or as many as fit.
 
@@ -78,7 +78,7 @@ def _fitting(length: int, size: int, step: int) -> int:
 
 
 def _covering(length: int, size: int, step: int) -> int:
-    """Return the number of windows that cover a length, where the last one may be truncated."""
+    """Return the number of windows that cover a length; the last one may be truncated."""
     if step >= size:
         if not length:
             raise ValueError("pooling with ignore_border=False needs elements, but an axis has length 0")
@@ -111,11 +111,11 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 
 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
-    """Return a kernel, named ``windows``, that computes an element of the last array from each window of the others.
+    """Return a kernel, named ``windows``, that computes one element of the last array per window of the other arrays.
 
-    All arrays have one dtype, and `ndim` pooled axes. `start` runs first for each window, `each` for each of its
-    elements, and `finish` at the end. They use the placeholders of `typed`; the index of an element is ``q``, that of
-    the first element ``first``, and that of the window ``o``.
+    All arrays have the same dtype, and `ndim` pooled axes. The code `start` runs first for each window, `each` runs for
+    each of its elements, and `finish` runs last. The code uses the placeholders of `typed`; the index of an element is
+    ``q``, that of the first element ``first``, and that of the window ``o``.
     """
     last = ndim - 1
     outer = "\n".join(
@@ -149,9 +149,9 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by_rows: bool) -> Kernel:
     """Return a kernel, named ``gradient``, that sums the gradients of each element over the windows that cover it.
 
-    The kernel reads the arrays and computes ``gx``. `given` is the expression, with placeholders of `typed`, that
-    window ``o`` adds to its element ``q``; for each axis, ``whole`` says whether all windows end within the padding. A
-    work item fills rows (`by_rows`), or single elements.
+    The kernel reads the arrays and computes ``gx``. `given` is an expression, with placeholders of `typed`, for the
+    value that window ``o`` adds to its element ``q``; for each axis, ``whole`` says whether all windows end within the
+    padding. A work item fills rows (`by_rows`), or single elements.
     """
     whole = "\n".join(
         f"const bool whole{d} = (count{d} - 1) * step{d} + size{d} <= len{d} + 2 * pad{d};" for d in range(ndim)
@@ -182,10 +182,10 @@ def _decode(ndim: int) -> str:
 
 
 def _rows(ndim: int, add: str) -> str:
-    """Return code of a work item that fills `chunk` of all `n` rows.
+    """Return the code with which a work item fills `chunk` of all `n` rows.
 
     The outer loop runs over the elements of a window, from the last to the first, and the inner loop over the windows
-    of a row: each element still sums in window order. Windows of 2 that do not overlap are common, and their elements
+    of a row: each element still sums in window order. Non-overlapping windows of size 2 are common, so their elements
     are filled in pairs.
     """
     last = ndim - 1
@@ -226,7 +226,7 @@ else {{ {along(f"step{last}")} }}
 
 
 def _elements(ndim: int, add: str) -> str:
-    """Return code of a work item that fills `chunk` of all `n` elements."""
+    """Return the code with which a work item fills `chunk` of all `n` elements."""
     return f"""
 const ga_size end = min((ga_size)get_global_id(0) * chunk + chunk, n);
 for (ga_size q = get_global_id(0) * chunk; q < end; ++q) {{

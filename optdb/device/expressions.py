@@ -1,4 +1,4 @@
-"""Functions that build lazy tensors, and simplify them: views of views, joined slices, folds of equal elements."""
+"""Functions that build and simplify lazy tensors: views of views, joined slices, folds of equal elements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from optdb.device.tensors import (
 
 
 def mapped(program: ScalarProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the results of a program on tensors of equal rank; raise ValueError if these do not broadcast."""
+    """Apply a program to tensors of equal rank; raise ValueError if their shapes do not broadcast."""
     ndim = max((x.ndim for x in inputs), default=0)
     inputs = [padded(x, ndim) for x in inputs]
     shape = np.broadcast_shapes(*[x.shape for x in inputs])
@@ -37,7 +37,7 @@ def mapped(program: ScalarProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def applied(scalar: str, dtype: str, *inputs: Tensor) -> Tensor:
-    """Return one scalar applied to tensors."""
+    """Apply a scalar operation to tensors."""
     return mapped(ScalarProgram.of(Scalar(scalar, dtype), [x.dtype for x in inputs]), inputs)[0]
 
 
@@ -73,7 +73,8 @@ def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> 
     """Return a view of a tensor; a view of an affine view becomes a view of its source.
 
     A view that reads a single part of a joined tensor becomes a view of this part. A view that reads only replaced
-    elements of a tensor, or none of them, becomes a view of their replacement, or of the original tensor.
+    elements becomes a view of the replacement; one that reads no replaced element becomes a view of the original
+    tensor.
     """
     if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
         return ViewTensor(x, shape, coordinates)
@@ -94,7 +95,7 @@ def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> 
 
 
 def _is_whole(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> bool:
-    """Tell whether an affine view has the same elements as its source, at the same indices."""
+    """Return whether an affine view has the same elements as its source, at the same indices."""
     if tuple(shape) != x.shape:
         return False
     own = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
@@ -102,13 +103,13 @@ def _is_whole(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 
 def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
-    """Return the lowest and the highest index of an affine coordinate for the indices of a shape."""
+    """Return the lowest and the highest index that an affine coordinate takes over a shape."""
     ends = [factor * (shape[axis] - 1) for axis, factor in coordinate.terms]
     return coordinate.const + sum(min(end, 0) for end in ends), coordinate.const + sum(max(end, 0) for end in ends)
 
 
 def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
-    """Return the operand of a tensor that holds all elements within bounds, and its start; None if no operand does."""
+    """Return the one operand that holds all elements within the bounds, and its start; None if there is none."""
     starts = [0] * len(bounds)
     if isinstance(x, Joined):
         low, high = bounds[x.axis]
@@ -119,7 +120,7 @@ def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tenso
             starts[x.axis] += length
     elif isinstance(x, Replaced):
         slices = x.slices
-        # Unrolled loops replace thousands of slices: a view outside all of them must not visit each.
+        # Unrolled loops replace thousands of slices, so a view that touches none of them must not visit each one.
         if slices is not None and (bounds[slices.axis][1] < slices.low or bounds[slices.axis][0] > slices.high):
             return slices.base, starts
         read = list(zip(bounds, (stripe.bounds for stripe in x.stripes), strict=True))
@@ -154,7 +155,7 @@ def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a tensor in another shape with as many elements; raise ValueError if the numbers of elements differ."""
+    """Reshape a tensor; raise ValueError if the numbers of elements differ."""
     shape = tuple(map(int, shape))
     if math.prod(shape) != x.size:
         raise ValueError(f"cannot reshape an array of shape {x.shape} into shape {shape}")
@@ -167,7 +168,7 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[Coordinate] | None:
-    """Return the coordinates of a reshape that only splits axes, or adds and drops axes of length 1; else None."""
+    """Return the coordinates of a reshape that only splits axes or adds and drops axes of length 1; None for others."""
     coordinates, axis = [], 0
     for length in source:
         if length == 1:
@@ -192,18 +193,18 @@ def _split_coordinates(source: tuple[int, ...], shape: tuple[int, ...]) -> list[
 
 
 def strided(x: Tensor, stripes: Sequence[Stripe]) -> Tensor:
-    """Return a strided part of a tensor."""
+    """Return a strided slice of a tensor."""
     coordinates = [Coordinate(stripe.start, ((axis, stripe.step),)) for axis, stripe in enumerate(stripes)]
     return view(x, [stripe.length for stripe in stripes], coordinates)
 
 
 def rows_of(x: Tensor, first: int, count: int) -> Tensor:
-    """Return some indices of a tensor's first axis."""
+    """Select `count` consecutive rows of a tensor, from row `first` on."""
     return strided(x, [Stripe(first, 1, count), *(Stripe(0, 1, length) for length in x.shape[1:])])
 
 
 def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
-    """Return a tensor in which another tensor, which is broadcast, replaces a strided part.
+    """Replace a strided slice of a tensor by another tensor, which is broadcast to the slice's shape.
 
     If all elements along an axis have been replaced, slice by slice, the result is a join of the slices.
     """
@@ -211,14 +212,14 @@ def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
     if all(stripe == Stripe(0, 1, length) for stripe, length in zip(stripes, x.shape, strict=True)):
         return broadcast(part, x.shape)
     slices = result.slices
-    # The count avoids a walk along the chain of replacements for each of them.
+    # Checking the count first avoids walking the whole chain after each replacement.
     if slices is None or slices.count < x.shape[slices.axis]:
         return result
     return _joined_slices(result, slices.axis)
 
 
 def _joined_slices(last: Replaced, axis: int) -> Tensor:
-    """Return a tensor as joined slices along an axis, if all of its slices were replaced; otherwise `last` itself."""
+    """Return the join of all slices along an axis if all were replaced; otherwise `last` itself."""
     slices: dict[int, Replaced] = {}
     taken = 0
     x: Tensor = last
@@ -245,12 +246,12 @@ def _joined_slices(last: Replaced, axis: int) -> Tensor:
 def folded(
     fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None, initial: Any = None
 ) -> Tensor:
-    """Return a fold over axes; if these have no elements, the result is `initial`, or else the scalar's identity.
+    """Fold over axes; if they are empty, the result is `initial` if given, else the scalar's identity.
 
     Raises
     ------
     ValueError
-        If there is nothing to fold, no `initial`, and the scalar has no identity.
+        If the axes are empty, `initial` is not given, and the scalar has no identity.
     """
     if not axes:
         return cast(cast(x, acc_dtype or dtype), dtype)
@@ -266,9 +267,9 @@ def folded(
 
 
 def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return an array of zeros, to which each element of a tensor is added at given coordinates.
+    """Add each element of a tensor to an array of zeros at the given coordinates.
 
-    If each element has its own row, and its index in the row is looked up, short rows become elementwise choices.
+    If each element has a row of its own and a looked-up index in it, short rows become elementwise selections.
     """
     if not x.size:
         return broadcast(Constant(np.zeros((), x.dtype)), shape)
@@ -301,7 +302,7 @@ def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]
 
 
 def _of_equal_elements(tensor: Folded) -> Tensor | None:
-    """Return the fold of a broadcast constant as a constant; None for other tensors."""
+    """Return the fold of a constant with equal elements as a constant; None for other tensors."""
     x = tensor.x
     while isinstance(x, ViewTensor) and x.is_affine:
         x = x.x
@@ -316,7 +317,7 @@ def _of_equal_elements(tensor: Folded) -> Tensor | None:
 
 
 def _fold_choice(tensor: Folded) -> Tensor | None:
-    """Return a reduction of `Switch` as a `Switch` of two reductions; None if the condition varies within it.
+    """Rewrite a reduction of a `Switch` as a `Switch` of two reductions; None if the condition varies in it.
 
     The condition often depends on a reduction over the same elements, which then needs no separate pass.
     """
@@ -336,7 +337,7 @@ def _fold_choice(tensor: Folded) -> Tensor | None:
 
 
 def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Return the concatenation of tensors; empty ones are omitted."""
+    """Concatenate tensors, omitting empty ones."""
     full = [part for part in parts if part.shape[axis]] or list(parts[:1])
     for part in full[1:]:
         for number, (length, first) in enumerate(zip(part.shape, full[0].shape, strict=True)):

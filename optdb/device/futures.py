@@ -1,4 +1,4 @@
-"""Calls that a device may not have finished."""
+"""Calls that the device may not have finished."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.runtime.timing import CommandRange, Times
 
 __all__ = ["Future"]
 
-#: Seconds between two polls of the device, in a wait with a timeout.
+#: Polling interval in seconds for waits with a timeout.
 _PATIENCE = 2e-4
 
 
@@ -17,7 +17,7 @@ class Future:
     """A call that the device may not have finished."""
 
     def __init__(self, returned: Any, span: CommandRange, events: list[Any]) -> None:
-        #: Host arrays, which may not have been filled yet.
+        #: Host arrays that may not have been filled yet.
         self._returned = returned
         #: The commands that the call has enqueued.
         self._span = span
@@ -25,7 +25,7 @@ class Future:
         self._events = events
 
     def done(self) -> bool:
-        """Tell whether the outputs are available.
+        """Return whether the outputs are available.
 
         Returns
         -------
@@ -35,7 +35,7 @@ class Future:
         return self._span.done
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait for the outputs, and return them as the call itself does; further calls return the same objects.
+        """Wait for the outputs and return them in the same form as the call; repeated waits return the same objects.
 
         Parameters
         ----------
@@ -50,7 +50,7 @@ class Future:
         Raises
         ------
         TimeoutError
-            If the outputs are not available by then. The device continues, and `wait` may be called again.
+            If the outputs are not available within the timeout. The device continues, and `wait` may be called again.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while end is not None and not self._span.done:
@@ -66,7 +66,7 @@ class Future:
 
     @property
     def times(self) -> Times:
-        """When the device ran the call, in nanoseconds by its own clock; waits for the call."""
+        """The start and end of the call in nanoseconds on the device's clock; waits for the call."""
         return self._span.times()
 
     def __repr__(self) -> str:

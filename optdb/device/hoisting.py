@@ -1,6 +1,6 @@
-"""Moves computations out of a loop if one computation can replace those of all steps.
+"""Moves computations out of a loop if a single computation can replace those in the individual steps.
 
-Products that need no state are computed before the loop, since one large product takes less time than many small ones.
+Products that need no state are computed before the loop, since one large product is faster than many small ones.
 Sums that no step reads are computed after the loop (``sums_of_steps``).
 """
 
@@ -26,21 +26,21 @@ from optdb.device.tensors import (
 
 __all__ = ["iterated"]
 
-#: Maximum size in bytes of the tensors that are computed for all steps at once.
+#: Maximum size in bytes of the tensors that are computed for all steps in advance.
 _MOST_BYTES = 1 << 28
 
 
 def iterated(
     steps: int, rows: Sequence[StepRow], carried: Sequence[Carried], repeats_in_kernels: bool
 ) -> tuple[Iteration, list[Tensor]]:
-    """Return a loop, and the carried arrays after its last step.
+    """Build a loop; return it with the carried arrays after its last step.
 
     Parameters
     ----------
     steps, rows, carried
         The parameters of `Iteration`.
     repeats_in_kernels : bool
-        Whether the device repeats small steps within one kernel, where additions cost nothing.
+        Whether the device repeats small steps within one kernel, where each addition is almost free.
     """
     loop = _hoist_products(steps, rows, carried)
     if repeats_in_kernels and loop.is_for_one_item:
@@ -68,7 +68,7 @@ def _hoist_products(steps: int, rows: Sequence[StepRow], carried: Sequence[Carri
 
 
 class _AllSteps:
-    """The tensors of a step for all steps, stacked along a first axis of length 1 if they do not depend on the step."""
+    """A step's tensors, stacked for all steps. The first axis has length 1 for tensors that all steps share."""
 
     def __init__(self, steps: int, rows: Mapping[Tensor, Tensor], varying: Collection[Tensor]) -> None:
         self._steps = steps
@@ -76,7 +76,7 @@ class _AllSteps:
         self._known = dict(rows)
 
     def take(self, tensors: Iterable[Tensor]) -> bool:
-        """Stack tensors for all steps, given each after its operands; return whether that is possible."""
+        """Stack tensors, listed after their operands, for all steps; return whether that is possible."""
         for tensor in tensors:
             if tensor not in self._known:
                 found = self._of(tensor)
@@ -86,7 +86,7 @@ class _AllSteps:
         return True
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return a tensor of a step stacked for all steps."""
+        """Return a step's tensor, stacked for all steps."""
         if tensor not in self._varying and tensor not in self._known:
             self._known[tensor] = transposed(tensor, [None, *range(tensor.ndim)])
         return self._known[tensor]

@@ -1,6 +1,6 @@
-"""Loops as lazy tensors: in each step, a loop reads and writes rows of arrays, and advances by one row.
+"""Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step advances by one row.
 
-An :class:`Iteration` describes one step, for all steps, by tensors: a :class:`StepRow` is a row of an array, which
+An :class:`Iteration` describes all steps by the tensors of a single step. A :class:`StepRow` is a row of an array that
 advances with each step. The arrays of `Carried` rows hold the values that steps compute: states that later steps read,
 and results. ``schedule`` stores values that do not depend on the step once, before the loop.
 """
@@ -35,14 +35,14 @@ __all__ = ["Carried", "Iterated", "Iteration", "StepRow", "operands_of", "ordere
 
 @dataclass(eq=False)
 class Carried:
-    """An array whose rows the steps of a loop write, and may read: in step t, row ``(start + t) % length``."""
+    """An array whose rows a loop's steps write and may read: step t accesses row ``(start + t) % length``."""
 
     length: int
     row_shape: tuple[int, ...]
     dtype: str
-    #: The values of rows before the first step: the number of the first row, and the values.
+    #: The initial values of rows: pairs of the first row's index and the values.
     initial: list[tuple[int, Tensor]] = field(default_factory=list)
-    #: The values that each step writes after it has read its rows: the row in the first step, and the value.
+    #: The values that each step writes after reading its rows: pairs of the first step's row and the value.
     written: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
@@ -56,7 +56,7 @@ class StepRow(Tensor):
         self.start = start
 
     def stacked(self, steps: int) -> Tensor:
-        """Return the rows of the first steps, along a first axis; no step may write the array."""
+        """Stack the rows of the first steps along a new first axis; no step may write the array."""
         assert isinstance(self.source, Tensor)
         return rows_of(self.source, self.start, steps)
 
@@ -73,8 +73,8 @@ class Iteration:
     carried : sequence of Carried
         The arrays that each step writes.
     hoisted : mapping, optional
-        Maps tensors of a step to tensors that are computed before the loop: their values in all steps, stacked along a
-        first axis.
+        Maps tensors of a step to tensors computed before the loop, which stack their values in all steps along a first
+        axis.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Iteration:
         hoisted: Mapping[Tensor, Tensor] | None = None,
     ) -> None:
         self.steps = steps
-        #: For each hoisted tensor of a step, the row that replaces it.
+        #: Maps each hoisted tensor of a step to the row that replaces it.
         self.hoisted = {tensor: StepRow(of_steps) for tensor, of_steps in (hoisted or {}).items()}
         self.rows = (*rows, *self.hoisted.values())
         self.carried = tuple(carried)
@@ -93,11 +93,11 @@ class Iteration:
         results = [value for array in carried for _, value in array.written]
         #: The tensors that depend on the step.
         self.varying = varying(results, [*self.rows, *self.hoisted])
-        #: The operands of steps that do not depend on the step.
+        #: The operands that are the same in all steps.
         self.invariants = list(dict.fromkeys(self._invariants(results)))
 
     def _invariants(self, results: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Yield the tensors to store before the loop. The kernels of a step handle views of them, and constants."""
+        """Yield the tensors to store before the loop, except views and constants, which a step's kernels handle."""
         waiting = [x for x in results if x not in self.varying]
         computed = self.varying - self.hoisted.keys()
         waiting += [x for tensor in computed for x in operands_of(tensor) if x not in self.varying]
@@ -109,7 +109,7 @@ class Iteration:
 
     @property
     def taken(self) -> list[Tensor]:
-        """The tensors outside of the loop that steps read."""
+        """The tensors from outside the loop that steps read."""
         return [*(row.source for row in self.rows if isinstance(row.source, Tensor)), *self.invariants]
 
     @property
@@ -122,7 +122,7 @@ class Iteration:
 
     @property
     def is_for_one_item(self) -> bool:
-        """Whether one work item of a processor computes a step, whose loops become one kernel."""
+        """Whether one CPU work item computes a whole step, so that the loop becomes one kernel."""
         computed = [x for x in self.varying - self.hoisted.keys() if not isinstance(x, StepRow)]
         is_small = all(
             x.iteration.is_for_one_item if isinstance(x, Iterated) else x.size <= LEAST_POINTS for x in computed
@@ -131,7 +131,7 @@ class Iteration:
 
     @property
     def launches(self) -> int:
-        """The minimum number of launches of a step: those of operations, and one for the elementwise rest."""
+        """The minimum number of launches per step: the launches of its operations, and one for all elementwise work."""
         computed = self.varying - self.hoisted.keys()
         applications = {x.application for x in computed if isinstance(x, Computed)}
         nested = {x.iteration for x in computed if isinstance(x, Iterated)}
@@ -194,7 +194,7 @@ def _lookups(coordinates: Iterable[Coordinate]) -> list[Tensor]:
 
 
 def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Tensor]:
-    """Return results and their dependencies, each after its operands, except `ends` and the dependencies of these."""
+    """Return results and their dependencies in topological order, without `ends` and whatever only `ends` depend on."""
     found: list[Tensor] = []
     seen = set(ends)
     # Not by recursion: graphs are deeper than Python's stack.
@@ -211,7 +211,7 @@ def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Te
 
 
 def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
-    """Return the results and their dependencies that depend on some rows, including the rows."""
+    """Return the rows, and those results and dependencies that depend on a row."""
     found = set(rows)
     for tensor in ordered(results, found):
         if not found.isdisjoint(operands_of(tensor)):

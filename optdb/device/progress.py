@@ -1,4 +1,4 @@
-"""Runs of many calls, and their progress bar on standard error."""
+"""Repeated calls with a progress bar on standard error."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["calls_in_chunks", "checked_times", "in_chunks", "shows_progress", "started_bar"]
 
-#: Minimum duration of a run with a bar: a shorter run ends before the bar can be read.
+#: Minimum duration of a run that shows a bar: a shorter run ends before the bar can be read.
 SHORT_RUN_S = 2.0
-#: Interval between updates of the bar, and therefore the longest delay of an interrupt.
+#: Interval in seconds between updates of the bar, and thus the longest delay before an interrupt takes effect.
 UPDATE_INTERVAL_S = 0.25
 
 
 def checked_times(times: Any) -> int:
-    """Return the number of calls; raise TypeError or ValueError unless it is an integer of at least 1."""
+    """Return the number of calls; raise TypeError or ValueError unless it is a positive integer."""
     count = operator.index(times)
     if count < 1:
         raise ValueError(f"the number of calls must be 1 or more, not {count}")
@@ -28,7 +28,7 @@ def checked_times(times: Any) -> int:
 
 
 def calls_in_chunks(call: Callable[[], Any], times: int, with_bar: bool) -> Any:
-    """Make calls one by one, with a progress bar if they take long; return the last result."""
+    """Make calls one by one, showing a progress bar if they take long; return the last result."""
 
     def run(steps: int) -> Any:
         for _ in range(steps - 1):
@@ -39,14 +39,14 @@ def calls_in_chunks(call: Callable[[], Any], times: int, with_bar: bool) -> Any:
 
 
 def shows_progress(wanted: bool | None) -> bool:
-    """Tell whether long runs show a bar; by default, they do where standard error is a terminal."""
+    """Return whether long runs show a bar; by default, they do if standard error is a terminal."""
     return sys.stderr.isatty() if wanted is None else wanted
 
 
 def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> Any:
-    """Make many steps in chunks, with a progress bar if they take long; in one chunk if no bar is wanted.
+    """Run many steps: in chunks with a progress bar if they take long, or in one chunk if no bar is wanted.
 
-    `run` computes a given number of steps, one or more, and returns when they are done. Return its last result.
+    `run(count)` runs `count` steps and returns when they are done. Return its last result.
     """
     if not with_bar:
         return run(steps)
@@ -63,7 +63,7 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
                 bar = started_bar(steps)
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done)
-            # The first steps compile and record. Later ones may be much faster, so chunks grow gradually.
+            # The first steps compile and record, and later steps may be much faster, so chunks grow gradually.
             pace = max(1, round(done * UPDATE_INTERVAL_S / elapsed)) if elapsed else 2 * chunk
             chunk = min(2 * chunk, max(pace, 1)) if bar is not None else 2 * chunk
         return result
@@ -73,13 +73,13 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
 
 
 def started_bar(steps: int | None) -> Progress:
-    """Return a bar of `steps` steps; rich is imported here, since some processes with simulators show no bar."""
+    """Start a progress bar for `steps` steps; rich is imported only if a bar is shown."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    # A file keeps the last state; a terminal is cleared.
+    # In a file, the bar's final state remains; on a terminal, it is cleared.
     bar = Progress(*columns, console=console, transient=console.is_terminal)
     bar.add_task("steps", total=steps)
     bar.start()

@@ -1,7 +1,7 @@
-"""Sums over the steps of a loop that no step reads: one sum after the loop, instead of an addition in each step.
+"""Replaces additions in each step of a loop by one sum after the loop, if no step reads the sum.
 
-Gradients of weights are such sums. The steps store the elements to add. For products, they store the operands: a sum of
-products equals one product of the concatenated operands of all steps.
+Gradients of weights are such sums. The steps store the terms of the sum. For products, the steps store the operands,
+since a sum of products equals one product of the operands concatenated over all steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["StepSums"]
 
 @dataclass(frozen=True, eq=False)
 class _StepSum:
-    """A state that each step adds terms to, and the row that holds it."""
+    """A state to which each step adds terms, and the row that holds the state."""
 
     array: Carried
     row: StepRow
@@ -39,16 +39,17 @@ class _StepSum:
 
 @dataclass
 class StepSums:
-    """The sums of a loop, and the loop without them.
+    """The sums in a loop, and the loop without these sums.
 
     Parameters
     ----------
     steps : int
         The number of steps.
     rows, carried : list
-        The rows and the arrays of the loop, as in `Iteration`. The rows and arrays of the sums are removed.
+        The rows and arrays of the loop, as in `Iteration`. Rows and arrays that belong to sums are removed from these
+        lists.
     most_bytes : int
-        Maximum number of bytes that all steps may store for one term of a sum.
+        Maximum number of bytes that all steps together may store for one term of a sum.
     """
 
     steps: int
@@ -56,7 +57,7 @@ class StepSums:
     carried: list[Carried]
     most_bytes: int
     _sums: dict[Carried, _StepSum] = field(default_factory=dict)
-    #: The array to which all steps write an operand of a sum, and its row in the first step.
+    #: Maps an operand of a sum to the array that all steps write it to, and the row for the first step.
     _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class StepSums:
         return whole
 
     def _sum(self, array: Carried, varying: Collection[Tensor]) -> _StepSum | None:
-        """Return the sum that an array of two alternating rows holds; None if it holds another state."""
+        """Return the sum held by an array with two alternating rows; None if the array holds another state."""
         own = [row for row in self.rows if row.source is array]
         if len(own) != 1 or len(array.written) != 1 or array.length != 2 or np.dtype(array.dtype).kind not in "iuf":
             return None
@@ -106,7 +107,7 @@ class StepSums:
         return total if max(sizes) <= self.most_bytes else None
 
     def _store(self, operand: Tensor) -> None:
-        """Let all steps write an operand to an array, unless it is a row of an array already."""
+        """Make all steps write an operand to an array, unless the operand is already a row of one."""
         if operand in self._stored or (isinstance(operand, StepRow) and isinstance(operand.source, Tensor)):
             return
         for array in self.carried:
@@ -119,7 +120,7 @@ class StepSums:
         self._stored[operand] = array, 0
 
     def _states(self, total: _StepSum, computed: Mapping[Carried, Tensor]) -> Tensor:
-        """Return the two rows of a sum: the last state, and the one before."""
+        """Return the two rows of a sum, which hold the last state and the one before."""
         rows = {}
         for count in (self.steps - 1, self.steps):
             state = total.initial
@@ -130,7 +131,7 @@ class StepSums:
         return joined([rows[0], rows[1]], 0)
 
     def _stacked(self, operand: Tensor, count: int, computed: Mapping[Carried, Tensor]) -> Tensor:
-        """Return an operand's values in the first steps, stacked along a first axis."""
+        """Stack an operand's values in the first steps along a new first axis."""
         if operand in self._stored:
             array, start = self._stored[operand]
             return rows_of(computed[array], start, count)
@@ -139,7 +140,7 @@ class StepSums:
 
 
 def _operands(term: Tensor) -> list[Tensor]:
-    """Return the tensors to store for a term: the term itself, the elements that it sums, or a product's operands.
+    """Return the tensors to store for a term: the term itself, the elements that it sums, or the operands of a product.
 
     The first operand of a product is transposed, so that both operands have their terms along the first axis.
     """
@@ -150,7 +151,7 @@ def _operands(term: Tensor) -> list[Tensor]:
 
 
 def _added_up(term: Tensor, stored: Sequence[Tensor]) -> Tensor:
-    """Return the sum of a term over some steps, given the tensors that these steps have stored."""
+    """Return the sum of a term over several steps, given the tensors that these steps stored."""
     if len(stored) == 2:
         a, b = (reshaped(x, (x.shape[0] * x.shape[1], x.shape[2])) for x in stored)
         return MatrixProduct(transposed(a, [1, 0]), b).outputs[0]

@@ -1,7 +1,7 @@
-"""Lazy tensors: the values of a function for inputs of known shapes, before anything is computed.
+"""Lazy tensors: the values in a function for inputs of known shapes, before anything is computed.
 
-A host builds tensors from other tensors. `lowering` writes the elements of a tensor as scalars, so that one kernel can
-compute many tensors; ``schedule`` decides which of them are stored.
+A host builds tensors from other tensors. `lowering` turns a tensor's elements into scalar programs, so that one kernel
+can compute many tensors; ``schedule`` decides which tensors are stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.runtime.context import Context
 
-#: Scalars that take a processor no longer than reading their operands.
+#: Scalar operations that a processor executes as fast as it reads their operands.
 _CHEAP = frozenset(
     {
         *("Add", "Mul", "Sub", "Neg", "Sqr", "Abs", "EQ", "NEQ", "LT", "LE", "GT", "GE", "AND", "OR", "XOR", "Invert"),
@@ -29,12 +29,12 @@ _CHEAP = frozenset(
 )
 
 
-#: Maximum length of a short axis: kernels compute all of its elements at once.
+#: Maximum length of a short axis; a kernel computes all elements along a short axis at once.
 SHORT = 16
 
 
 class Tensor:
-    """An array that a function computes, of known shape and dtype. Tensors are equal if they are the same object."""
+    """An array of known shape and dtype that a function computes. Tensors compare by identity."""
 
     def __init__(self, shape: Sequence[int], dtype: str) -> None:
         self.shape = tuple(map(int, shape))
@@ -60,7 +60,7 @@ class Tensor:
 
 
 class ArgumentTensor(Tensor):
-    """An argument of the function, passed in each call; its owner knows which one."""
+    """An argument of the function, which each call passes."""
 
 
 class Constant(Tensor):
@@ -72,7 +72,7 @@ class Constant(Tensor):
 
 
 class Mapped(Tensor):
-    """A result of a scalar program applied to elements of tensors, which broadcast along axes of length 1."""
+    """A result of applying a scalar program elementwise to tensors, which broadcast along axes of length 1."""
 
     def __init__(self, program: ScalarProgram, inputs: Sequence[Tensor], shape: Sequence[int], result: int = 0) -> None:
         super().__init__(shape, program.out_dtypes[result])
@@ -87,7 +87,7 @@ class Mapped(Tensor):
 
 
 class Folded(Tensor):
-    """A fold with a scalar over axes of a tensor, which are removed. Partial results have the accumulator's dtype."""
+    """A fold over axes of a tensor, which are removed. Partial results have the accumulator's dtype."""
 
     def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
         self.axes = tuple(sorted(axes))
@@ -99,7 +99,7 @@ class Folded(Tensor):
 
     @functools.cached_property
     def count(self) -> int:
-        """The number of elements that are folded into one."""
+        """The number of elements folded into each result."""
         return math.prod(self.x.shape[axis] for axis in self.axes)
 
 
@@ -115,7 +115,7 @@ class Scanned(Tensor):
 
 @dataclass(frozen=True)
 class Lookup:
-    """A non-negative index from a tensor of integers: its element at some axes of the view."""
+    """A non-negative index that is read from an integer tensor, at the view's indices along some axes."""
 
     tensor: Tensor
     axes: tuple[int, ...]
@@ -154,14 +154,14 @@ class ReshapedTensor(Tensor):
 
 
 class Iota(Tensor):
-    """The indices along one axis, as int64."""
+    """The index of each element along one axis, as int64."""
 
     def __init__(self, length: int) -> None:
         super().__init__((length,), "int64")
 
 
 class Joined(Tensor):
-    """The concatenation of tensors along an axis; each tensor has elements."""
+    """The concatenation of nonempty tensors along an axis."""
 
     def __init__(self, parts: Sequence[Tensor], axis: int) -> None:
         shape = list(parts[0].shape)
@@ -188,12 +188,12 @@ class Stripe:
 
 @dataclass(frozen=True)
 class ReplacedSlices:
-    """Slices along one axis of a tensor, replaced one after another. Later slices may overlap earlier ones."""
+    """Slices along one axis of a tensor that are replaced one after another; later slices may overlap earlier ones."""
 
     axis: int
     #: The sum of the lengths of the slices.
     count: int
-    #: The lowest and the highest index in a slice.
+    #: The lowest and the highest index in any slice.
     low: int
     high: int
     #: The tensor before the first replacement.
@@ -201,7 +201,7 @@ class ReplacedSlices:
 
 
 class Replaced(Tensor):
-    """A tensor with a strided part replaced by another tensor, which broadcasts."""
+    """A tensor in which another tensor, which broadcasts, replaces a strided slice."""
 
     def __init__(self, x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> None:
         super().__init__(x.shape, x.dtype)
@@ -211,7 +211,7 @@ class Replaced(Tensor):
 
     @functools.cached_property
     def slices(self) -> ReplacedSlices | None:
-        """The slices along one axis that this and earlier replacements name; None if it replaces no slice."""
+        """The slices along one axis that this replacement and earlier ones replace; None if this replaces no slice."""
         axes = [axis for axis, stripe in enumerate(self.stripes) if stripe != Stripe(0, 1, self.shape[axis])]
         if len(axes) != 1:
             return None
@@ -225,7 +225,7 @@ class Replaced(Tensor):
 
 
 class ScatterSum(Tensor):
-    """An array of zeros, to which each element of a tensor is added at given coordinates."""
+    """An array of zeros plus the elements of a tensor, each added at given coordinates."""
 
     def __init__(self, x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> None:
         super().__init__(shape, x.dtype)
@@ -234,7 +234,7 @@ class ScatterSum(Tensor):
 
 
 class ScatterSet(Tensor):
-    """A tensor with elements set to those of another tensor; of several elements with one position, the last counts."""
+    """A tensor with elements set from another tensor; if several elements have the same position, the last one wins."""
 
     def __init__(self, base: Tensor, x: Tensor, coordinates: Sequence[Coordinate]) -> None:
         super().__init__(base.shape, base.dtype)
@@ -244,14 +244,14 @@ class ScatterSet(Tensor):
 
 
 class Application:
-    """One device operation on stored tensors. Its outputs are `Computed` tensors.
+    """A device operation on stored tensors; its outputs are `Computed` tensors.
 
     Parameters
     ----------
     make : callable
         Takes the context, and returns the operation.
     inputs : sequence
-        Tensors, and NumPy scalars or arrays where the operation takes them.
+        Tensors, or NumPy scalars and arrays for inputs that the operation takes from the host.
     outputs : sequence of (shape, dtype)
         The shapes and dtypes of its outputs.
     """
@@ -277,7 +277,7 @@ class Computed(Tensor):
 
 
 class MatrixProduct(Application):
-    """The product of two matrices of one dtype and matching shapes, as an operation."""
+    """The product of two matrices of the same dtype, computed by an operation."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         dtype = a.dtype
@@ -285,7 +285,7 @@ class MatrixProduct(Application):
 
 
 def is_product(tensor: Tensor) -> bool:
-    """Tell whether a tensor is the product of two matrices by an operation."""
+    """Return whether a tensor is a matrix product that an operation computes."""
     return isinstance(tensor, Computed) and isinstance(tensor.application, MatrixProduct)
 
 
@@ -299,5 +299,5 @@ class MatrixVector(Tensor):
 
 
 def spec_of(x: Tensor) -> ArraySpec:
-    """Return the array spec of a tensor, without broadcastable axes."""
+    """Return a tensor's array spec, in which no axis is broadcastable."""
     return ArraySpec(x.dtype, (False,) * x.ndim)

@@ -1,12 +1,13 @@
 """Data-parallel training: `DataParallel` trains a compiled function on several devices or machines.
 
-Flow: ``sharding`` derives which parts of a step each worker can compute from its part of the batch, and where sums over
+``sharding`` derives which parts of a step each worker can compute from its part of the batch, and where sums over
 workers are needed; ``training_functions`` holds the resulting functions. A ``replica`` has a copy of the state on one
-device. An ``exchange`` adds up arrays of all workers. Workers are threads of this process (``threads``), or dask's:
-``clusters`` controls them, and ``workers`` runs on them. Dask provides processes, transport and fault detection.
+device. An ``exchange`` adds up arrays from all workers. Workers are threads of this process (``threads``) or dask
+workers, which ``clusters`` controls and on which ``workers`` runs. Dask provides processes, transport and fault
+detection.
 
-Importing this package imports Theano and PyOpenCL. Dask is imported only where it is used; install it with
-``pip install 'optdb[distributed]'``.
+Importing this package imports Theano and PyOpenCL. Dask is imported only when it is used; install it with ``pip install
+'optdb[distributed]'``.
 """
 
 from optdb.host import import_host

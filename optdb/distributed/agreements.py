@@ -1,4 +1,4 @@
-"""Votes of a step's threads: either all commit the step, or none does (`Agreement`)."""
+"""Votes by which either all threads in a step commit it, or none does (`Agreement`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Agreement"]
 
 
 class Agreement:
-    """Makes all workers of a step commit it, or none: if one fails before all have agreed, all fail.
+    """Makes either all workers or none commit a step: if one worker fails before all have agreed, all fail.
 
     Parameters
     ----------
     count : int
-        The number of workers.
+        Number of workers.
     timeout : float
-        Seconds within which all workers must agree, once one has.
+        Time in seconds within which all workers must agree once one has.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -39,7 +39,7 @@ class Agreement:
         return isinstance(self._votes, NativeAgreement)
 
     def agree(self) -> None:
-        """Wait until all workers have agreed; raise `Aborted` if one has failed, or does not agree in time."""
+        """Wait until all workers have agreed; raise `Aborted` if a worker has failed or does not agree in time."""
         if not self._votes.agree(self._timeout):
             self._refuse()
 
@@ -49,7 +49,7 @@ class Agreement:
         script.agree(self._votes, self._timeout, self._refuse)
 
     def abort(self, reason: str) -> None:
-        """Prevent the agreement, unless it is already reached."""
+        """Prevent the agreement unless it is already reached."""
         if not self.is_reached:
             self._reason = self._reason or reason
             self._votes.give_up()
@@ -59,7 +59,7 @@ class Agreement:
 
 
 class _Votes:
-    """A `NativeAgreement` in Python."""
+    """A `NativeAgreement` implemented in Python."""
 
     def __init__(self, count: int) -> None:
         self._missing: float = count

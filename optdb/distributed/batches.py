@@ -1,4 +1,4 @@
-"""Binds the arguments of a call, and divides a batch among workers."""
+"""Binds a call's arguments, and divides a batch among workers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
     arguments : sequence of CallArgument
         The function's arguments.
     axes : mapping, optional
-        For arguments, by variable or name, the axis, or None to send the whole argument to all workers. The default is
-        axis 0; scalars are not split.
+        Maps an argument's variable or name to the axis along which it is split, or to None to send the whole argument
+        to all workers. The default is axis 0; scalars are not split.
 
     Raises
     ------
     KeyError
-        If the function does not have such an argument.
+        If the function has no argument with a given variable or name.
     ValueError
-        If an argument does not have such an axis, or if no argument is split.
+        If an argument does not have the given axis, or if no argument is split.
     """
     given = dict(axes or {})
     chosen: dict[Variable, int] = {}
@@ -59,12 +59,12 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
 
 
 def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the value of each argument of a call, converted by the argument's type.
+    """Return the values of a call's arguments, each converted by the argument's type.
 
     Raises
     ------
     TypeError
-        If there are too many or too few, or if one has another type.
+        If there are too many or too few arguments, or if one has the wrong type.
     """
     if len(args) > len(arguments):
         raise TypeError(f"the function takes {len(arguments)} arguments, but {len(args)} were given")
@@ -86,7 +86,7 @@ def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mappin
 
 
 def _filtered(argument: CallArgument, value: Any) -> Any:
-    """Return a value converted by the argument's type; an error names the argument."""
+    """Convert a value by the argument's type; errors name the argument."""
     try:
         return argument.variable.type.filter(value, allow_downcast=argument.allow_downcast)
     except (TypeError, ValueError) as error:
@@ -102,7 +102,7 @@ def parts_of(
     Raises
     ------
     ValueError
-        If split arguments differ in length, or have no rows.
+        If split arguments have different lengths or no rows.
     """
     lengths = {
         argument.variable: value.shape[axes[argument.variable]]

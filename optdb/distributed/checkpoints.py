@@ -1,4 +1,4 @@
-"""Checkpoint files of the state, which are written atomically."""
+"""Checkpoint files, which contain the state and are written atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optdb.host.api.variables import SharedVariable, TensorType
 
 __all__ = ["check_folder", "latest", "load", "save"]
 
-#: The number of latest files that are kept.
+#: How many of the latest files are kept.
 KEPT = 2
 _PREFIX, _SUFFIX = "state-", ".npz"
 
@@ -47,7 +47,7 @@ def _naming_the_cure(folder: Path) -> Iterator[None]:
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
     """Write the state after `steps` steps to a folder, and keep only the latest `KEPT` files.
 
-    A file gets its name when it is complete and on the disk, so a killed process leaves no broken file.
+    A file gets its name only when it is complete and on the disk, so a killed process leaves no broken file.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[Shared
 
 
 def _write(path: Path, content: memoryview) -> None:
-    """Write a file, and wait until it is on the disk."""
+    """Write a file and wait until it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
     try:
@@ -82,20 +82,20 @@ def _write(path: Path, content: memoryview) -> None:
 
 
 def latest(folder: Path) -> Path | None:
-    """Return the latest checkpoint in a folder, or None."""
+    """Return the latest checkpoint in a folder; None if there is none."""
     files = _files(folder)
     return files[-1] if files else None
 
 
 def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
-    """Return the state in a file, and the number of steps that it includes.
+    """Return the state in a file and the number of steps that the state includes.
 
-    The values of random generators are unpickled: load only your own files.
+    The states of random generators are unpickled, so load only your own files.
 
     Raises
     ------
     ValueError
-        If it is the state of a different function.
+        If the file contains the state of a different function.
     """
     with np.load(path, allow_pickle=False) as file:
         names, own = [str(name) for name in file["names"]], [str(var.name) for var in shared]

@@ -1,7 +1,7 @@
-"""Attempts of a dask cluster's workers to prepare a step (`StepAttempts`).
+"""Attempts by a dask cluster's workers to prepare a step (`StepAttempts`).
 
-The client sends each worker its part of the batch. A task that dask knows of runs on each worker meanwhile, so that
-dask counts the worker as busy.
+The client sends each worker its part of the batch. Meanwhile a dask task runs on each worker, so that dask counts the
+worker as busy.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from optdb.distributed.errors import WorkerFailed, WorkerTimeout
 from optdb.distributed.replica import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, run_steps
 
-#: Seconds by which the client waits longer than a worker does, so that the worker can report whom it has waited for.
+#: How many seconds longer than a worker the client waits, so that the worker can report for which worker it has waited.
 GRACE_S = 5.0
 
 
 class StepFault(Exception):
-    """Workers have died or have not answered: the step must be repeated without them."""
+    """Workers have died or have not answered, so the step must be repeated without them."""
 
     def __init__(self, lost: dict[str, str]) -> None:
         super().__init__("; ".join(f"{address}: {reason}" for address, reason in lost.items()))
-        #: Reasons by address.
+        #: Maps the addresses of lost workers to reasons.
         self.lost = lost
 
 
 class StepAttempts:
-    """Makes attempts at steps; `title` is the prefix of task names."""
+    """Makes attempts at steps; task names start with `title`."""
 
     def __init__(self, calls: WorkerCalls, title: str) -> None:
         self._calls, self._title = calls, title
         self._numbers = itertools.count(1)
-        #: By address: the number of the worker's latest task, and its future.
+        #: Maps a worker's address to the number and the future of its latest task.
         self._tasks: dict[str, tuple[int, Any]] = {}
-        #: By address: since when the worker's task waits for the next step. The entry is removed when the task ends.
+        #: Maps a worker's address to the time since which its task has waited for the next step; removed when the task
+        #: ends.
         self._waiting_since: dict[str, float] = {}
-        #: Futures of tasks that are about to end: when dask's last reference to a future goes, it cancels the task.
+        #: Futures of tasks that are about to end, kept because dask cancels a task when the last reference to its
+        #: future is dropped.
         self._ending: list[Any] = []
         self._task_numbers = itertools.count(1)
 
     async def prepare(self, parts: list[Part], members: list[ClusterWorker], committed: int) -> list[Prepared]:
-        """Let all workers prepare a step after `committed` steps; raise `StepFault` if one dies."""
+        """Let all workers prepare the step that follows `committed` steps; raise `StepFault` if a worker dies."""
         attempt, members = next(self._numbers), list(members)
         active = sum(part.rows > 0 for part in parts)
         step = {
@@ -68,7 +70,8 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: By worker for which others waited in vain: the deadline for its answer, and the others' message.
+        #: Maps the address of a worker for which others waited in vain to the deadline for its answer and the others'
+        #: message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False
@@ -107,7 +110,7 @@ class StepAttempts:
     def _judged(
         self, members: list[ClusterWorker], answers: dict[str, dict[str, Any]], lost: dict[str, str]
     ) -> list[Prepared]:
-        """Return the workers' prepared results, or raise an error that determines how to continue."""
+        """Return the workers' prepared results, or raise an error that determines how training continues."""
         for member in members:
             answer = answers.get(member.address, {"status": "lost"})
             if answer["status"] == "failed" and not lost:
@@ -116,11 +119,11 @@ class StepAttempts:
                 lost[member.address] = answer["error"]
         timeouts = {address: answer["error"] for address, answer in answers.items() if answer["status"] == "timeout"}
         if timeouts and not lost:
-            # All have answered, but a message between two of them was lost.
+            # All workers have answered, but a message between two of them was lost.
             lost.update(timeouts)
         statuses = {answer["status"] for answer in answers.values()}
         if "idle" in statuses and not lost:
-            # A task ended just before it received the step: the next attempt submits another task.
+            # A task ended just before it received the step, so the next attempt submits another task.
             raise StepFault({})
         aborted = [answer["error"] for answer in answers.values() if answer["status"] == "aborted"]
         if aborted and not lost:
@@ -137,7 +140,7 @@ class StepAttempts:
         ]
 
     def _noted(self, member: ClusterWorker, answer: dict[str, Any]) -> dict[str, Any]:
-        """Record whether the worker's task waits for the next step; return the answer."""
+        """Record whether the worker's task is waiting for the next step, and return the answer."""
         number, _ = self._tasks[member.address]
         if answer["status"] == "OK" and answer["ended_task"] < number:
             self._waiting_since[member.address] = time.monotonic()
@@ -148,7 +151,7 @@ class StepAttempts:
         self._ending = [future for future in self._ending if not future.done()]
         for member in members:
             since = self._waiting_since.pop(member.address, None)
-            # The task must not end before the part arrives, so the part is sent well before the deadline.
+            # The task must not end before the part arrives, so reuse it only well before its deadline.
             if since is not None and time.monotonic() - since < IDLE_S / 2:
                 continue
             if member.address in self._tasks:
@@ -192,7 +195,7 @@ class StepAttempts:
             await asyncio.wait(tasks, timeout=GRACE_S)
 
     def forget(self, member: ClusterWorker) -> None:
-        """Forget the task of a worker that takes part no more: no worker runs it, so dask may cancel it."""
+        """Forget the task of a worker that no longer takes part; no worker runs the task, so dask may cancel it."""
         self._waiting_since.pop(member.address, None)
         self._tasks.pop(member.address, None)
 

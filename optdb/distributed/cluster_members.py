@@ -1,7 +1,7 @@
-"""The workers of a dask cluster that take part in steps, and the requests that the client sends them.
+"""The dask workers that take part in steps, and the requests that the client sends to them.
 
-A worker that appears is prepared: it loads optdb, chooses a device, and receives the functions. Then it is admitted: it
-receives the state, and takes part from the next step on.
+A new worker is first prepared: it loads optdb, chooses a device and receives the functions. It is then admitted: it
+receives the state, and takes part in all later steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.distributed.workers import facts, install
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two queries for the scheduler's workers, during a step and between steps.
+#: Seconds between two queries to the scheduler for its workers, during a step and between steps.
 POLL_S, LOOK_S = 0.1, 0.5
 
 
@@ -48,18 +48,18 @@ class WorkerCalls:
         self.client, self.session, self.timeout = client, session, timeout
 
     def rpc(self, address: str) -> Any:
-        """Return an object whose methods call a worker."""
+        """Return an object whose methods call a worker's handlers."""
         return self.client.rpc(address)
 
     async def known_workers(self) -> dict[str, Any]:
-        """Return the scheduler's workers by address."""
+        """Return a dict that maps addresses to the scheduler's workers."""
         scheduler = self.client.scheduler
         assert scheduler is not None, "the client is connected"
         identity = await scheduler.identity(n_workers=-1)
         return {address: info for address, info in identity["workers"].items() if info.get("status") != "closing"}
 
     async def ask(self, member: ClusterWorker, what: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request to a worker; raise `WorkerFailed` if it fails."""
+        """Send a request to a worker; raise `WorkerFailed` if the request fails."""
         call = getattr(self.client.rpc(member.address), f"optdb_{what}")(session=self.session, **arguments)
         try:
             answer = await asyncio.wait_for(call, self.timeout)
@@ -71,18 +71,18 @@ class WorkerCalls:
 
 
 class Membership:
-    """The workers that take part in steps, and those that are about to.
+    """The workers that take part in steps, and the workers that are being prepared.
 
     Parameters
     ----------
     calls : WorkerCalls
         Sends requests to workers.
     training : SynchronousTraining or LocalTraining
-        The functions of a step.
+        The functions for a step.
     devices : sequence of str, optional
-        The devices that the workers of each host use in turn.
+        The devices that are assigned to each host's workers in turn.
     give_state : callable
-        Sends the present state to a prepared worker.
+        Sends the current state to a prepared worker.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class Membership:
         self._training = np.frombuffer(pickle.dumps(training, protocol=5), "uint8")
         self._facts = facts()
         self._device_facts: dict[str, str] | None = None
-        #: The workers that take part in steps, in the order of their ranks.
+        #: The workers that take part in steps, in rank order.
         self.members: list[ClusterWorker] = []
         self._joining: dict[str, asyncio.Task] = {}
-        #: Reasons by address, for workers that are excluded for good.
+        #: Maps the addresses of workers that are excluded for good to reasons.
         self.excluded: dict[str, str] = {}
         self._looked = 0.0
-        #: For each host, the devices of its workers by address.
+        #: Maps each host to a dict from its workers' addresses to their devices.
         self._assigned: dict[str, dict[str, str]] = {}
 
     async def look(self, force: bool = False) -> None:
-        """Begin to prepare workers that have appeared."""
+        """Start preparing new workers."""
         if not force and time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
@@ -119,7 +119,7 @@ class Membership:
                 self._joining[address] = asyncio.ensure_future(self._prepare(address, info, workers))
 
     async def _prepare(self, address: str, info: dict[str, Any], workers: dict[str, Any]) -> ClusterWorker:
-        """Send the functions to a worker; raise `WorkerRefused` if the worker is not suitable."""
+        """Send the functions to a worker; raise `WorkerRefused` if the worker does not match the others."""
         name, host = str(info.get("name", address)), info.get("host", address)
         answer = await self._calls.rpc(address).run(function=pickle.dumps(install))
         if answer["status"] != "OK":
@@ -145,7 +145,7 @@ class Membership:
         return ClusterWorker(address, name, host, device)
 
     def _device_for(self, address: str, host: str, found: dict[str, Any], workers: dict[str, Any]) -> str:
-        """Return a worker's device: the first device of its host that no other worker uses."""
+        """Return the device for a worker: the first device on its host that no other worker uses."""
         neighbours = sorted(other for other, info in workers.items() if info.get("host", other) == host)
         if self._devices is not None:
             devices = list(self._devices)
@@ -161,7 +161,7 @@ class Membership:
         return taken[address]
 
     async def admit(self) -> None:
-        """Send the state to workers that are prepared, and let them take part."""
+        """Send the state to all prepared workers and let them take part."""
         for address in [address for address, task in self._joining.items() if task.done()]:
             task = self._joining.pop(address)
             try:
@@ -174,7 +174,7 @@ class Membership:
                 logger.info("worker %s could not join: %s", address, error)
             else:
                 self.members.append(member)
-                # Sort, so that parts and the order of sums do not depend on which worker was quicker.
+                # Sort, so that parts and the order of sums do not depend on which worker was faster.
                 self.members.sort(key=lambda each: (each.name, each.address))
 
     async def await_members(self) -> None:
@@ -195,7 +195,7 @@ class Membership:
             await asyncio.sleep(POLL_S)
 
     def drop(self, lost: dict[str, str]) -> list[ClusterWorker]:
-        """Remove workers, which are excluded for good; return them."""
+        """Remove workers, exclude them for good, and return them."""
         dropped = [member for member in self.members if member.address in lost]
         for member in dropped:
             logger.warning("%s is dropped: %s. The step is repeated without it", member, lost[member.address])
@@ -204,7 +204,7 @@ class Membership:
         return dropped
 
     def leave(self) -> list[ClusterWorker]:
-        """Stop preparing workers; return the members, which take part no more."""
+        """Stop preparing workers, and return the members, which no longer take part."""
         for task in self._joining.values():
             task.cancel()
         members, self.members = self.members, []
@@ -212,19 +212,19 @@ class Membership:
 
 
 def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = None) -> list[str]:
-    """Return the devices for the workers of one host.
+    """Return the devices for the workers on one host.
 
     Parameters
     ----------
     found : sequence of (str, str, int)
-        The host's devices: the text that selects each, its kind, and its compute units.
+        For each of the host's devices, the text that selects it, its kind, and its number of compute units.
     count : int, optional
-        The number of workers on the host; by default one for each GPU, or two without a GPU.
+        Number of workers on the host; by default one for each GPU, or two if there is no GPU.
 
     Returns
     -------
     list of str
-        GPUs in turn; without a GPU, parts of the processor, as far as it has enough compute units.
+        GPUs in turn; if there is no GPU, parts of the CPU device, as far as it has enough compute units.
     """
     gpus = [spec for spec, kind, _ in found if kind == "gpu"]
     if gpus:
@@ -239,13 +239,13 @@ def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = Non
 
 
 def note_exception(call: asyncio.Future) -> None:
-    """Retrieve a call's exception, so that asyncio does not complain about a call that was given up."""
+    """Retrieve a call's exception, so that asyncio does not warn about a call that was given up."""
     if not call.cancelled():
         call.exception()
 
 
 def _check_same(who: str, found: dict[str, str], expected: dict[str, str], whose: str) -> None:
-    """Raise `WorkerRefused` if a worker's facts differ from the expected ones."""
+    """Raise `WorkerRefused` if a worker's facts differ from the expected facts."""
     different = [
         f"{key} {found.get(key)}, where {whose} has {value}"
         for key, value in expected.items()

@@ -1,11 +1,12 @@
 """Controls the workers of a dask cluster (`ClusterGroup`).
 
-The client counts committed steps. It sends an attempt at a step to all workers. Once all have prepared it, the step is
-committed, and the message of the next step says so. If a worker dies before that, the others discard the attempt, and
-make another one without it. A message that arrives twice takes effect once, because it contains the number of steps.
+The client counts committed steps. It sends an attempt at a step to all workers. Once all of them have prepared the
+step, it is committed, and the message for the next step tells the workers. If a worker dies before that, the others
+discard the attempt and make another attempt without that worker. A message that arrives twice takes effect only once,
+because it contains the number of steps.
 
-A worker that appears later, such as one that dask starts to replace a dead one, receives the functions, then the state
-directly from an active worker, and takes part from the next step on.
+A worker that appears later, such as a replacement that dask starts for a dead worker, receives the functions, then
+receives the state directly from an active worker, and takes part in all later steps.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Raised:
-    """An error that a coroutine has raised in the client's event loop."""
+    """An error that a coroutine raised in the client's event loop."""
 
     error: BaseException
 
@@ -49,7 +50,7 @@ def cluster_group(
     timeout: float,
     title: str,
 ) -> ClusterGroup:
-    """Return the controller of a client's workers. Without a client, start a worker for each device of this machine."""
+    """Return the controller for a client's workers; without a client, start a worker for each local device."""
     if client is not None:
         return ClusterGroup(training, client, devices, timeout, title)
     check_script("starts workers", "train in threads of this process by naming their devices, devices=[...]")
@@ -73,7 +74,7 @@ class CompletedStep:
     is_computed = True
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Return the parts, and the workers' prepared results for them, by rank."""
+        """Return the parts and the workers' prepared results for them, both by rank."""
         return self.parts, self.prepared
 
 
@@ -83,18 +84,18 @@ class ClusterGroup:
     Parameters
     ----------
     training : SynchronousTraining or LocalTraining
-        The computation of a step.
+        The functions that compute a step.
     client : distributed.Client
-        A client that is connected to the scheduler; this process must be able to reach the workers.
+        A client connected to the scheduler; this process must be able to reach the workers.
     devices : sequence of str, optional
-        The devices that the workers of each host use in turn. By default, the worker's own flag `optdb.device`, or else
-        the host's devices.
+        The devices that are assigned to each host's workers in turn. By default, a worker uses the device in its own
+        flag `optdb.device`, or else one of the host's devices.
     timeout : float
-        Seconds to wait for workers.
+        Maximum time in seconds to wait for workers.
     title : str
         The prefix of task names.
     owned : sequence
-        Objects to close at the end.
+        Objects to close together with the group.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class ClusterGroup:
         self._announcements: set[asyncio.Task] = set()
         #: The number of committed steps.
         self._steps = 0
-        #: The last state that the client knows (None for the initial one), and the number of steps that it includes.
+        #: The latest state that the client has (None for the initial state), and the number of steps that it includes.
         self._origin: tuple[list[Any] | None, int] = (None, 0)
         self._wait_for(self._begin)
 
@@ -137,7 +138,7 @@ class ClusterGroup:
         return [member.address for member in self._members]
 
     async def _begin(self) -> None:
-        """Admit all present workers; wait for one if there is none."""
+        """Admit all available workers; if there are none, wait for one."""
         await self._membership.look(force=True)
         await self._membership.await_members()
         refused = list(self._membership.excluded.values())
@@ -145,7 +146,7 @@ class ClusterGroup:
             raise WorkerRefused(refused[0])
 
     async def _give_state(self, member: ClusterWorker) -> None:
-        """Send the present state to a worker: from a member, or from here if there is none."""
+        """Send the current state to a worker, from a member if there is one, or else from the client."""
         for donor in list(self._members):
             answer = await self._calls.rpc(member.address).optdb_adopt(
                 session=self._session, donor=donor.address, committed=self._steps
@@ -159,7 +160,7 @@ class ClusterGroup:
             await self._calls.ask(member, "load", values=[to_serialize(value) for value in state], steps=steps)
 
     def refresh(self) -> None:
-        """Admit workers that have appeared and are ready."""
+        """Admit new workers that are ready."""
         self._wait_for(self._in_turn, self._refresh)
 
     async def _refresh(self) -> None:
@@ -168,7 +169,7 @@ class ClusterGroup:
 
     @property
     def steps(self) -> int:
-        """The number of committed steps; waits for a step that Ctrl-C has left running."""
+        """The number of committed steps; reading it waits for a step that Ctrl-C has left running."""
         if self._client.status != "running":
             return self._steps
         return self._wait_for(self._in_turn, self._committed)
@@ -176,9 +177,10 @@ class ClusterGroup:
     begun = steps
 
     def _wait_for(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine in the client's event loop; return its result.
+        """Run a coroutine in the client's event loop and return its result.
 
-        The client's own `sync` waits in Python code, whose lock an interrupt may leave locked; the loop would hang.
+        The client's own `sync` waits in Python code, and an interrupt may leave its lock locked, so that the loop
+        hangs.
         """
         answers: SimpleQueue[T | _Raised] = SimpleQueue()
         loop = self._client.loop
@@ -200,19 +202,19 @@ class ClusterGroup:
         return self._steps
 
     async def _in_turn(self, run: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine after earlier ones: after Ctrl-C, an abandoned coroutine continues in the event loop."""
+        """Run a coroutine after earlier ones, since a coroutine abandoned on Ctrl-C continues in the event loop."""
         async with self._turn:
             return await run(*args)
 
     def begin(self, divide: Callable[[int], list[Part]]) -> CompletedStep:
-        """Make a step; return the completed step.
+        """Run a step and return the completed step.
 
         Raises
         ------
         WorkerFailed
-            If the step raised an error on a worker; the state is that before the step.
+            If the step raised an error on a worker; the state is the same as before the step.
         StateLost
-            If no worker is left that has the state.
+            If no remaining worker has the state.
         """
         return CompletedStep(*self._wait_for(self._in_turn, self._step, divide))
 
@@ -238,12 +240,12 @@ class ClusterGroup:
             return parts, prepared
 
     def _drop(self, lost: dict[str, str]) -> None:
-        """Remove workers, and continue without them."""
+        """Remove workers and continue without them."""
         for member in self._membership.drop(lost):
             self._attempts.forget(member)
 
     def _announce_commit(self) -> None:
-        """Tell workers to commit while the next batch is prepared; the next step's message repeats it."""
+        """Tell the workers to commit while the next batch is prepared; the next step's message says so again."""
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False
@@ -267,7 +269,7 @@ class ClusterGroup:
         raise StateLost(f"the state after {self._steps} steps was lost: {'; '.join(errors) or 'all have died'}")
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Give all workers new values, which are the state after `steps` steps."""
+        """Set the state of all workers to the state after `steps` steps."""
         self._wait_for(self._in_turn, self._load, list(state), steps)
 
     async def _load(self, state: list[Any], steps: int) -> None:
@@ -282,7 +284,7 @@ class ClusterGroup:
         self._drop(lost)
 
     def close(self) -> None:
-        """Release the workers' device memory, and close the objects that were started here."""
+        """Release the workers' device memory, and close the objects that this group owns."""
         if self._client.status == "running":
             self._wait_for(self._end)
         without_sigint(self._close_owned)

@@ -1,4 +1,4 @@
-"""`DataParallel` runs a compiled training function on several devices, with a copy of the state on each."""
+"""`DataParallel` runs a compiled training function on several devices, each with a copy of the state."""
 
 from __future__ import annotations
 
@@ -36,53 +36,53 @@ __all__ = ["DataParallel", "StepFuture"]
 
 
 class DataParallel:
-    """Trains on several devices: each has a copy of the shared variables, and computes a part of each batch.
+    """Trains on several devices, each of which has a copy of the shared variables and computes a part of each batch.
 
-    Call it like the function. By default, steps are exact: results and next values equal those of one device for the
-    whole batch, within rounding. Sums over the batch, such as gradients, are found in the function's graph and added up
-    over workers; all workers then apply the same update.
+    Call it like the function. By default, steps are exact: except for rounding, results and next values are the same as
+    when one device computes the whole batch. Sums over the batch, such as gradients, are found in the function's graph
+    and added up over workers; all workers then apply the same update.
 
     Parameters
     ----------
     step : theano.compile.function_module.Function
-        The compiled function with its inputs, outputs and updates; it is not changed.
+        The compiled function with its inputs, outputs and updates; it is not modified.
     client : distributed.Client, optional
-        The client whose workers compute. Without it, and without `devices`, this machine runs a worker for each
-        device.
+        The client whose workers run the steps. If neither a client nor `devices` is given, this machine runs a worker
+        for each device.
     devices : sequence of str, optional
-        Names of devices, as for `optdb.SimulatorOCL`. Without a client, each is used by a thread of this process, and
-        dask is not needed. With one, the workers of each host use them in turn.
+        Names of devices, as for `optdb.SimulatorOCL`. Without a client, a thread of this process uses each device, and
+        dask is not needed. With a client, the devices are assigned to each host's workers in turn.
     axes : mapping, optional
-        For arguments, by name or variable, the axis along which they are split, or None to send the whole argument to
-        all workers. The default is axis 0; scalars are never split.
+        Maps an argument's name or variable to the axis along which it is split, or to None to send the whole argument
+        to all workers. The default is axis 0; scalars are never split.
     outputs : mapping or sequence, optional
-        For outputs, by number, how workers' values are combined: 'mean' (weighted by the length of parts), 'sum' or
-        'concatenate'. By default, an exact step returns the same results as one device; with `average_every`, the
-        default is a mean.
+        Maps an output's index to the way in which workers' values are combined: 'mean' (weighted by the lengths of the
+        parts), 'sum' or 'concatenate'. By default, an exact step returns the same results as one device; with
+        `average_every`, the default is 'mean'.
     gradients : mapping, optional
-        Maps shared variables to their gradients, which are variables of your graph and means over the batch. For
-        graphs in which gradients cannot be found.
+        Maps shared variables to their gradients, which are variables in your graph and means over the batch. Needed if
+        the gradients cannot be found in the graph.
     average_every : int, optional
-        Let workers make independent steps, and average their values after every `average_every` steps. Works for any
-        function.
+        If given, workers make independent steps, and their values are averaged after every `average_every` steps. This
+        works for any function.
     statistics : {'whole', 'parts'}
         Whether batch normalization uses statistics of the whole batch or of each worker's part. With 'whole', workers
-        wait for each other in each layer. 'parts' is faster, but differs from the result on one device.
+        wait for each other in each layer. 'parts' is faster, but its results differ from those on one device.
     checkpoint : str or Path, optional
         A folder for checkpoints. If it contains a state, training continues from there.
     checkpoint_every : int
-        The number of steps between two checkpoints.
+        Number of steps between two checkpoints.
     timeout : float
-        Seconds after which a worker that does not answer counts as dead.
+        Time in seconds after which a worker that does not answer counts as dead.
     progress_bar : bool, optional
-        Whether `train` shows a progress bar; by default, if standard error is a terminal.
+        Whether `train` shows a progress bar; by default, only if standard error is a terminal.
 
     Raises
     ------
     NoGradients
         If no exact step can be derived; the message names the variable.
     WorkerRefused
-        If a worker's software or device differs from the others; the message says how.
+        If a worker's software or device differs from the others'; the message says how.
     OSError
         If the folder of `checkpoint` cannot be written.
 
@@ -130,7 +130,7 @@ class DataParallel:
             checkpoints.check_folder(self._checkpoint)
         self._checkpoint_every = checkpoint_every
         self._is_closed = False
-        #: For the latest step with results, each worker's seconds by part of the step.
+        #: For the latest step with results, a dict for each worker that maps parts of the step to seconds.
         self.seconds: list[dict[str, float]] = []
         if client is None and devices is not None:
             self._group = ThreadGroup(self._training, list(devices), timeout)
@@ -151,7 +151,7 @@ class DataParallel:
     # Training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a step; arguments and results are those of the function.
+        """Run a step; arguments and results are the same as the function's.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ class DataParallel:
         Returns
         -------
         numpy.ndarray, list or dict
-            The results for the whole batch, as the function returns them.
+            The results for the whole batch, in the form in which the function returns them.
 
         Raises
         ------
@@ -174,31 +174,32 @@ class DataParallel:
         return self._begin(bound(self._original.arguments, args, kwargs)).wait()
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> StepFuture:
-        """Begin a step, and return before it is made: devices proceed to the next step without waiting for Python.
+        """Start a step and return before it has finished, so that devices need not wait for Python between steps.
 
-        Steps run in the order in which they begin; only a few may be pending. Only threads of this process, as with
-        `devices=` without a client, run in the background: dask's workers complete the step before this returns.
+        Steps run in the order in which they were started; only a few may be pending. Only threads of this process
+        (`devices=` without a client) run steps in the background; dask workers complete the step before this method
+        returns.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments, as for a call. They may change as soon as this returns.
+            The arguments of the function. They may change as soon as this method returns.
 
         Returns
         -------
         StepFuture
-            ``wait()`` returns the results.
+            Its ``wait()`` returns the results.
 
         Raises
         ------
         WorkerFailed
-            If an earlier step has raised an error, and its `wait` was not called.
+            If an earlier step has raised an error and its `wait` was not called.
         StateLost
             If all workers died.
         """
         self._check_open()
         values = bound(self._original.arguments, args, kwargs)
-        # Copy each argument once, rather than each of its parts.
+        # Copy each argument once instead of copying each of its parts.
         return self._begin([np.array(value) if isinstance(value, np.ndarray) else deepcopy(value) for value in values])
 
     def _begin(self, values: Sequence[Any]) -> StepFuture:
@@ -212,7 +213,7 @@ class DataParallel:
         return future
 
     def _put_together(self, parts: Sequence[Part], prepared: Sequence[Prepared]) -> Any:
-        """Return the results of a step, and record how long its parts have taken."""
+        """Return a step's results, and record how long its parts took."""
         self.seconds = [each.seconds for each in prepared]
         active = [(part, each) for part, each in zip(parts, prepared, strict=True) if part.rows]
         wholes = prepared[0].wholes
@@ -227,16 +228,16 @@ class DataParallel:
         return results[0] if self._original.returns_one else results
 
     def train(self, batches: Iterable[Any], total: int | None = None) -> list[Any]:
-        """Make a step with each batch; return the results.
+        """Run a step with each batch and return the results.
 
-        The next batch is prepared while devices compute the current one, as with `run_async`.
+        The next batch is prepared while devices compute the current batch, as with `run_async`.
 
         Parameters
         ----------
         batches : iterable
-            Batches, each a sequence of arguments or a mapping of them by name.
+            Batches, each a sequence of arguments or a mapping of names to arguments.
         total : int, optional
-            The number of batches, for the progress bar, if `batches` has no length.
+            Number of batches, which the progress bar needs if `batches` has no length.
 
         Returns
         -------
@@ -266,7 +267,7 @@ class DataParallel:
         return results
 
     def refresh(self) -> list[str]:
-        """Admit workers that have appeared and are ready, as each step does.
+        """Admit new workers that are ready, as each step does.
 
         Returns
         -------
@@ -280,7 +281,7 @@ class DataParallel:
 
     @property
     def steps(self) -> int:
-        """The number of steps that the state includes, with those before a checkpoint."""
+        """The number of steps that the state includes, counting steps before a checkpoint."""
         return self._group.steps
 
     @property
@@ -295,7 +296,7 @@ class DataParallel:
 
     @property
     def shared(self) -> list[SharedVariable]:
-        """Theano's shared variables that workers have copies of."""
+        """Theano's shared variables of which workers have copies."""
         return list(self._training.shared)
 
     def get(self, which: Any) -> Any:
@@ -304,35 +305,35 @@ class DataParallel:
         Parameters
         ----------
         which : SharedVariable or str
-            Theano's variable, or its name.
+            Theano's variable or its name.
 
         Returns
         -------
         numpy.ndarray
-            An array of the variable's dtype and present shape.
+            An array with the variable's dtype and current shape.
 
         Raises
         ------
         KeyError
-            If there is no such variable, or if several have the name.
+            If there is no such variable, or if several variables have the name.
         """
         self._check_open()
         return self._group.state()[self._index(which)]
 
     def set(self, which: Any, value: Any) -> None:
-        """Set all copies of a shared variable to a value; Theano's variable is not changed.
+        """Set all copies of a shared variable to a value; Theano's variable does not change.
 
         Parameters
         ----------
         which : SharedVariable or str
-            Theano's variable, or its name.
+            Theano's variable or its name.
         value : array-like
             A value that the variable's type accepts.
 
         Raises
         ------
         KeyError
-            If there is no such variable, or if several have the name.
+            If there is no such variable, or if several variables have the name.
         TypeError
             If the variable's type does not accept the value.
         """
@@ -359,7 +360,7 @@ class DataParallel:
         self._group.load([shared.get_value() for shared in self._training.shared], self.steps)
 
     def save(self) -> Path:
-        """Write the state to the folder `checkpoint`.
+        """Write the state to a file in the folder `checkpoint`.
 
         Returns
         -------
@@ -392,7 +393,7 @@ class DataParallel:
     # The end
 
     def close(self) -> None:
-        """Release the devices' memory, and end threads and processes; unsynchronized and unsaved values are lost."""
+        """Release device memory and end threads and processes; values that were not synchronized or saved are lost."""
         self._is_closed = True
         self._group.close()
 
@@ -429,22 +430,22 @@ class StepFuture:
         Returns
         -------
         bool
-            Whether `wait` would return within the time that copying a result to the host takes.
+            Whether `wait` would return in no more time than it takes to copy a result to the host.
         """
         return self._step is None or self._step.is_computed
 
     def wait(self) -> Any:
-        """Wait for this step and those before it; return the results. Further calls return the same objects.
+        """Wait for this step and earlier steps, and return this step's results; later calls return the same objects.
 
         Returns
         -------
         numpy.ndarray, list or dict
-            The results for the whole batch, as the function returns them.
+            The results for the whole batch, in the form in which the function returns them.
 
         Raises
         ------
         WorkerFailed
-            If the step, or the step before it, raised an error on a worker; the state is that before the step.
+            If this step or the previous step raised an error on a worker; the state is the same as before that step.
         """
         if self._step is not None:
             self._results = self._put_together(*self._step.end())
@@ -456,7 +457,7 @@ class StepFuture:
 
 
 def _cluster_group() -> Any:
-    """Return the class that controls dask's workers; dask is imported on demand."""
+    """Import dask and return the class that controls dask workers."""
     try:
         from optdb.distributed.clusters import cluster_group
     except ModuleNotFoundError as error:
@@ -468,7 +469,7 @@ def _cluster_group() -> Any:
 
 
 def _reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count: int) -> dict[int, str]:
-    """Return the outputs' reductions by number; raise `ValueError` if one is invalid."""
+    """Return a dict of outputs' indices and reductions; raise `ValueError` if a reduction is invalid."""
     pairs = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs or ())
     reductions = {number: reduction for number, reduction in pairs if reduction is not None}
     for number, reduction in reductions.items():

@@ -15,12 +15,12 @@ class Aborted(RuntimeError):
 
 
 class NotSplittable(Exception):
-    """A node's results cannot be combined from parts of a batch.
+    """A node's results for a batch cannot be combined from its results for parts of the batch.
 
     Parameters
     ----------
     node : Apply or None
-        A node of the user's graph; None for an input, which has no node.
+        A node in the user's graph; None for an input, which has no node.
     reason : str
         The reason.
     """
@@ -33,7 +33,7 @@ class NotSplittable(Exception):
 
 
 class NoGradients(ValueError):
-    """Exact training needs sums over workers, but they cannot be found in the function's graph."""
+    """Exact training needs sums over workers, but these cannot be found in the function's graph."""
 
 
 class WorkerRefused(RuntimeError):
@@ -41,7 +41,7 @@ class WorkerRefused(RuntimeError):
 
 
 class WorkerFailed(RuntimeError):
-    """A step raised an error on a worker; all copies of the state are those before the step."""
+    """A step raised an error on a worker; all copies of the state are the same as before the step."""
 
 
 class WorkerTimeout(TimeoutError):
@@ -49,4 +49,4 @@ class WorkerTimeout(TimeoutError):
 
 
 class StateLost(RuntimeError):
-    """All workers died, and the state with them."""
+    """All workers have died, and the state is lost."""

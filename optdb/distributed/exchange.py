@@ -1,7 +1,7 @@
 """Sums over workers (`Exchange`): a ring all-reduce, or direct exchange for two workers and for small arrays.
 
-Workers of one process read and write each other's vectors: each adds up one slice for all. Small arrays of one dtype
-are sent as one vector. All workers add in the same order, so their results are equal bit by bit.
+Workers in one process read and write each other's vectors, and each worker adds up one slice for all workers. Small
+arrays of one dtype are sent as one vector. All workers add in the same order, so their results are bitwise equal.
 """
 
 from __future__ import annotations
@@ -22,36 +22,38 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "Link", "Mailbox"]
 
-#: Every worker sends vectors of fewer bytes to all others: latency depends on the number of messages in a row.
+#: Every worker sends vectors of fewer bytes to all other workers, since latency depends on the number of successive
+#: messages.
 SMALL_BYTES = 64 * 1024
-#: Arrays of fewer bytes are copied into one vector: a separate frame of a message takes longer than the copy.
+#: Arrays of fewer bytes are copied into one vector, since a separate message frame takes longer than the copy.
 PACKED_BYTES = 64 * 1024
-#: Numbers of the sum at the end of a step, and of the message from the first worker to workers without a part.
+#: The numbers of the sum at the end of a step, and of the message from the first worker to workers without a part.
 FINAL, PASSED_ON = -1, -2
-#: Threads add up blocks of this size, which stay in a core's cache until the sums are copied.
+#: The size in bytes of the blocks that threads add up; blocks of this size stay in a core's cache until the sums are
+#: copied.
 BLOCK_BYTES = 256 * 1024
 
 Tag = tuple[int, ...]
 
 
 class Link:
-    """A worker's connection to the others, which are identified by rank."""
+    """A worker's connection to the other workers, which are identified by rank."""
 
     #: Whether the receiver may write received arrays.
     received_is_writable: bool
-    #: Whether received arrays are the sender's own, so that the sender sees writes to them.
+    #: Whether received arrays are the sender's own arrays, so that the sender sees writes to them.
     shares_memory: bool
-    #: Whether the devices of all workers add up arrays that others lend.
+    #: Whether the devices of all workers add up arrays that other workers lend.
     lends: bool
-    #: The worker's device among those of its process; None if other workers are in other processes.
+    #: The member for the worker's device; None if some workers are in other processes.
     member: Member | None = None
-    #: If workers lend, for each rank: objects that wait until the worker's device has read the lent pieces.
+    #: If workers lend arrays, for each rank, objects that wait until that worker's device has read the lent pieces.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Send arrays to a worker without waiting. The arrays are not overwritten until the sum is known.
+        """Send arrays to a worker without waiting; the arrays must not be overwritten until the sum is known.
 
-        Workers that share memory also send a `LentPiece`.
+        Workers that share memory may also send a `LentPiece`.
         """
         raise NotImplementedError
 
@@ -65,19 +67,19 @@ class Link:
 
 
 class LentPiece(Protocol):
-    """Values of one worker that others read in place."""
+    """A worker's values that other workers read in place."""
 
-    #: Whether it is only complete when the worker has computed everything.
+    #: Whether the piece is complete only when the worker has computed everything.
     is_last: bool
 
 
 class Mailbox:
-    """Messages to one worker that it has not received yet; any thread may deliver.
+    """Messages that one worker has not received yet; any thread may deliver messages.
 
     Parameters
     ----------
     timeout : float
-        Seconds after which a wait raises `WorkerTimeout`.
+        Time in seconds after which a wait raises `WorkerTimeout`.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -89,7 +91,7 @@ class Mailbox:
         self._abort_reason: str | None = None
 
     def begin(self, attempt: int) -> None:
-        """Discard messages of earlier attempts, unless this attempt was already given up."""
+        """Discard messages from earlier attempts unless this attempt was already given up."""
         with self._changed:
             if attempt <= self._oldest:
                 return
@@ -97,21 +99,21 @@ class Mailbox:
             self._messages = {key: value for key, value in self._messages.items() if key[1][0] >= attempt}
 
     def deliver(self, sender: Any, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Store a message, unless its attempt is over."""
+        """Store a message unless its attempt is over."""
         with self._changed:
             if tag[0] >= self._oldest:
                 self._messages[sender, tag] = arrays
                 self._changed.notify_all()
 
     def abort(self, attempt: int, reason: str) -> None:
-        """Make waits of an attempt, and of earlier ones, raise `Aborted`."""
+        """Make every wait in this attempt or an earlier one raise `Aborted`."""
         with self._changed:
             if attempt >= self._oldest:
                 self._oldest, self._abort_reason = attempt, reason
                 self._changed.notify_all()
 
     def take(self, sender: Any, tag: Tag) -> list[Any]:
-        """Wait for a message."""
+        """Wait for a message and return its arrays."""
         end = time.monotonic() + self.timeout
         with self._changed:
             while (sender, tag) not in self._messages:
@@ -124,25 +126,25 @@ class Mailbox:
             return list(self._messages.pop((sender, tag)))
 
     def refuse(self, sender: Any = None) -> NoReturn:
-        """Raise `WorkerTimeout` if a sender's message is missing, else the reason why the attempt was given up."""
+        """Raise `WorkerTimeout` if a sender's message is missing, else raise why the attempt was given up."""
         if sender is not None:
             raise WorkerTimeout(f"received no part of a sum from {sender} within {self.timeout:g} seconds")
         raise Aborted(self._abort_reason or "the step was aborted")
 
 
 class Exchange:
-    """One worker's side of the sums in one attempt at a step.
+    """One worker's part in the sums over workers during one attempt at a step.
 
     Parameters
     ----------
     link : Link
         The connection to the other workers.
     rank : int
-        The rank of this worker.
+        This worker's rank.
     active : int
-        The number of workers with a part of the batch; they have the lowest ranks.
+        Number of workers with a part of the batch; they have the lowest ranks.
     idle : int
-        The number of workers without a part, which receive results.
+        Number of workers without a part, which only receive results.
     attempt : int
         A number that is unique among all attempts at all steps.
     """
@@ -152,29 +154,29 @@ class Exchange:
         self.rank, self._active, self._idle = rank, active, idle
         self.attempt = attempt
         self._seconds = 0.0
-        #: The rounds of arrays on a device. A caller that makes several steps passes the same dict to each exchange.
+        #: The rounds for device arrays. A caller that runs several steps passes the same dict to each exchange.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and arrays, after the commands that compute them, to enqueue further commands.
+        #: Called with a bucket's number and arrays, after the commands that compute them, to enqueue more commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
-        #: Called once, when the first commands of the step are in the queue.
+        #: Called once, when the step's first commands are in the queue.
         self.on_launched: Callable[[], None] | None = None
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the sums of the arrays of all workers with a part; all must call it with the same numbers.
+        """Return sums over all workers that have a part; all of them must call this method with the same numbers.
 
         Parameters
         ----------
         number : int
-            The number of the sum within the step.
+            The sum's number within the step.
         arrays : sequence of ndarray
-            Arrays with the same shapes and dtypes on each worker.
+            Arrays whose shapes and dtypes are equal on all workers.
         """
         if self._active == 1 or not arrays:
             return list(arrays)
         start = time.perf_counter()
         arrays = list(map(np.asarray, arrays))
         direct = self._active == 2 or sum(array.nbytes for array in arrays) <= SMALL_BYTES
-        # Copies, because a ring overwrites its vectors.
+        # Copy into vectors, because a ring overwrites its vectors.
         packing = _Packing(arrays, PACKED_BYTES if direct else math.inf)
         vectors = packing.packed(arrays)
         totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
@@ -187,16 +189,16 @@ class Exchange:
         arrays: Sequence[np.ndarray],
         combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Return the result of `combine` for the arrays of all workers, by rank.
+        """Return the result of calling `combine` with the arrays of all workers, by rank.
 
         Parameters
         ----------
         number : int
-            As for `all_reduce`.
+            See `all_reduce`.
         arrays : sequence of ndarray
-            The same number of arrays on each worker. They must not be written until the step is over.
+            Arrays, equally many on each worker. They must not be written until the step is over.
         combine : callable
-            Takes a list of arrays for each worker, by rank.
+            Takes a list with the arrays of each worker, by rank.
         """
         start = time.perf_counter()
         results = combine(self._exchanged((self.attempt, number, 0), arrays))
@@ -205,31 +207,31 @@ class Exchange:
 
     @property
     def member(self) -> Member | None:
-        """The worker's device if C code runs the rounds of an exchange; None if Python runs all of them."""
+        """The member for the worker's device if C code runs the rounds; None if Python runs all of them."""
         return self._link.member
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise the reason why C code has failed: the step was aborted, or a worker was late."""
+        """Raise why C code has failed: the step was aborted, or a worker was late."""
         self._link.refuse(missing)
 
     def note(self, seconds: float) -> None:
-        """Add to the seconds spent in sums."""
+        """Add a number of seconds to the time spent on sums."""
         self._seconds += seconds
 
     @property
     def seconds(self) -> float:
-        """Seconds spent in sums."""
+        """Time in seconds spent on sums."""
         return self._seconds + (0.0 if self.member is None else self.member.seconds)
 
     def reduce(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Write the sums of all workers' vectors into other vectors; workers without a part do not take part.
+        """Write the sums of the vectors of all workers that have a part into other vectors.
 
         Parameters
         ----------
         number : int
-            As for `all_reduce`.
+            See `all_reduce`.
         vectors, sums : sequence of ndarray
-            Vectors of the same lengths and dtypes on each worker. `sums` is overwritten.
+            Vectors whose lengths and dtypes are equal on all workers. `sums` is overwritten.
         """
         start = time.perf_counter()
         if self._active == 1:
@@ -246,20 +248,21 @@ class Exchange:
         self.note(time.perf_counter() - start)
 
     def lend(self, number: int, pieces: Sequence[LentPiece]) -> None:
-        """Let other workers read pieces of this worker's vectors, each as soon as it is complete; return at once.
+        """Let other workers read each piece of this worker's vectors as soon as it is complete; return at once.
 
         Parameters
         ----------
         number : int
-            As for `all_reduce`.
+            See `all_reduce`.
         pieces : sequence of LentPiece
-            They must not be written until all workers have prepared the step, and `wait_for_readers` has returned.
+            The pieces, which must not be written until all workers have prepared the step and `wait_for_readers` has
+            returned.
         """
         for rank in self._others:
             self._link.send(rank, (self.attempt, number, 0), pieces)
 
     def lent(self, number: int) -> Iterator[tuple[int, Any]]:
-        """Yield the rank and the piece for each piece that another worker lends; the piece may be incomplete."""
+        """Yield each piece that another worker lends, with that worker's rank; the piece may still be incomplete."""
         lists = [
             [(rank, piece) for piece in self._link.receive(rank, (self.attempt, number, 0))] for rank in self._others
         ]
@@ -267,34 +270,34 @@ class Exchange:
             yield from filter(None, turn)
 
     def reading(self, arrivals: Sequence[Any]) -> None:
-        """Set the objects whose method `wait` waits until this worker has read the pieces that others have lent."""
+        """Set the objects whose `wait` method waits until this worker has read the pieces that other workers lent."""
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
-        """Wait until others have read the pieces that this worker lent in a step that all have prepared."""
+        """Wait until other workers have read the pieces that this worker lent in a step that all have prepared."""
         for rank in self._others:
             for arrival in self._link.readers[rank]:
                 arrival.wait()
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
-        """Call `on_completed` when a bucket of summands is computed."""
+        """Call `on_completed` for a bucket of summands that has been computed."""
         if self.on_completed is not None:
             self.on_completed(bucket, arrays)
 
     def launched(self) -> None:
-        """Call `on_launched` when the first commands of the step are in the queue."""
+        """Call `on_launched`; the step's first commands are in the queue."""
         if self.on_launched is not None:
             on_launched, self.on_launched = self.on_launched, None
             on_launched()
 
     @property
     def lends(self) -> bool:
-        """Whether two or more workers exist, all have a part of the batch, and devices add up each other's vectors."""
+        """Whether there are several workers, all have a part of the batch, and devices add up each other's vectors."""
         return self._link.lends and not self._idle and self._active > 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this worker computes the values that are the same on all workers."""
+        """Whether this worker computes the values that are equal on all workers."""
         return self.rank == 0
 
     @property
@@ -315,7 +318,7 @@ class Exchange:
             self._link.send(rank, (self.attempt, PASSED_ON, 0), [np.array(array) for array in arrays])
 
     def receive_passed(self) -> list[np.ndarray]:
-        """Return the arrays that the first worker has sent with `pass_on`."""
+        """Return the arrays that the first worker sent with `pass_on`."""
         return self._link.receive(0, (self.attempt, PASSED_ON, 0))
 
     @property
@@ -336,7 +339,7 @@ class Exchange:
         self._add_further(sums, received)
 
     def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
-        """Send arrays to all other workers with a part; return the arrays of each, by rank."""
+        """Send arrays to all other workers that have a part; return each worker's arrays, by rank."""
         for rank in self._others:
             self._link.send(rank, tag, arrays)
         return [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
@@ -347,7 +350,7 @@ class Exchange:
                 total += vector
 
     def _in_slices(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Add up one slice of all workers' vectors, and write the total into the sums of all workers."""
+        """Add up one slice of all workers' vectors and write the total to the sums of all workers."""
         count = len(vectors)
         received = self._exchanged((self.attempt, number, 0), [*vectors, *sums])
         for i, vector in enumerate(vectors):
@@ -356,19 +359,19 @@ class Exchange:
             step = max(1, BLOCK_BYTES // vector.itemsize)
             for begin in range(start, stop, step):
                 _add_block(slice(begin, min(begin + step, stop)), terms, targets)
-        # A barrier: until all reach it, others read this worker's vectors and write its sums.
+        # A barrier: until all workers reach it, others read this worker's vectors and write its sums.
         self._exchanged((self.attempt, number, 1), [])
 
     def _sum(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the sum of the first two workers' vectors; reuse the memory of the received one if it is writable."""
+        """Return the sum of the first two workers' vectors, in the received vector's memory if that is writable."""
         received = second if self.rank == 0 else first
         free = self._link.received_is_writable and received.flags.writeable
         return np.add(first, second, out=received if free else None)
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """All-reduce around a ring: reduce-scatter, then all-gather.
+        """Compute a ring all-reduce: a reduce-scatter, then an all-gather.
 
-        A sent piece is overwritten only by its total, which arrives after the neighbour has read the piece.
+        A piece that was sent is overwritten only by its total, which arrives after the neighbour has read the piece.
         """
         count = self._active
         right, left = (self.rank + 1) % count, (self.rank - 1) % count
@@ -388,7 +391,7 @@ class Exchange:
 
 
 def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
-    """Write the sum of one block of the terms into the same block of all targets."""
+    """Write the sum of one block of all terms to the same block of all targets."""
     total = targets[0][block]
     np.add(terms[0][block], terms[1][block], out=total)
     for term in terms[2:]:
@@ -398,12 +401,12 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
 
 
 class _Packing:
-    """Packs arrays into vectors: all small arrays of a dtype share one, and each large array has its own.
+    """Packs arrays into vectors: all small arrays of a dtype share one vector, and each large array has its own.
 
     Parameters
     ----------
     arrays : sequence of ndarray
-        The arrays. Workers pack arrays of the same shapes and dtypes in the same way.
+        The arrays. Workers pack arrays with the same shapes and dtypes in the same way.
     limit : float
         Arrays of fewer bytes are small.
     """
@@ -420,12 +423,12 @@ class _Packing:
         self._together = list(small.values())
 
     def packed(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the vectors; those of large contiguous arrays are views."""
+        """Return the vectors; the vectors of large contiguous arrays are views."""
         together = [np.concatenate([arrays[i].ravel() for i in chosen]) for chosen in self._together]
         return [*together, *(arrays[i].ravel() for i in self._alone)]
 
     def unpacked(self, vectors: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return arrays with the shapes of those that were packed."""
+        """Return arrays with the shapes of the packed arrays."""
         found: dict[int, np.ndarray] = {}
         for chosen, vector in zip(self._together, vectors, strict=False):
             start = 0

@@ -1,4 +1,4 @@
-"""A cluster of processes on this machine that restarts each worker that dies (`RestartingCluster`)."""
+"""A cluster of processes on this machine that restarts workers that die (`RestartingCluster`)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from distributed.deploy.cluster import Cluster
 
 __all__ = ["RestartingCluster"]
 
-#: C library settings of a worker: how much freed memory it keeps, and the size from which on it keeps none.
+#: C library settings for a worker: how much freed memory it keeps, and the size above which it keeps no freed block.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
-#: Dask's own setting, which makes a worker return all memory that it frees.
+#: Dask's own setting, which makes a worker return all freed memory to the system.
 _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class _KeepingNanny(Nanny):
-    """Starts workers that keep the memory of a step's sums for the next step.
+    """Starts workers that keep the memory used for a step's sums for the next step.
 
-    The system clears each page of new memory on first write. For sums of 3.2 MB, that took longer than receiving them.
+    The system clears each page of new memory on the first write. For sums of 3.2 MB, that took longer than receiving
+    the sums.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -30,12 +31,12 @@ class _KeepingNanny(Nanny):
 
 
 class RestartingCluster(LocalCluster):
-    """A `LocalCluster` that leaves dead workers to their nannies.
+    """A `LocalCluster` that lets nannies restart dead workers.
 
-    A nanny starts a new process when its worker has died. `LocalCluster` interferes: some seconds after each death
-    (`distributed.deploy.lost-worker-timeout`, 15 s) it checks whether a worker of that name is registered. If the
-    worker has died again just then, or takes longer to start, it closes the nanny, and the worker is not restarted. The
-    check is for the jobs of batch systems, which have no nanny on this machine.
+    A nanny starts a new process when its worker has died. `LocalCluster` interferes: a certain time after each death
+    (`distributed.deploy.lost-worker-timeout`, 15 s), it checks whether a worker with that name is registered. If the
+    worker has died again by then, or takes longer to start, `LocalCluster` closes the nanny, and the worker is not
+    restarted. The check is meant for jobs in batch systems, which have no nanny on this machine.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

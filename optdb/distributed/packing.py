@@ -1,4 +1,4 @@
-"""Vectors of a worker's summands in a step and of their sums: one vector for each dtype (`Summands`)."""
+"""Vectors that contain a worker's summands in a step and their sums, one vector for each dtype (`Summands`)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Summands"]
 
 
 class Summands:
-    """The summands that a simulator has computed, and the sums that its next functions read.
+    """The summands that a simulator has computed, and the sums that its functions read next.
 
-    Values on the device are copied in one transfer for each dtype and direction. Integers may be on the host.
+    Device values are copied in one transfer for each dtype and direction. Integers may be on the host.
 
     Parameters
     ----------
     simulator : SimulatorOCL
-        The simulator with the functions of `training`.
+        The simulator that contains the functions in `training`.
     training : SynchronousTraining
-        The functions of a step, which name the shared variables.
+        The functions for a step, which determine the shared variables.
     """
 
     def __init__(self, simulator: SimulatorOCL, training: SynchronousTraining) -> None:
@@ -38,19 +38,19 @@ class Summands:
         self._summands = PackedVariables(simulator, [summand for summand, _ in here])
         self._sums = PackedVariables(simulator, [total for _, total in here])
         self._on_host = [pair for pair, is_here in zip(pairs, placed, strict=True) if not is_here]
-        #: Groups of numbers of the summands that are complete at the same time.
+        #: Groups of indices of summands that are complete at the same time.
         self._buckets = training.buckets
         self._download: PiecewiseDownload | None = None
-        #: By rank: summands from other workers' devices.
+        #: Maps the ranks of other workers to the summands from their devices.
         self._terms: dict[int, PackedTerm] = {}
-        #: Shapes of the sums on the host.
+        #: The shapes of the sums on the host.
         self._host_shapes: list[tuple[int, ...]] = []
         self._ranks = [var.type.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
 
     def collect(self) -> list[np.ndarray]:
-        """Wait for the device; return the summands as vectors, which must not be changed until `close`."""
+        """Wait for the device and return the summands as vectors, which must not change until `close`."""
         if self._download is not None:
-            self._download.restart()  # a plan may send pieces that no worker receives here
+            self._download.restart()  # discard pieces that a plan sends although no worker receives them
         vectors = self._summands.download()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
@@ -67,7 +67,7 @@ class Summands:
         return [*self._sums.open(), *self._host_sums]
 
     def distribute(self) -> None:
-        """Set the simulator's sums to the values written to the vectors of `open`."""
+        """Set the simulator's sums to the values written to the vectors that `open` returned."""
         self._sums.upload()
         for some, vector in zip(self._alike(), self._host_sums, strict=True):
             start = 0
@@ -83,11 +83,11 @@ class Summands:
 
     @property
     def are_added_on_device(self) -> bool:
-        """Whether the device can add up all workers' vectors, which must be copied to it anyway."""
+        """Whether the device can add up all workers' vectors."""
         return not self._on_host and self._sums.are_copied
 
     def take_over(self) -> None:
-        """Use the summands as sums, if no other worker has a part; nothing is copied from the device."""
+        """Use the summands as the sums if no other worker has a part; nothing is copied from the device."""
         self._summands.pack()
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
@@ -100,12 +100,12 @@ class Summands:
         self._summands.release()
         self._sums.release()
 
-    # For devices that add up lent summands
+    # Methods for devices that add up lent summands
 
     def begin_lending(self, exchange: Exchange) -> None:
-        """Begin to lend summands to the other workers as soon as the device has computed them.
+        """Start lending summands to the other workers as soon as the device has computed them.
 
-        This waits until the others have read the summands of the previous step.
+        This method waits until the other workers have read the previous step's summands.
         """
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
@@ -121,7 +121,7 @@ class Summands:
         exchange.on_completed = completed
 
     def end_lending(self, exchange: Exchange) -> Piece:
-        """Lend all remaining summands; return the last piece, which may still be on its way."""
+        """Lend all remaining summands and return the last piece, which may still be in transit."""
         assert self._download is not None, "`begin_lending` comes first"
         pieces = self._download.end()
         if self._sums.shapes != self._summands.shapes:
@@ -130,30 +130,30 @@ class Summands:
         return pieces[-1]
 
     def receive(self, rank: int, piece: Piece, calls: Calls) -> None:
-        """Wait until a piece of another worker's summands is complete on the host; begin to copy it to the device."""
+        """Wait until a piece of another worker's summands is complete on the host; start copying it to the device."""
         if rank not in self._terms:
             self._terms[rank] = PackedTerm(self._sums)
             self._terms[rank].restart()
         self._terms[rank].receive(piece, calls)
 
     def add_lent(self, exchange: Exchange, calls: Calls) -> None:
-        """Set the sums to the totals of all workers' summands, which the device adds in the order of ranks.
+        """Set the sums to the totals of all workers' summands, which the device adds in rank order.
 
-        This returns when `calls` has received the commands. Before other workers lend again, they wait until the device
-        has read their pieces.
+        This method returns when `calls` has received the commands. Before other workers lend again, they wait until the
+        device has read their pieces.
         """
         ranks = sorted([exchange.rank, *self._terms])
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls)
         exchange.reading([term.reading for term in self._terms.values()])
 
-    # For workers without a part, which have computed no summands
+    # Methods for workers without a part, which have computed no summands
 
     def described(self) -> np.ndarray:
         """Return the shapes as one vector of integers."""
         return np.array([n for shape in (*self._sums.shapes, *self._host_shapes) for n in shape], "int64")
 
     def lay_out(self, description: np.ndarray) -> None:
-        """Prepare for sums of the shapes that another worker has described."""
+        """Prepare for sums with the shapes that another worker has described."""
         lengths = iter(description.tolist())
         shapes = [tuple(next(lengths) for _ in range(rank)) for rank in self._ranks]
         count = len(shapes) - len(self._on_host)
@@ -162,7 +162,7 @@ class Summands:
         self._host_shapes = shapes[count:]
 
     def _alike(self) -> list[list[int]]:
-        """Return the numbers of the summands on the host, grouped by dtype."""
+        """Return the indices of the summands on the host, grouped by dtype."""
         found: dict[Any, list[int]] = {}
         for i, (summand, _) in enumerate(self._on_host):
             found.setdefault(summand.type.dtype, []).append(i)

@@ -1,11 +1,11 @@
 """A worker's part of a step, in phases (`Replica`).
 
-A step has two phases. `prepare` computes and waits for the other workers; it changes no shared variable. `commit`
-stores the next values of shared variables, and waits for no other worker. The next `prepare` discards a prepared step
-that was not committed.
+A step has two phases. `prepare` computes the step and waits for the other workers, but changes no shared variable.
+`commit` stores the next values of shared variables and does not wait for other workers. The next `prepare` discards a
+prepared step that was not committed.
 
-`prepare` can also run in stages: `launch` starts the device, `collect` and `finish` wait for the other workers. A step
-may be launched while the device still computes the one before; meanwhile, its arguments are copied to the device.
+`prepare` can also run in stages: `launch` starts the device, and `collect` and `finish` wait for the other workers. A
+step may be launched, and its arguments copied to the device, while the device still computes the previous step.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Ending", "Part", "Prepared", "Replica"]
 class Part:
     """One worker's part of a batch."""
 
-    #: Arguments in the function's order; split arguments contain the worker's rows.
+    #: The arguments in the function's order; split arguments contain only the worker's rows.
     arguments: Sequence[Any]
-    #: The number of the worker's rows. If it is 0, split arguments are None.
+    #: The number of rows that the worker has. If it is 0, split arguments are None.
     rows: int
     #: The index of the worker's first row in the batch.
     first: int
@@ -46,13 +46,14 @@ class Part:
 class Prepared:
     """The results of the first phase."""
 
-    #: Outputs that are the same for all workers; only the first worker computes them.
+    #: Outputs that are equal for all workers; only the first worker computes them.
     wholes: list[np.ndarray]
     #: Outputs for this worker's part.
     own: list[np.ndarray]
-    #: Seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' of the previous step.
+    #: Times in seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' of the previous
+    #: step.
     seconds: dict[str, float]
-    #: The `wholes` while they are copied to the host; None afterwards, and on other workers.
+    #: The `wholes` while they are being copied to the host; None afterwards and on other workers.
     pending: Results | None = None
 
 
@@ -66,7 +67,7 @@ class Replica:
         self.steps = 0
         self._prepared_step: int | None = None
         self._update_seconds = self._download_seconds = self._upload_seconds = 0.0
-        #: The part and the exchange of the launched step.
+        #: The launched step's part and exchange.
         self._under_way: tuple[Part, Exchange] | None = None
         self._start = 0.0
 
@@ -103,14 +104,14 @@ class Replica:
         self._prepared_step = None
 
     def stage(self, part: Part) -> Part:
-        """Begin to copy a part to the device, which may still compute the step before; return the part for `prepare`.
+        """Start copying a part to the device, which may still compute an earlier step; return the part for `prepare`.
 
-        Any thread may call this. The arguments may change as soon as it returns.
+        Any thread may call this method. The arguments may change as soon as it returns.
         """
         return part
 
     def prepare(self, part: Part, exchange: Exchange) -> Prepared:
-        """Compute a step, and wait for the other workers. `complete` waits for results that are still being copied."""
+        """Compute a step and wait for the other workers; `complete` waits for results that are still being copied."""
         self.launch(part, exchange)
         self.collect()
         prepared = self.finish()
@@ -129,11 +130,11 @@ class Replica:
         exchange : Exchange
             The exchange with the other workers.
         before : callable, optional
-            Ends the previous step, which the device may still compute. It is called before anything that depends on
-            the state or overwrites results of the previous step; if it raises, the step is not launched. Its argument
-            is the list of the step's first commands, which may be empty; it returns whether it has enqueued them.
+            Ends the previous step, which the device may still compute. It is called before anything that depends on the
+            state or overwrites results of the previous step; if it raises, the step is not launched. It receives the
+            list of the step's first commands, which may be empty, and returns whether it has enqueued them.
         ending : Ending, optional
-            How `before` ends the previous step; without it, the list of first commands is empty.
+            How `before` ends the previous step; if it is not given, the list of first commands is empty.
         """
 
         def begin(first: CommandList) -> bool:
@@ -144,10 +145,10 @@ class Replica:
         self._launch(part, exchange, begin, ending)
 
     def collect(self) -> None:
-        """Wait for other workers' pieces, except for the last ones."""
+        """Wait for all pieces from the other workers except the last piece from each worker."""
 
     def finish(self) -> Prepared:
-        """Wait for the other workers; return the prepared results of the launched step."""
+        """Wait for the other workers, and return the launched step's prepared results."""
         part, exchange = self._launched()
         own, pending = self._finish(part, exchange)
         prepared = self._described(exchange, own, pending, time.perf_counter() - self._start)
@@ -156,14 +157,14 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return a script that finishes, agrees and commits, almost without Python; None if Python is needed.
+        """Return a script that finishes, agrees and commits almost without Python; None if the step needs Python.
 
-        Call it after `collect`.
+        Must be called after `collect`.
         """
         return None
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step by running `ending`; also enqueue the `first` commands of the next step."""
+        """Finish and commit a step by running `ending`, and enqueue the `first` commands of the next step."""
         raise NotImplementedError
 
     def _launched(self) -> tuple[Part, Exchange]:
@@ -181,7 +182,7 @@ class Replica:
         return Prepared([], own, parts, pending)
 
     def complete(self, prepared: Prepared) -> Prepared:
-        """Wait until all that was prepared is on the host; return it. Any thread may call this, during later steps."""
+        """Wait for the prepared results to reach the host; return them. Any thread may call this during later steps."""
         if prepared.pending is not None:
             prepared.wholes, prepared.pending = prepared.pending.wait(), None
         return prepared
@@ -191,7 +192,7 @@ class Replica:
         return [self._simulator.get(shared) for shared in self._training.shared]
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Set new values, which are the state after `steps` steps."""
+        """Set the shared variables to the state after `steps` steps."""
         for shared, value in zip(self._training.shared, state, strict=True):
             self._simulator.set(shared, value)
         self.steps, self._prepared_step = steps, None
@@ -201,31 +202,31 @@ class Replica:
         self._simulator.close()
 
     def _launch(self, part: Part, exchange: Exchange, begin: Before, ending: Ending | None) -> None:
-        """Call `begin`, and compute the part; arguments may be copied to the device before that."""
+        """Call `begin` and compute the part; arguments may be copied to the device before `begin` is called."""
         raise NotImplementedError
 
     def _finish(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], Results | None]:
-        """Return the outputs for this worker's part, and the results that are the same for all workers."""
+        """Return the outputs for this worker's part, and the results that are equal for all workers."""
         raise NotImplementedError
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
         raise NotImplementedError
 
     def _rehearse(self) -> None:
-        """Raise the errors that the commit would raise before it stores anything."""
+        """Raise the errors that a commit would raise, without storing anything."""
 
 
 @dataclass
 class Ending:
-    """A script that finishes a step, agrees with the other workers, and commits the step, almost without Python."""
+    """A script that finishes a step, agrees with the other workers and commits the step, almost without Python."""
 
     script: Script
     agreement: Agreement
-    #: The arguments of the update.
+    #: The arguments for the update.
     taken: list[Any]
-    #: The results that are the same for all workers.
+    #: The results that are equal for all workers.
     pending: Results | None
-    #: The times at which the script reaches its named points, in order.
+    #: Maps the names of points in the script, in order, to the times at which the script reaches them.
     times: dict[str, Any]
     #: Whether the script has enqueued the first commands of the next step.
     leads: bool = False

@@ -1,6 +1,6 @@
-"""A worker's copy of the state on its device, for each kind of training.
+"""The two kinds of training: a worker's copy of the state on its device for each.
 
-`SynchronousReplica` makes exact steps, and `LocalReplica` independent ones. Their phases are those of `Replica`.
+`SynchronousReplica` makes exact steps, and `LocalReplica` makes independent steps. Both have the phases of `Replica`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ LIFTED = (rounds,)
 
 @dataclass
 class _Lent:
-    """The pieces that the workers of a step lend each other; most are copied while the devices compute."""
+    """The pieces that workers lend to each other in a step; most of them are copied while the devices compute."""
 
     #: This worker's own last piece.
     own: Piece
-    #: Ranks and pieces of the other workers, in the order in which the pieces become ready.
+    #: Yields ranks and pieces of the other workers in the order in which the pieces become ready.
     pieces: Iterator[tuple[int, Piece]]
-    #: The last piece of each of the other workers.
+    #: The rank and the last piece of each other worker.
     last: list[tuple[int, Piece]] = field(default_factory=list)
 
 
@@ -54,7 +54,7 @@ class SynchronousReplica(Replica):
         super().__init__(training, SimulatorOCL(training.gradients, device, progress_bar=False))
         self._gradients = TrustedMethod(self._simulator)
         self._simulator.add_method("update", training.update)
-        # Merge at once: the device is idle then, and other devices wait for it.
+        # Merge at once, since the device is idle before the update and other devices wait for it.
         merge_at_once(self._simulator["update"])
         self._update = RepeatedMethod(self._simulator["update"])
         self._results: PendingResults | None = None
@@ -65,14 +65,14 @@ class SynchronousReplica(Replica):
         self._summands = Summands(self._simulator, training)
         self._taken: list[Any] = []
         self._staging: dict[Any, Any] = {}
-        #: The launched step's outputs for this worker's part, and the pieces lent for it.
+        #: The launched step's outputs for this worker's part, and the pieces lent in that step.
         self._own: list[np.ndarray] = []
         self._lent: _Lent | None = None
 
     def stage(self, part: Part) -> Part:
         if not part.rows:
             return part
-        # Arguments that are not split are also arguments of other functions.
+        # Do not stage arguments that are not split, since other functions also take them.
         same = self._training.same
         staged = self._gradients.stage([None if i in same else value for i, value in enumerate(part.arguments)])
         arguments = [value if i in same else staged[i] for i, value in enumerate(part.arguments)]
@@ -92,7 +92,7 @@ class SynchronousReplica(Replica):
             return
         begin(CommandList())
         self._lent, self._own = None, []
-        self._summands.close()  # an aborted attempt may have left it open
+        self._summands.close()  # an aborted attempt may have left the summands open
         if part.rows:
             self._compute(part, exchange)
 
@@ -126,11 +126,11 @@ class SynchronousReplica(Replica):
         return self._own, None if results is None else results.begin(*self._taken)
 
     def _arguments(self, part: Part) -> list[Any]:
-        """Return the arguments of the update and of the results."""
+        """Return the arguments for computing the update and the results."""
         return [*(part.arguments[i] for i in self._training.same), _number(part.length)]
 
     def _results_of(self, exchange: Exchange) -> PendingResults | None:
-        """Return the object that computes the common results; None on workers other than the first."""
+        """Return the object that computes the results that all workers share; None unless this is the first worker."""
         return self._results if exchange.is_first else None
 
     @property
@@ -166,7 +166,7 @@ class SynchronousReplica(Replica):
         return Ending(script, agreement, taken, pending, times)
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:
-        """Finish and commit a step. Also enqueue the `first` commands of the next one, if they need no Python."""
+        """Finish and commit a step, and enqueue the `first` commands of the next step if they need no Python."""
         script, times, start = ending.script, ending.times, time.perf_counter()
         if not first.needs_python:
             script.enqueue(first)
@@ -176,7 +176,7 @@ class SynchronousReplica(Replica):
             script.run()
             ending.leads = not first.needs_python
         except Exception:
-            # Once all have agreed, the step must be committed.
+            # Once all workers have agreed, the step must be committed.
             if not ending.agreement.is_reached:
                 self._prepared_step = None
                 raise
@@ -190,7 +190,7 @@ class SynchronousReplica(Replica):
         return prepared
 
     def _add_up(self, exchange: Exchange) -> None:
-        """Put the sums of all workers' summands on the device."""
+        """Compute the sums of all workers' summands and copy them to the device."""
         summands = self._summands
         finish(self._simulator)
         start = time.perf_counter()
@@ -211,9 +211,9 @@ class SynchronousReplica(Replica):
         self._upload_seconds = time.perf_counter() - start
 
     def _add_lent(self, exchange: Exchange, lent: _Lent, calls: Calls) -> tuple[Any, Any]:
-        """Make the device add up the lent pieces, after waiting for the last ones.
+        """Wait for the last lent pieces, and make the device add up all of them.
 
-        Return two recorded times: when this device has computed the gradients, and when it has received the commands.
+        Return two recorded times: when this device had computed the gradients, and when it had received the commands.
         """
         calls.wait(lent.own.events)
         computed = calls.note_time()
@@ -224,7 +224,7 @@ class SynchronousReplica(Replica):
         return computed, calls.note_time()
 
     def _take_passed(self, arrays: list[np.ndarray]) -> None:
-        """Receive the sums from workers that have a part of the batch."""
+        """Receive the sums that a worker with a part of the batch has sent."""
         # The device may still read the sums of the previous step.
         finish(self._simulator)
         description, *arrays = arrays
@@ -237,7 +237,7 @@ class SynchronousReplica(Replica):
             self._simulator.set(var, value)
 
     def _commit(self, agree: Callable[[], None] | None) -> None:
-        # Do not wait for the update: the next step's commands follow it in the queue.
+        # Do not wait for the update, since the next step's commands follow it in the queue.
         self._update(*self._taken, before_commit=agree)
         self._taken = []
 
@@ -248,7 +248,7 @@ class SynchronousReplica(Replica):
 
 
 class _Rehearsed(Exception):
-    """An update has reached the point where it would store next values."""
+    """An update has reached the point at which it would store next values."""
 
 
 def _end_rehearsal() -> None:
@@ -256,12 +256,12 @@ def _end_rehearsal() -> None:
 
 
 def _number(value: int) -> np.ndarray:
-    """Return an integer as an array: functions would convert and compare other values."""
+    """Return an integer as an array, since functions would convert and compare any other value."""
     return np.array(value, "int64")
 
 
 class LocalReplica(Replica):
-    """Makes independent steps; values are averaged every `average_every` steps."""
+    """Makes independent steps, and averages the values every `average_every` steps."""
 
     def __init__(self, training: LocalTraining, device: str) -> None:
         super().__init__(training, SimulatorOCL(training.propose, device, progress_bar=False))
@@ -276,7 +276,7 @@ class LocalReplica(Replica):
             outputs = self._simulator(*part.arguments)
             self._own = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
             return
-        # A worker without rows makes no step: its next values equal its present values.
+        # A worker without rows makes no step, so its next values equal its current values.
         for shared, following in self._training.following.items():
             self._simulator.set(following, self._simulator.get(shared))
 
@@ -286,7 +286,7 @@ class LocalReplica(Replica):
         return self._own, None
 
     def _average(self, part: Part, exchange: Exchange) -> None:
-        """Replace next values with the mean over all workers, weighted by the length of their parts."""
+        """Replace next values with their mean over all workers, weighted by the lengths of the workers' parts."""
         chosen = [self._training.following[self._training.shared[i]] for i in self._training.averaged]
         if part.rows:
             share = part.rows / part.length
@@ -303,14 +303,14 @@ class LocalReplica(Replica):
 
 
 def replica_of(training: SynchronousTraining | LocalTraining, device: str) -> Replica:
-    """Put a copy of the state on a device.
+    """Create a copy of the state on a device.
 
     Parameters
     ----------
     training : SynchronousTraining or LocalTraining
         The computation of a step.
     device : str
-        The device, as for `SimulatorOCL`.
+        The device; see `SimulatorOCL`.
     """
     return (
         SynchronousReplica(training, device)

@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, each with its own device (`ThreadGroup`); dask is not needed."""
+"""Workers that are threads of this process, each with its own device (`ThreadGroup`), without dask."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from optdb.runtime.sigint import without_sigint
 
 __all__ = ["BUCKETS", "PendingStep", "ThreadGroup"]
 
-#: The maximum number of pieces in which summands are sent; all except the last are sent while the device computes.
+#: The maximum number of pieces in which summands are sent; all but the last are sent while the device computes.
 BUCKETS = 8
-#: The maximum number of steps that have begun and not ended: while a device executes one step, the commands of the next
+#: The maximum number of steps that have begun but not ended: while a device executes one step, the next step's commands
 #: are enqueued.
 MOST_PENDING = 2
 #: An empty list of commands.
@@ -34,7 +34,7 @@ _NOTHING = CommandList()
 
 
 def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | BaseException:
-    """Return the result of a call, or the error that it raises."""
+    """Call a function, and return its result or the error that it raises."""
     try:
         return compute(*args)
     except BaseException as error:
@@ -42,23 +42,23 @@ def _outcome_of(compute: Callable[..., Prepared], *args: Any) -> Prepared | Base
 
 
 class _Skipped(Aborted):
-    """A step was not begun, because the previous step has failed."""
+    """A step was skipped because the previous step failed."""
 
 
 class ThreadGroup:
-    """Replicas in threads of this process.
+    """A group of replicas, each in a thread of this process.
 
-    The main thread may be interrupted wherever Python calls something. Its changes to this object, and the Python locks
-    that it takes, are protected by deferring SIGINT. It waits for threads in C code only.
+    The main thread may be interrupted wherever Python makes a call. SIGINT is therefore deferred while the main thread
+    changes this object or holds a Python lock, and the main thread waits for other threads only in C code.
 
     Parameters
     ----------
     training : SynchronousTraining or LocalTraining
-        The computation of a step.
+        The functions that compute a step.
     devices : sequence of str
-        A device for each thread.
+        The device for each thread.
     timeout : float
-        Seconds after which a wait for another thread is an error.
+        Time in seconds after which waiting for another thread is an error.
     """
 
     def __init__(self, training: SynchronousTraining | LocalTraining, devices: Sequence[str], timeout: float) -> None:
@@ -73,7 +73,7 @@ class ThreadGroup:
         self._replicas: list[Replica] = [replica_of(training, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # Either all devices lend or none: one that shares the host's memory adds up its vectors there.
+        # Either all devices lend or none: a device that shares the host's memory has its vectors added up on the host.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -83,15 +83,16 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: By rank, the error from launching the next step early, or whether it was launched during the last step.
+        #: Maps rank to the error raised when the next step was launched early, or to a bool: whether it was launched
+        #: during the last step.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
-        #: The number of ended steps that are committed.
+        #: The number of steps that have ended and are committed.
         self._steps = 0
-        #: Steps that have not ended, in order.
+        #: The steps that have not ended, in order.
         self._pending: deque[PendingStep] = deque()
-        #: The error of a step that the caller has not received.
+        #: A step's error that the caller has not received.
         self._unreported: Exception | None = None
 
     @property
@@ -102,27 +103,27 @@ class ThreadGroup:
     addresses = names
 
     def refresh(self) -> None:
-        """Do nothing: the number of threads is fixed."""
+        """Do nothing, since the number of threads is fixed."""
 
     @property
     def steps(self) -> int:
-        """The number of committed steps; waits for the steps that have begun."""
+        """The number of committed steps; reading it waits for the steps that have begun."""
         self._end_all()
         return self._steps
 
     @property
     def begun(self) -> int:
-        """The number of committed steps once all that have begun are committed."""
+        """The number of committed steps once all steps that have begun are committed."""
         return self._steps + len(self._pending)
 
     def begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
-        """Begin a step, to run after earlier ones; return at once if fewer than `MOST_PENDING` steps are pending.
+        """Begin a step that runs after earlier steps; return at once if fewer than `MOST_PENDING` steps are pending.
 
         Parameters
         ----------
         divide : callable
-            Takes the number of workers, and returns a part of the batch for each. Parts must not change before the step
-            has ended.
+            Takes the number of workers and returns a part of the batch for each worker. The parts must not change
+            before the step has ended.
 
         Raises
         ------
@@ -139,7 +140,7 @@ class ThreadGroup:
         try:
             return without_sigint(self._begin, divide)
         except BaseException:
-            if len(self._pending) > count:  # the caller does not get the step
+            if len(self._pending) > count:  # the caller does not receive the step
                 self._give_up()
             raise
 
@@ -159,10 +160,10 @@ class ThreadGroup:
         return step
 
     def _run(self, step: PendingStep, rank: int) -> None:
-        """Run a worker's part of a step, in the worker's thread.
+        """Run a worker's part of a step in the worker's thread.
 
-        If the next step is known and devices lend, the thread launches it early: its arguments are copied to the device
-        while that is busy, and its commands directly follow the update.
+        If the next step is known and devices lend, the thread launches that step early: its arguments are copied to the
+        device while the device is busy, and its commands directly follow the update.
         """
         try:
             ahead, self._ahead[rank] = self._ahead[rank], False
@@ -186,7 +187,7 @@ class ThreadGroup:
             self._ahead[rank] = error
 
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
-        """Launch a worker's part of a step on its device; finish the step before if it is given as `unfinished`."""
+        """Launch a worker's part of a step on its device, after finishing the previous step, `unfinished`, if given."""
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
         ending = None if unfinished is None else self._ending(unfinished, rank)
@@ -195,7 +196,7 @@ class ThreadGroup:
         def begin(first: CommandList) -> bool:
             if unfinished is not None:
                 outcomes.append(_outcome_of(self._finish, unfinished, rank, ending, first))
-            # Here, the worker's part of the step before has ended, so it is known whether that step is committed.
+            # The worker's part of the previous step has ended here, so it is known whether that step is committed.
             if step.previous is not None and not step.previous.agreement.is_reached:
                 raise _Skipped
             self._mailboxes[rank].begin(step.attempt)
@@ -207,7 +208,7 @@ class ThreadGroup:
 
         try:
             if unfinished is not None:
-                # The caller is notified after the launch, because its thread takes Python's lock.
+                # Notify the caller only after the launch, because its thread acquires the GIL.
                 exchange.on_launched = lambda: unfinished.set_outcome(rank, outcomes[0])
             replica.launch(step.parts[rank], exchange, begin, ending)
         except BaseException as error:
@@ -220,7 +221,7 @@ class ThreadGroup:
             exchange.launched()
 
     def _ending(self, step: PendingStep, rank: int) -> Ending | None:
-        """Return an ending of the step without Python, if possible. An error fails the step and the next one."""
+        """Return a script that ends the step, if possible. An error makes this step and the next step fail."""
         try:
             with self._aborting(step, rank):
                 return self._replicas[rank].ending(step.agreement)
@@ -231,9 +232,9 @@ class ThreadGroup:
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
     ) -> Prepared:
-        """Wait for other workers, and commit a launched step; return its prepared results.
+        """Wait for the other workers, commit a launched step, and return its prepared results.
 
-        An `ending` also enqueues the `first` commands of the next step.
+        If `ending` is given, it also enqueues the `first` commands of the next step.
         """
         replica = self._replicas[rank]
         with self._aborting(step, rank):
@@ -243,14 +244,14 @@ class ThreadGroup:
             try:
                 replica.commit(step.number + 1, step.agreement.agree)
             except Exception:
-                # Once all have agreed, the step is committed: the next call of `settle` tries again.
+                # Once all workers have agreed, the step counts as committed, and the next call of `settle` tries again.
                 if not step.agreement.is_reached:
                     raise
             return prepared
 
     @contextmanager
     def _aborting(self, step: PendingStep, rank: int) -> Iterator[None]:
-        """Make all workers abandon a step if one of them raises an error within the block."""
+        """Make all workers abandon a step if an error is raised within the block."""
         try:
             yield
         except BaseException as error:
@@ -264,7 +265,7 @@ class ThreadGroup:
         self._members.abort(step.attempt)
 
     def end(self, step: PendingStep) -> None:
-        """Wait until threads have ended a step and those before it; `step.error` is its error, if any."""
+        """Wait until the threads have ended a step and all earlier steps; `step.error` is the step's error, if any."""
         while step in self._pending:
             self._end_first()
 
@@ -282,7 +283,7 @@ class ThreadGroup:
         without_sigint(self._pop_first)
 
     def _give_up(self) -> None:
-        """Abort the steps that have begun, and wait for their threads, because the caller is interrupted."""
+        """Abort the steps that have begun and wait for their threads, because the caller was interrupted."""
         without_sigint(self._abort_all)
         for step in self._pending:
             step.wait()
@@ -298,7 +299,7 @@ class ThreadGroup:
             self._pop_first()
 
     def _pop_first(self) -> None:
-        """Remove the first pending step, which its threads have ended, and count it if it is committed."""
+        """Remove the first pending step, which all threads have ended, and count it if it is committed."""
         step = self._pending.popleft()
         switch_interval.end()
         self._steps += step.agreement.is_reached
@@ -306,7 +307,7 @@ class ThreadGroup:
         step.previous = step.following = None
 
     def _note_error(self, step: PendingStep) -> None:
-        """Record whether a step that has ended has failed, and on which worker."""
+        """Record whether an ended step has failed, and on which worker."""
         errors = [outcome if isinstance(outcome, BaseException) else None for outcome in step.outcomes]
         failed = [rank for rank, error in enumerate(errors) if error is not None]
         if not failed:
@@ -316,7 +317,7 @@ class ThreadGroup:
             step.error = WorkerFailed(f"the previous step failed: {step.root}")
             step.error.__cause__ = step.root
             return
-        # Workers that raised `Aborted` only stopped because another one failed.
+        # Workers that raised `Aborted` stopped only because another worker failed.
         rank = next((rank for rank in failed if not isinstance(errors[rank], Aborted)), failed[0])
         step.error = WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}")
         step.error.__cause__ = errors[rank]
@@ -325,11 +326,12 @@ class ThreadGroup:
             self._unreported = step.error
 
     def complete(self, step: PendingStep) -> list[Prepared]:
-        """Return the workers' results of a step that has ended; raise the step's error."""
+        """Return the workers' results for a step that has ended, or raise the step's error."""
         if step.error is not None:
             if self._unreported is step.root:
                 self._unreported = None
-            # Later steps that have begun were skipped; wait for them, so that the next step does not follow them.
+            # Later steps that had begun were skipped; wait for them, so that the next step does not follow a skipped
+            # step.
             self._end_all()
             raise step.error
         prepared = []
@@ -342,7 +344,7 @@ class ThreadGroup:
         return prepared
 
     def state(self) -> list[Any]:
-        """Return the values of the shared variables after all steps that have begun."""
+        """Wait for all steps that have begun, and return the values of the shared variables."""
         self._end_all()
         return without_sigint(self._state)
 
@@ -352,7 +354,7 @@ class ThreadGroup:
         return self._replicas[0].state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Give all replicas new values, which are the state after `steps` steps."""
+        """Set the state of all replicas to the state after `steps` steps."""
         self._end_all()
         without_sigint(self._load, state, steps)
 
@@ -362,7 +364,7 @@ class ThreadGroup:
         self._steps = steps
 
     def close(self) -> None:
-        """End the threads, and release the devices' memory."""
+        """End the threads and release the devices' memory."""
         try:
             self._end_all()
         finally:
@@ -381,17 +383,17 @@ class PendingStep:
     Parameters
     ----------
     group : ThreadGroup
-        The group of the threads.
+        The group that contains the threads.
     parts : sequence of Part
         The part of the batch for each thread.
     attempt : int
         The step's number in messages.
     number : int
-        The number of steps before it.
+        The number of steps before this step.
     timeout : float
-        Seconds within which all workers must agree.
+        Time in seconds within which all workers must agree.
     previous : PendingStep, optional
-        The step before it, if that has not ended.
+        The previous step, if it has not ended.
     """
 
     def __init__(
@@ -410,39 +412,39 @@ class PendingStep:
         self.active = sum(part.rows > 0 for part in parts)
         self.idle = len(parts) - self.active
         self.agreement = Agreement(len(parts), timeout)
-        #: By rank, the thread's prepared results, or its error; None while the thread is busy.
+        #: For each rank, the thread's prepared results or its error; None while the thread is busy.
         self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
         #: Receives an item with each outcome.
         self._changes: SimpleQueue[None] = SimpleQueue()
         #: Whether the caller was interrupted, so that its error is not reported.
         self.is_given_up = False
-        #: Set when the step has ended: its error, and the error of the failed step that caused it.
+        #: Set when the step has ended: its error, chained to the error of the failed step that caused it.
         self.error: WorkerFailed | None = None
         self.root: WorkerFailed | None = None
 
     @property
     def is_computed(self) -> bool:
-        """Whether all threads are done with the step."""
+        """Whether all threads have finished the step."""
         return None not in self.outcomes
 
     def set_outcome(self, rank: int, outcome: Prepared | BaseException) -> None:
-        """Record a thread's prepared results, or its error."""
+        """Record a thread's prepared results or its error."""
         self.outcomes[rank] = outcome
         self._changes.put(None)
 
     def wait(self) -> None:
-        """Wait until all threads are done with the step; an interrupt loses nothing."""
+        """Wait until all threads have finished the step; an interrupt loses no results."""
         while not self.is_computed:
             self._changes.get()
         self._changes.put(None)  # for other waiting threads
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Wait for the step; return the parts and the workers' results for them, by rank.
+        """Wait for the step, and return the parts and the workers' results for them, by rank.
 
         Raises
         ------
         WorkerFailed
-            If a worker raised an error, or the step before has failed; the state is that before the step.
+            If a worker raised an error or the previous step failed; the state is the same as before the step.
         """
         self._group.end(self)
         return self.parts, self._group.complete(self)

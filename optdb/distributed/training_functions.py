@@ -1,6 +1,7 @@
-"""The functions of a step, which are sent to workers, and how the workers' outputs are combined.
+"""The functions for a step, which are sent to workers, and the ways to combine the workers' outputs.
 
-`SynchronousTraining` holds the functions of exact steps, and `LocalTraining` those of independent steps.
+`SynchronousTraining` holds the functions for exact steps, and `LocalTraining` holds the functions for independent
+steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from optdb.host.theano.functions.originals import Original, compile_step
 
 __all__ = ["LocalTraining", "OutputReduction", "SynchronousTraining", "local_training"]
 
-#: How workers' values of an output are combined.
+#: The ways to combine the workers' values for an output.
 REDUCTIONS = ("mean", "sum", "concatenate")
 
 
@@ -25,9 +26,9 @@ REDUCTIONS = ("mean", "sum", "concatenate")
 class OutputReduction:
     """How one output is combined."""
 
-    #: One of `REDUCTIONS`, or 'whole' if all workers have the same value.
+    #: One of `REDUCTIONS`, or 'whole' if the value is equal on all workers.
     reduction: str
-    #: The output's index among the outputs that all workers share, or among each worker's own outputs.
+    #: The output's index among the outputs that are equal on all workers, or among each worker's own outputs.
     index: int
     #: The axis along which parts are concatenated.
     axis: int = 0
@@ -35,56 +36,56 @@ class OutputReduction:
 
 @dataclass
 class SynchronousTraining:
-    """The functions of exact steps, which all workers make together; see `optdb.distributed.sharding.cutting`."""
+    """The functions for exact steps, which all workers make together; see `optdb.distributed.sharding.cutting`."""
 
-    #: All shared variables of the user's function, in order.
+    #: All shared variables in the user's function, in order.
     shared: list[SharedVariable]
     gradients: Function
     results: Function | None
     update: Function
     #: Shared variables in which `gradients` stores the worker's summands.
     summands: list[SharedVariable]
-    #: Shared variables from which `results` and `update` read the sums over all workers, in the same order.
+    #: Shared variables from which `results` and `update` read the sums over all workers, in the order of `summands`.
     sums: list[SharedVariable]
-    #: Shared variables whose values are the same on all workers: `gradients` stores them for `results` and `update`.
+    #: Shared variables with values that are equal on all workers, which `gradients` stores for `results` and `update`.
     carried: list[SharedVariable]
-    #: Groups of the summands' numbers; the summands of a group are complete long before those of later groups.
+    #: Groups of indices of summands; the summands in a group are complete long before the summands in later groups.
     buckets: list[list[int]]
     #: How often workers wait for each other within `gradients`.
     rounds: int
-    #: The indexes of the arguments that are not split.
+    #: The indices of the arguments that are not split.
     same: list[int]
     outputs: list[OutputReduction]
 
 
 @dataclass
 class LocalTraining:
-    """The functions of local SGD: each worker makes steps on its part of the batch, and values are averaged later."""
+    """The functions for local SGD: each worker makes steps on its part of the batch, and values are averaged later."""
 
     shared: list[SharedVariable]
-    #: Computes the outputs, and stores next values in `following`.
+    #: Computes the outputs and stores next values in `following`.
     propose: Function
     #: Copies the next values to the shared variables.
     accept: Function
-    #: Maps updated shared variables to those that hold their next values.
+    #: Maps updated shared variables to the shared variables that hold their next values.
     following: dict[SharedVariable, SharedVariable]
-    #: The indexes in `shared` of the floating-point arrays that are averaged.
+    #: The indices in `shared` of the floating-point arrays that are averaged.
     averaged: list[int]
     average_every: int
     outputs: list[OutputReduction] = field(default_factory=list)
 
 
 def local_training(original: Original, reductions: Mapping[int, str], average_every: int) -> LocalTraining:
-    """Return the functions of independent steps.
+    """Return the functions for independent steps.
 
     Parameters
     ----------
     original : Original
         The user's graph.
     reductions : mapping
-        For outputs, by number, 'mean', 'sum' or 'concatenate'; the default is 'mean'.
+        Maps an output's index to 'mean', 'sum' or 'concatenate'; the default is 'mean'.
     average_every : int
-        The number of steps after which the workers' values are averaged.
+        Number of steps after which the workers' values are averaged.
     """
     following = {}
     for shared in original.updates:
@@ -115,18 +116,18 @@ def _is_float_array(shared: SharedVariable) -> bool:
 def put_together(
     specs: Sequence[OutputReduction], wholes: Sequence[Any], parts: Sequence[Sequence[Any]], lengths: Sequence[int]
 ) -> list[Any]:
-    """Combine the values of all workers into the outputs of a step.
+    """Combine the values from all workers into a step's outputs.
 
     Parameters
     ----------
     specs : sequence of OutputReduction
         How each output is combined.
     wholes : sequence
-        The values that are the same on all workers.
+        The values that are equal on all workers.
     parts : sequence of sequences
-        The own values of each worker with a part of the batch.
+        The own values of each worker that has a part of the batch.
     lengths : sequence of int
-        The length of the part of each of these workers.
+        The length of each of these workers' parts.
     """
     return [
         wholes[spec.index] if spec.reduction == "whole" else _reduced(spec, [own[spec.index] for own in parts], lengths)

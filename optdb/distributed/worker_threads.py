@@ -1,4 +1,4 @@
-"""The threads of workers: the interval at which they pass on Python's lock, their tasks, and the link between them."""
+"""The workers' threads: the interval at which they release the GIL, their tasks, and the link between them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from optdb.runtime.all_reduce import Member
 
 __all__ = ["ThreadLink", "WorkerThread", "short_switches", "switch_interval"]
 
-#: Seconds after which a thread that enqueues commands passes on Python's lock. With Python's own 5 ms, a thread whose
-#: device is done may wait that long before it begins the next part of a step.
+#: Seconds after which a thread that enqueues commands must release the GIL. With Python's default of 5 ms, a thread
+#: whose device has finished may wait that long before it starts the next part of a step.
 SWITCH_INTERVAL_S = 1e-5
-#: prctl's option for the timer slack of a thread on Linux, and the smallest slack in nanoseconds. A thread waits for
-#: Python's lock with timed waits, which end up to 50 us late by default.
+#: prctl's option for a thread's timer slack on Linux, and the smallest slack in nanoseconds. A thread waits for the GIL
+#: with timed waits, which end up to 50 us late by default.
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
 
 
 class _SwitchInterval:
-    """Python's switch interval, which is short while at least one thread requests it."""
+    """Shortens Python's switch interval while at least one thread requests that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ switch_interval = _SwitchInterval()
 
 @contextmanager
 def short_switches() -> Iterator[None]:
-    """Let the threads of this process pass on Python's lock at short intervals within the block."""
+    """Make the threads of this process release the GIL at short intervals within the block."""
     switch_interval.begin()
     try:
         yield
@@ -61,13 +61,13 @@ def short_switches() -> Iterator[None]:
 
 
 def wait_precisely() -> None:
-    """Reduce the timer slack of this thread to a minimum, so that timed waits end on time; this only works on Linux."""
+    """Minimize this thread's timer slack, so that timed waits end on time; this works only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
 
 
 class WorkerThread:
-    """A thread that runs tasks one after the other; it ends with this object, or with the process.
+    """A thread that runs tasks one after the other, and ends with this object or with the process.
 
     Parameters
     ----------
@@ -79,11 +79,11 @@ class WorkerThread:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         thread = threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True)
         thread.start()
-        #: Ends the thread, and waits for it.
+        #: Ends the thread and waits for it.
         self.end = weakref.finalize(self, _end_thread, self._tasks, thread)
 
     def run(self, task: Callable[[], None]) -> None:
-        """Queue a task for the thread; return at once."""
+        """Queue a task for the thread and return at once."""
         self._tasks.put(task)
 
 
@@ -91,7 +91,7 @@ def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
     wait_precisely()
     while (task := tasks.get()) is not None:
         task()
-        del task  # it may have the last reference to the thread's owner
+        del task  # the task may have the last reference to the thread's owner
 
 
 def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading.Thread) -> None:
@@ -103,7 +103,7 @@ def _end_thread(tasks: SimpleQueue[Callable[[], None] | None], thread: threading
 class ThreadLink(Link):
     """Passes references to arrays between threads."""
 
-    #: The sender keeps references to the arrays.
+    #: Not writable, since the sender keeps references to the arrays.
     received_is_writable = False
     shares_memory = True
 

@@ -1,9 +1,10 @@
-"""Code that runs on dask's workers: a `Session` for each `DataParallel`, and handlers of its messages.
+"""Code that runs on dask workers: a `Session` for each `DataParallel`, and handlers for its messages.
 
-Steps run in tasks, which dask schedules and shows like any others. A task runs one step after the other for up to
-`TASK_S` seconds, and ends early if no step arrives for `IDLE_S`: scheduling a task takes longer than a small step. Its
-description contains only the session's name and the task's number. The client sends a part of a batch directly to a
-handler of the worker, and receives the results in the reply. Arrays to be added up are sent from worker to worker.
+Steps run in tasks, which dask schedules and shows like any other tasks. Since scheduling a task takes longer than a
+small step, a task runs one step after the other for up to `TASK_S` seconds, and ends early if no step arrives within
+`IDLE_S`. A task's description contains only the session's name and the task's number. The client sends a part of a
+batch directly to one of the worker's handlers, and receives the results in the reply. Arrays to be added up are sent
+from worker to worker.
 """
 
 from __future__ import annotations
@@ -34,26 +35,27 @@ from optdb.runtime.devices import list_devices
 
 __all__ = ["IDLE_S", "TASK_S", "Handlers", "Session", "install", "run_steps"]
 
-#: Seconds after which a task ends with its current step, so that other tasks get a turn, and dask shows it.
+#: Seconds after which a task ends once its current step has finished, so that other tasks can run and dask shows the
+#: task.
 TASK_S = 1.0
-#: Seconds that a task waits for the next step.
+#: How many seconds a task waits for the next step.
 IDLE_S = 0.05
 
-#: A number that is larger than that of any attempt or task.
+#: A number larger than the number of any attempt or task.
 _NEVER = 1 << 62
 
-#: Sessions by name.
+#: Maps names to sessions.
 _sessions: dict[str, Session] = {}
 
 
 def install(dask_worker: Any) -> dict[str, Any]:
-    """Install the handlers on a worker; return the facts that must agree among workers, and the worker's devices."""
+    """Install the handlers on a worker; return the facts that must be equal on all workers, and its devices."""
     Handlers(dask_worker).register()
     return {"facts": facts(), "device": config.optdb.device, "devices": device_list()}
 
 
 def facts() -> dict[str, str]:
-    """Return the facts that must agree among all workers and the client."""
+    """Return the facts that must be equal on all workers and the client."""
     return {
         "optdb": __version__,
         "Theano": theano_version,
@@ -63,7 +65,7 @@ def facts() -> dict[str, str]:
 
 
 def device_list() -> list[tuple[str, str, int]]:
-    """Return the working devices: the text that selects each, its kind, and its number of compute units."""
+    """Return, for each working device, the text that selects it, its kind, and its number of compute units."""
     rows = [row for row in list_devices() if row.works and not row.profile.quirks.is_memory_checker]
     return [(row.spec, row.profile.device_kind, row.units) for row in rows]
 
@@ -80,7 +82,7 @@ class _Job:
 
 
 class _DaskLink(Link):
-    """Sends arrays to other workers over dask's comms; it is used in the thread of a step."""
+    """Sends arrays to other workers over dask's comms; used in the thread that runs a step."""
 
     #: Each message is read into separate memory.
     received_is_writable = True
@@ -116,7 +118,7 @@ class Session:
         self._changed = threading.Condition()
         self._turn = threading.Lock()
         self._ended_task = 0
-        #: The number of committed steps in the client's latest announcement, until a task handles it.
+        #: The number of committed steps that the client last announced; None once a task has handled it.
         self._announced: int | None = None
         self._commit_error: Exception | None = None
         self._outboxes: dict[str, asyncio.Queue] = {}
@@ -136,7 +138,7 @@ class Session:
         self._outboxes[address].put_nowait((tag, arrays))
 
     async def _write_all(self, address: str) -> None:
-        """Write messages to one worker in order, over a comm that stays open."""
+        """Write messages to one worker in order over a comm that stays open."""
         comm, tag = None, (0,)
         try:
             while True:
@@ -145,7 +147,7 @@ class Session:
                 message = {"op": "optdb_pieces", "reply": False, "session": self.name, "sender": self.address}
                 await comm.write({**message, "tag": list(tag), "arrays": [to_serialize(array) for array in arrays]})
         except OSError as error:
-            # The next message makes a new connection, because the other worker may still be alive.
+            # The next message opens a new connection, because the other worker may still be alive.
             self._outboxes.pop(address, None)
             self.mailbox.abort(tag[0], f"no connection to {address}: {error}")
         finally:
@@ -156,11 +158,11 @@ class Session:
 
     @property
     def ended_task(self) -> int:
-        """The number of the last task that has ended: this task and earlier ones compute no further step."""
+        """The number of the last task that has ended; this task and earlier tasks run no more steps."""
         return self._ended_task
 
     def put(self, job: _Job, task: int) -> None:
-        """Pass a part to the tasks; raise an error if the given task has ended, or the attempt is over."""
+        """Pass a part to the tasks; raise an error if the given task has ended or the attempt is over."""
         with self._changed:
             if job.attempt <= self._over:
                 raise Aborted("the attempt was aborted before the part was received")
@@ -170,13 +172,13 @@ class Session:
             self._changed.notify_all()
 
     def announce(self, committed: int) -> None:
-        """Let a waiting task commit the prepared step, while the client prepares the next batch."""
+        """Let a waiting task commit the prepared step while the client prepares the next batch."""
         with self._changed:
             self._announced = committed
             self._changed.notify_all()
 
     def abort(self, attempt: int, reason: str) -> None:
-        """Give up an attempt, and all earlier ones."""
+        """Give up an attempt and all earlier attempts."""
         self.mailbox.abort(attempt, reason)
         with self._changed:
             self._over = max(self._over, attempt)
@@ -186,13 +188,14 @@ class Session:
             self._answer(job, Aborted(reason))
 
     def run(self, task: int) -> None:
-        """Compute parts as they arrive, as a task does."""
+        """Compute parts as they arrive; this is the body of a task."""
         end = time.monotonic() + TASK_S
         try:
             while (job := self._next(task)) is not None:
                 result = self._result(job)
                 if time.monotonic() > end:
-                    # The answer tells the client, which submits another task for the next step.
+                    # The answer tells the client that the task has ended, and the client submits another task for the
+                    # next step.
                     self._end_task(task)
                 self._answer(job, result)
         finally:
@@ -204,7 +207,7 @@ class Session:
             self._changed.notify_all()
 
     def _next(self, task: int) -> _Job | None:
-        """Wait for a part; return None if none arrives for a while, or if the task is to end."""
+        """Wait for a part; return None if no part arrives for a while or if the task should end."""
         end = time.monotonic() + IDLE_S
         while True:
             with self._changed:
@@ -212,7 +215,7 @@ class Session:
                     return self._jobs.pop(min(self._jobs))
                 left = end - time.monotonic()
                 if task <= self._ended_task or left <= 0:
-                    # Parts that arrive from here on are refused.
+                    # Parts that arrive after this are rejected.
                     self._ended_task = max(self._ended_task, task)
                     return None
                 if self._announced is None:
@@ -223,7 +226,7 @@ class Session:
             end = time.monotonic() + IDLE_S
 
     def _commit(self, committed: int) -> None:
-        """Commit the prepared step; an error is reported in the answer to the next part."""
+        """Commit the prepared step; errors are reported in the answer to the next part."""
         try:
             with self._turn:
                 self.replica.commit(committed)
@@ -256,19 +259,19 @@ class Session:
         self._loop.call_soon_threadsafe(set_result)
 
     def state(self, committed: int) -> list[Any]:
-        """Return the values of the shared variables after `committed` steps; raise if the state is a different one."""
+        """Return the shared variables' values after `committed` steps; raise if the state includes another number."""
         with self._turn:
             if not self.replica.settle(committed):
                 raise _Stale(f"its state is the one after {self.replica.steps} steps, not after {committed}")
             return self.replica.state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
-        """Set new values, which are the state after `steps` steps."""
+        """Set the shared variables to the state after `steps` steps."""
         with self._turn:
             self.replica.load(state, steps)
 
     def close(self) -> None:
-        """Release the device's memory, and close the connections; call this in the loop's thread."""
+        """Release the device's memory and close the connections; must be called in the event loop's thread."""
         self.abort(_NEVER, "training ended")
         self._end_task(_NEVER)
         for writer in self._writers:
@@ -276,32 +279,32 @@ class Session:
 
 
 class _Idle(RuntimeError):
-    """No task waits for a part."""
+    """No task is waiting for a part."""
 
 
 class _Stale(RuntimeError):
-    """A worker's state is that after a different number of steps."""
+    """A worker's state includes a different number of steps than expected."""
 
 
 def aligned(value: Any) -> Any:
-    """Return an array that is aligned for its dtype; an array within a message may not be."""
+    """Return an array that is aligned for its dtype; an array inside a message may not be aligned."""
     return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
 
 
 def run_steps(session: str, task: int) -> None:
-    """Compute parts of batches; this is the task of one worker for some steps."""
+    """Compute parts of batches; this is the task that one worker runs for several steps."""
     found = _sessions.get(_key(session, get_worker().address))
     if found is not None:
         found.run(task)
 
 
 def _key(session: str, address: str) -> str:
-    # Workers may be threads of one process.
+    # Include the address, since workers may be threads of one process.
     return f"{session} {address}"
 
 
 class Handlers:
-    """Handles a worker's messages. Handlers run in the event loop, and leave work to threads."""
+    """Handles a worker's messages. Handlers run in the event loop and leave long work to threads."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -331,7 +334,7 @@ class Handlers:
         return found
 
     async def begin(self, session: str, training: np.ndarray, device: str, timeout: float) -> dict[str, Any]:
-        """Put a copy of the state on a device."""
+        """Create a copy of the state on a device."""
         loop, address = asyncio.get_running_loop(), self._server.address
 
         def make() -> Session:
@@ -365,7 +368,7 @@ class Handlers:
         rank: int,
         part: dict[str, Any],
     ) -> dict[str, Any]:
-        """Receive a part of a batch, and wait for the task that computes it."""
+        """Receive a part of a batch and wait for the task that computes it."""
         found = self._session(session)
         reply = asyncio.get_running_loop().create_future()
         given = Part(list(map(aligned, part["arguments"])), part["rows"], part["first"], part["length"])
@@ -382,13 +385,13 @@ class Handlers:
         return {"status": "OK", **arrays, "seconds": result.seconds, "ended_task": found.ended_task}
 
     def commit(self, session: str, committed: int) -> None:
-        """Commit the prepared step if it is among the first `committed` ones; the client does not wait for it."""
+        """Commit the prepared step if it is among the first `committed` steps; the client does not wait for this."""
         found = self._find(session)
         if found is not None:
             found.announce(committed)
 
     def pieces(self, session: str, sender: str, tag: list[int], arrays: list[np.ndarray]) -> None:
-        """Receive arrays to be added up from another worker."""
+        """Receive arrays from another worker, to be added up."""
         found = self._find(session)
         if found is not None:
             found.mailbox.deliver(sender, tuple(tag), arrays)
@@ -409,7 +412,7 @@ class Handlers:
         return {"status": "OK", "values": [to_serialize(value) for value in values]}
 
     async def load(self, session: str, values: list[Any], steps: int) -> dict[str, Any]:
-        """Set other values."""
+        """Set the values of the shared variables."""
         try:
             await asyncio.to_thread(self._session(session).load, list(map(aligned, values)), steps)
         except Exception as error:
@@ -417,7 +420,7 @@ class Handlers:
         return {"status": "OK"}
 
     async def adopt(self, session: str, donor: str, committed: int) -> dict[str, Any]:
-        """Receive the state from another worker directly."""
+        """Receive the state directly from another worker."""
         answer = await self._server.rpc(donor).optdb_state(session=session, committed=committed)
         if answer["status"] != "OK":
             return answer

@@ -1,12 +1,12 @@
 """The hosts: the compilers that optdb plugs into, Theano 1.0.5 and PyTensor 3.3.
 
 This is the only folder that imports Theano. The rest of the package uses the host through ``api``, which serves one
-host per process (see `bind`). Importing this package imports nothing.
+host per process (see `bind`). Importing this package does not import a host.
 
-- ``api``: the host interface. Its modules are Theano's, unless ``pytensor/api`` has one of the same name and PyTensor
-  is the host.
-- ``pytensor``: PyTensor's side: its modules of the interface, and faster replacements of its functions.
-- ``theano``: Theano's side: its import, C code in batches, and faster replacements of its functions.
+- ``api``: the host interface. Its modules implement it for Theano. If PyTensor is the host, modules in ``pytensor/api``
+  replace those with the same name.
+- ``pytensor``: PyTensor's modules for the interface, and faster replacements for PyTensor's functions.
+- ``theano``: the import of Theano, C code in batches, and faster replacements for Theano's functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import importlib
 import sys
 from typing import Any
 
-#: Public names of optdb that take Theano's functions, and their equivalents for PyTensor's.
+#: Maps each public name of optdb that is specific to Theano to its equivalent for PyTensor.
 FOR_PYTENSOR = {
     "SimulatorOCL": 'import optdb.pytensor, and write pytensor.function(inputs, outputs, mode="OPENCL")',
     "disable": "optdb.pytensor.disable()",
@@ -58,7 +58,7 @@ def bind(host: str) -> None:
 
 
 def bound_host() -> str:
-    """Return the host of this process; if there is none yet, bind to the imported one, or else to Theano."""
+    """Return the host of this process; if none is bound yet, bind the host that is imported, by default Theano."""
     if not _bound:
         bind("pytensor" if "pytensor" in sys.modules and "theano" not in sys.modules else "theano")
     return _bound[0]
@@ -67,18 +67,18 @@ def bound_host() -> str:
 def import_host() -> None:
     """Import the host together with the additions of `optdb.composition`.
 
-    Folders that need the host call this first: the additions come from their modules, which must be
-    complete by then.
+    Packages that use the host call this before they import it, because `optdb.composition` adds parts of their modules,
+    which must be fully imported by then.
     """
     importlib.import_module(bound_host())
 
 
 def pytensor_hint(name: str) -> str:
-    """Return a line that says what to call for PyTensor's functions instead of a public name; '' if unknown."""
+    """Return a line that names PyTensor's equivalent of a public name of optdb; '' if there is none."""
     return f"\nFor functions of PyTensor: {FOR_PYTENSOR[name]}" if name in FOR_PYTENSOR else ""
 
 
 def refuse_pytensor(name: str, function: Any) -> None:
-    """Raise TypeError if a function that is passed to a public name is PyTensor's."""
+    """Raise TypeError if `function`, which was passed to the public function `name`, is a PyTensor function."""
     if type(function).__module__.partition(".")[0] == "pytensor":
         raise TypeError(f"optdb.{name} takes functions of Theano, and {function!r} is PyTensor's.{pytensor_hint(name)}")

@@ -8,11 +8,12 @@ From the bottom up::
     lifter        op_lifter: replaces one host op by device ops
     placement     decides where each node will run: forward, then backward
     partitioning  moves small sets of nodes to the other side to save transfers
-    lift          GraphToGPU: builds the planned graph; and its database
-    report        the placement of each node;  explain: the same for a compiled function, with a picture
+    lift          GraphToGPU, which builds the planned graph, and its database
+    report        the placement of each node
+    explain       tables and a picture of a compiled function's placement
     inner         lifters of ops with inner graphs, for any device
 
-The OpenCL device (``optdb.opencl``) uses it.
+The OpenCL device (``optdb.opencl``) uses this package.
 """
 
 from optdb.host import import_host

@@ -1,7 +1,7 @@
-"""Names for contexts: a graph refers to a context by a name such as ``dev0``.
+"""Names for contexts: graphs refer to contexts by names such as ``dev0``.
 
-A context is a device that is ready for use. A graph, or a pickle of one, holds only the
-name. `Contexts` maps each name to a device, and creates the context on first use.
+A context is a device that is ready for use. A graph, pickled or not, holds only the name. `Contexts` maps each name to
+a device, and creates the context on first use.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Contexts:
     Parameters
     ----------
     make : callable
-        Creates a context from the device that a name was registered with.
+        Creates a context from the device registered under a name.
     fill : callable, optional
         Registers the names in the user's flags; called once, before the first lookup, and
         again after `clear`.
     hint : str
-        An example of the setting that names a device, for error messages.
+        An example of a setting that names a device, to show in error messages.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Contexts:
         self._made: dict[Hashable, Any] = {}
         self._default: Hashable = None
         self._filled = False
-        #: Substitutes of contexts by thread and name.
+        #: Maps a thread and a name to the object substituted for the context.
         self._substitutes: dict[tuple[int, Hashable], Any] = {}
 
     def register(self, name: Hashable, spec: str) -> None:
@@ -68,14 +68,14 @@ class Contexts:
             raise ValueError(f"the context {name} is already {registered}; forget it before it is registered as {spec}")
 
     def get(self, name: Hashable = None) -> Any:
-        """Return the context of a name, or the default context for None; create it on first use.
+        """Return the context for a name, or the default context for None; create the context on first use.
 
         Raises
         ------
         ContextNotDefined
             If there is no such name.
         """
-        # Try without the lock, since ops call this on every evaluation.
+        # Try without the lock first, since ops call this on every evaluation.
         context = self._made.get(name)
         if self._substitutes:
             context = self._substitutes.get((threading.get_ident(), name), context)
@@ -117,7 +117,7 @@ class Contexts:
             return resolved
 
     def name_of(self, has: Callable[[Any], bool]) -> Hashable:
-        """Return the name of the first context that satisfies a predicate, None if none does.
+        """Return the name of the first context that satisfies a predicate; None if none does.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class Contexts:
                 self._default = None
 
     def clear(self) -> None:
-        """Remove all names. The next lookup registers those of the flags again."""
+        """Remove all names. The next lookup registers the names in the flags again."""
         with self._lock:
             self._specs.clear()
             self._made.clear()

@@ -53,7 +53,7 @@ class Device:
         Raises if the device of the default context is missing or does not work. It is called before a graph is
         optimized: Theano only logs errors during an optimization, and the graph would stay on the host.
     unsupported_reason : callable
-        ``unsupported_reason(dtype, context_name)`` returns why the context cannot hold a dtype, None if it can.
+        ``unsupported_reason(dtype, context_name)`` returns why the context cannot hold a dtype; None if it can.
     weight : callable
         ``weight(op)`` returns the gain of running an op on the device, in elementwise passes over
         an array; a view gains nothing.
@@ -62,13 +62,13 @@ class Device:
     host_result_ops : tuple of types
         Ops whose results are on the host wherever they run, such as shapes. They do not move their users to the device.
     is_host_input : callable
-        ``is_host_input(op, i)`` returns whether a lifted op takes its input `i` on the host, such as an index or size.
-        A source op that computes such an input also stays on the host.
+        ``is_host_input(op, i)`` returns whether a lifted op takes its input `i` on the host, as for an index or a size.
+        A source op that creates such an input also stays on the host.
     contiguous : callable
         ``contiguous(var)`` returns a device variable with the values of `var` in C order, for loops,
         which write them slice by slice.
     sequence : callable
-        Like `contiguous`, but for the sequences of loops, which are only read: each step's slice is in C order.
+        Like `contiguous`, but for sequences that loops only read: each step's slice is in C order.
     notes : callable
         ``notes(context_name)`` returns sentences about settings that have no effect on a context, for `explain`.
     """
@@ -108,7 +108,7 @@ class Device:
         return var.type.context_name if self.has(var) else None
 
     def host_variable(self, var: Variable) -> Variable:
-        """Transfer a device variable to the host; for a transferred host variable, return the original variable."""
+        """Transfer a device variable to the host; if it was transferred from the host, return the original variable."""
         source = var
         while source.owner is not None and isinstance(source.owner.op, self.between):
             [source] = source.owner.inputs
@@ -134,7 +134,7 @@ class Device:
 
 #: All devices, the newest last.
 _devices: list[Device] = []
-#: The databases of lifters, by device.
+#: Maps a device to its database of lifters.
 _databases: dict[Device, Any] = {}
 
 
@@ -158,7 +158,7 @@ def only_database() -> Any:
     Raises
     ------
     NoLifterDatabase
-        If there is no device, or there are several. The message names the cure.
+        If there is no device, or there are several. The message says how to fix this.
     """
     if len(_databases) == 1:
         return next(iter(_databases.values()))

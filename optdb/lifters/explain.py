@@ -1,8 +1,7 @@
-"""The placement of each op of a compiled function, with reasons: `explain`.
+"""`explain`: where each op of a compiled function runs, with reasons.
 
-The reports of lifts are kept with the graph (``report``); the final placement is
-read from the graph itself. An :class:`Explanation` holds both, prints them as
-tables and draws a picture.
+The graph keeps the reports of its lifts (``report``); the final placement is read from the graph itself. An
+:class:`Explanation` holds both, prints tables and draws a picture.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from optdb.host.api.c_code import Tier
 
 HOST = "host"
-#: Colours of the picture: host nodes, nodes of contexts in order of appearance, and transfers.
+#: Colours in the picture: host nodes, nodes in each context by order of appearance, and transfers.
 HOST_COLOUR = "#f4f4f4"
 CONTEXT_COLOURS = ("#b7e1cd", "#c9daf8", "#fce8b2", "#ead1dc", "#d9d2e9")
 TRANSFER_COLOUR = "#f4b6a6"
@@ -57,7 +56,7 @@ class Explanation(ReportTables):
     c_code : Tier or None
         The progress of the C code, if the function is compiled in tiers.
     notes : tuple of (str, str)
-        Devices, and notes on settings that affect them.
+        Pairs of a device, and a note on a setting that has no effect on it.
     """
 
     name: str
@@ -145,10 +144,10 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     Parameters
     ----------
     function : theano.compile.Function
-        A function from ``theano.function``. The explained graph is the one that its linker executes: a function of
-        mode ``OPENCL`` has a graph for the host, its ``maker.fgraph``, and runs another one.
+        A function from ``theano.function``. The explained graph is the one that the function's linker executes. In mode
+        ``OPENCL``, that differs from ``maker.fgraph``, which is a graph for the host.
     *inputs : objects
-        If given, the function is called once with these inputs, including its updates, and the bytes of its
+        If given, the function is called once with these inputs, which also applies its updates, and the bytes that it
         transfers are counted.
 
     Returns
@@ -186,12 +185,12 @@ def explained(
     traffic: Traffic | None = None,
     c_code: Tier | None = None,
 ) -> Explanation:
-    """Explain the placement of a graph's ops; the parameters are those of `Explanation`."""
+    """Explain the placement of a graph's ops; the parameters are the same as for `Explanation`."""
     return Explanation(name, graph, reports, *_count(graph), traffic, c_code, _notes_on(graph))
 
 
 def _notes_on(graph: FunctionGraph) -> tuple[tuple[str, str], ...]:
-    """Return the notes of the devices that a graph has variables on."""
+    """Return the notes from the devices that hold variables of the graph."""
     found: dict[tuple[str, str], None] = {}
     for device in devices():
         names = {var.type.context_name for var in graph.variables if device.has(var)}

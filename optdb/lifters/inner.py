@@ -61,7 +61,7 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
     def lift_scan(
         op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> list[Variable] | None:
-        """Iterate on the device."""
+        """Build a Scan whose arrays are on the device."""
         fgraph = _lifted_body(op, context_name, device, database)
 
         def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
@@ -115,7 +115,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
 def _outside(
     device: Device, var: Variable, context_name: ContextName, in_order: Callable[[Variable], Variable]
 ) -> Variable:
-    """Return an outer input on the side where the loop expects it: float and complex arrays on the device."""
+    """Return an outer input on the side where the loop expects it; float and complex arrays are on the device."""
     goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
     if goes and (device.has(var) or is_host_array(var)):
         return in_order(device.as_variable(var, context_name))

@@ -5,14 +5,14 @@ topological order and builds the new graph beside the old one: lifters replace
 the nodes that move, and the builder clones other nodes whose inputs changed.
 Finally one replacement of all outputs is validated once.
 
-A variable of the old graph has a counterpart on the host, on the device, or on
-both sides of a transfer, which is made once, when it is first needed. Moving a
-value back gives the original variable, so no value makes a round trip.
+A variable in the old graph has a counterpart on the host, on the device, or on both sides of a transfer. A transfer is
+created once, when it is first needed. Moving a value back returns the original variable, so no value makes a round
+trip.
 
 References
 ----------
 The single pass comes from Theano's GraphToGPU (PR 4570), which supports one device;
-a backward pass was planned there, but not implemented.
+its planned backward pass was not implemented.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from optdb.topo.rewriter import TopoRewriter
 
 
 class GraphToGPU(GraphRewriter):
-    """Move a graph to a device, as far as there are lifters for it.
+    """Moves the nodes of a graph that have lifters to a device.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class GraphToGPU(GraphRewriter):
             for (source, _), transfer in made.items():
                 copy_trace(source, transfer)
         replace_all(fgraph, pairs, reason=self.name)
-        # ``on_change_input`` only reports the outputs: this callback also passes inner variables to features.
+        # ``on_change_input`` only reports the outputs, so this callback passes the other variables to features.
         fgraph.execute_callbacks("on_lifted", builder.lifted())
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
         keep_report(fgraph, self.report)
@@ -145,7 +145,7 @@ class GraphToGPU(GraphRewriter):
 
 
 def _trace(report: LiftReport) -> None:
-    """Print the nodes that moved, and those that stayed on the host, with the reasons."""
+    """Print the nodes that moved, and the nodes that stayed on the host with the reasons."""
     for node in report.nodes:
         # An op such as Elemwise{add,no_inplace} can also be selected by its class.
         names = (node.op, re.split("[{<]", node.op)[0], node.lifter or "")
@@ -166,8 +166,8 @@ def lifters_of(rewriter: TopoRewriter) -> dict[Any, list[Lifter]]:
 class GraphToGPUDB(TopoOptDB):
     """A database of lifters whose query returns a `GraphToGPU`.
 
-    Registered in ``theano.compile.optdb``, it makes the lift a part of every mode that includes
-    its tags; modes can include and exclude individual lifters by name.
+    If the database is registered in ``theano.compile.optdb``, every mode that includes its tags lifts graphs; modes can
+    include or exclude individual lifters by name.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class LiftBuilder:
             self._lift(node)
 
     def _build_transfer(self, node: Apply) -> None:
-        """Build a transfer that the user wrote, unless the value is already in its context."""
+        """Build a transfer that the user wrote, unless the value is already in the target context."""
         [var] = node.inputs
         context_name = transfer_context(node.op)
         source = self._there.get(var, self._new.get(var, var))
@@ -279,7 +279,7 @@ class LiftBuilder:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
     def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
-        """Return a node's input for lifters: on the device if it was lifted or will be moved."""
+        """Return an input to pass to a lifter: on the device if it was lifted or will be moved there."""
         if var in self._there:
             return self._there[var]
         if self.placement.moved.get(var, self) == context_name:

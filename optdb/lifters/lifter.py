@@ -1,9 +1,8 @@
 """Lifters: functions that replace a host op by device ops.
 
 A lifter is a function ``lift(op, context_name, inputs, outputs)``. `op_lifter`
-declares its ops; `optdb.register_topo`, above it, declares its database, tags
-and position. The resulting `Lifter` works in two ways: `GraphToGPU` calls
-`Lifter.offer` once for each node of a graph; or Theano applies it as a node
+declares its ops; `optdb.register_topo`, placed above, declares its database, tags and position. The resulting `Lifter`
+works in two ways: `GraphToGPU` calls `Lifter.offer` once for each node of a graph; or Theano applies it as a node
 rewriter, which lifts one node at a time between two transfers and is slower.
 """
 
@@ -85,7 +84,7 @@ class Lifter(LocalOptimizer):
         return self.function(op, context_name, inputs, outputs)
 
     def default_database(self) -> Any:
-        """Return the default database for `optdb.register_topo`: that of the only device.
+        """Return the default database for `optdb.register_topo`: the only device's database.
 
         Raises
         ------
@@ -97,7 +96,7 @@ class Lifter(LocalOptimizer):
     def declines(
         self, op: PureOp, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Declined | None:
-        """Return the rejection of this op by `supports`; None if it accepts the op."""
+        """Return the rejection if `supports` rejects this op; None if it accepts the op."""
         if self.supports is None:
             return None
         answer = self.supports(op, context_name, inputs, outputs)
@@ -153,7 +152,7 @@ class Lifter(LocalOptimizer):
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
-        """Lift one node between transfers, if an input comes from a device or all users are on it."""
+        """Lift one node between transfers if an input comes from a device, or if all its users are on one."""
         placement = _neighbourhood(node)
         if placement is None:
             return False
@@ -256,7 +255,7 @@ def _same_type(new: Any, old: Any) -> bool:
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
-    """Return the device that an input comes from, or that every user is on."""
+    """Return the device and context that an input comes from or that all users are on; None if there is none."""
     for var in node.inputs:
         if var.owner is not None:
             source = next((d for d in devices() if isinstance(var.owner.op, d.to_host)), None)

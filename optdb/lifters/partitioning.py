@@ -1,9 +1,9 @@
-"""Rebalancing of partitions: small ones move to the other side if that saves more transfers than it costs.
+"""Rebalances partitions: moves small ones to the other side if that saves more in transfers than it costs.
 
 A partition is a set of connected nodes on one side that could all run on the other: device nodes surrounded by host
-nodes, or host nodes that a lifter accepts. Its cost on either side is the number of variables transferred at its
-boundary. The device's gain is the sum of `Device.weight` over its ops, in passes over an array; one transfer costs one
-pass.
+nodes, or host nodes that a lifter accepts. A partition's cost on either side is the number of variables that are
+transferred at its boundary. The device's gain is the sum of `Device.weight` over its ops, in passes over an array; one
+transfer costs one pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_PARTITION_NODES = 32
 
 
 def rebalance_partitions(placement: Placement) -> None:
-    """Move partitions of `placement` to the other side, first those on the device, then those on the host."""
+    """Move partitions to the other side: first partitions on the device, then partitions on the host."""
     for partition in list(_partitions(placement, on_device=True)):
         if _gain(placement, partition) < _saved(placement, partition):
             for node in partition:
@@ -30,7 +30,7 @@ def rebalance_partitions(placement: Placement) -> None:
 
 
 def _move_to_device(placement: Placement, partition: list[Apply]) -> None:
-    """Move a partition of the host to the device, if the gain exceeds the cost of its transfers."""
+    """Move a host partition to the device if the gain exceeds the cost of the transfers."""
     context_name = _context_for(placement, partition)
     if _gain(placement, partition) <= _saved(placement, partition):
         return
@@ -44,7 +44,7 @@ def _move_to_device(placement: Placement, partition: list[Apply]) -> None:
 
 
 def _context_for(placement: Placement, partition: list[Apply]) -> ContextName:
-    """Return the context of the users of a partition; the default one if they have none or several."""
+    """Return the context that a partition's users are in; the default context if they are in none or several."""
     contexts = {
         placement.contexts[user] for node in partition for user in placement.users(node) if user in placement.contexts
     }
@@ -123,7 +123,7 @@ def _connected(placement: Placement, start: Apply, members: set[Apply]) -> list[
 
 
 def _forget_unused_inputs(placement: Placement) -> None:
-    """Do not move inputs that no device node uses any more."""
+    """Leave inputs on the host if no device node uses them."""
     for var in list(placement.moved):
         users = [user for user, _ in clients(placement.fgraph, var)]
         if not any(not is_output(user) and user in placement.contexts for user in users):

@@ -5,8 +5,8 @@ Three passes over the nodes in topological order::
     forward    a node runs where its inputs are, if it has a lifter
     backward   a node whose users are all on a device also runs there, and source
                ops run where their results are used
-    partitions small sets of nodes whose transfers cost more than their placement
-               gains change sides (see ``optdb.lifters.partitioning``)
+    partitions small sets of nodes change sides if their transfers cost more than
+               their placement gains (see ``optdb.lifters.partitioning``)
 
 The placement calls only the predicates of lifters (`Lifter.declines`). A lifter may
 still reject a node while the graph is built; the node then stays on the host.
@@ -76,7 +76,7 @@ class Placement:
         #: The nodes that overwrite the caller's arrays because the user wrote them as in-place ops.
         self._in_place = {node for var in marked if not device.has(var) for node in nodes_in_place(fgraph, var)}
         self._refused: dict[tuple[str, ContextName], str | None] = {}
-        #: For a host variable, the reason why an input that it depends on could not move to the device.
+        #: Maps a host variable to the reason why an input that the variable depends on could not move to the device.
         self._unmoved: dict[Variable, str] = {}
 
     def make(self) -> Placement:
@@ -96,7 +96,7 @@ class Placement:
             return of_class
         try:
             return [*self._lifters.get(node.op, ()), *of_class]
-        except TypeError:  # an unhashable op cannot be a key of the mapping
+        except TypeError:  # an unhashable op cannot be a key in the mapping
             return of_class
 
     def candidates_from(self, node: Apply, first: Lifter | None) -> list[Lifter]:
@@ -105,7 +105,7 @@ class Placement:
         return candidates[candidates.index(first) :] if first in candidates else candidates
 
     def reason(self, node: Apply) -> str | None:
-        """Return why a node stays on the host; if an input could not move, return the reason of the input."""
+        """Return why a node stays on the host; if one of its inputs could not move, return the input's reason."""
         reason = self.reasons.get(node)
         return self._unmoved.get(node.outputs[0], NO_INPUT) if reason == NO_INPUT else reason
 

@@ -24,9 +24,9 @@ class NodeReport:
     context_name : str or None
         The node's context; None if it stayed on the host, or if the default context has no name.
     lifter : str or None
-        The lifter that lifted it; None if it stayed on the host.
+        The lifter that lifted the node; None if the node stayed on the host.
     reason : str or None
-        The reason why it stayed on the host.
+        Why the node stayed on the host.
     """
 
     op: str

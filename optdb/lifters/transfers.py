@@ -59,9 +59,9 @@ class Traffic:
     Parameters
     ----------
     transfers : Counter
-        The number of runs, by the name of the transfer op.
+        Maps the name of a transfer op to the number of its runs.
     nbytes : Counter
-        The number of transferred bytes, by the name of the transfer op.
+        Maps the name of a transfer op to the number of bytes that it transferred.
     """
 
     transfers: Counter[str] = field(default_factory=Counter)

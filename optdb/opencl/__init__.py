@@ -1,8 +1,8 @@
-"""The OpenCL device, compile side: types, variables, transfers, ops and their lifters.
+"""The compile-time part of the OpenCL device: types, variables, transfers, ops and their lifters.
 
-Importing this package imports Theano and PyOpenCL, and registers the device with Theano's own
-functions: ``theano.shared(value, target='dev0')``, ``x.transfer('dev0')``, and pickles of their
-results. Devices are enumerated later, when one is needed.
+Importing this package imports Theano and PyOpenCL, and registers the device with Theano, so that ``theano.shared(value,
+target='dev0')``, ``x.transfer('dev0')`` and pickles of their results work. Devices are enumerated only when one is
+needed.
 """
 
 from optdb.host import import_host

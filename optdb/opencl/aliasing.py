@@ -1,12 +1,12 @@
-"""Aliasing: which variables of a graph may share memory.
+"""Alias analysis: finds which variables in a graph may share memory.
 
 A node shares memory between variables in two ways: an output is a view of an input (``view_map``), or the node works in
-place and writes an output over an input (``destroy_map``). All questions about whether values may share memory are
-answered by this module:
+place and writes an output over an input (``destroy_map``). This module answers all questions about whether values may
+share memory:
 
-- `memory_of`, `may_lie_in` and `view_root` follow one variable back to the variables whose memory it may share.
-- `AliasSets` holds the sets of variables that may share memory; `exposed_variables` returns those whose memory is
-  visible outside the nodes that read them, or overwritten.
+- `memory_of`, `may_lie_in` and `view_root` trace a variable back to the variables whose memory it may share.
+- `AliasSets` holds the sets of variables that may share memory; `exposed_variables` returns the variables whose memory
+  is overwritten, or is visible outside the nodes that read them.
 - `overwriting` finds the nodes that overwrite protected variables, such as the inputs of a function.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def memory_of(var: Variable) -> list[Variable]:
-    """Return the inputs of a variable's node whose memory it may share: it is a view of them, or overwrites them."""
+    """Return the inputs whose memory a variable may share because its node views or overwrites them."""
     node = var.owner
     if node is None:
         return []
@@ -38,12 +38,12 @@ def memory_of(var: Variable) -> list[Variable]:
 
 
 def may_lie_in(*variables: Variable) -> set[Variable]:
-    """Return the variables whose memory the given ones may share through any number of nodes, themselves included."""
+    """Return the given variables and all variables whose memory they may share through any number of nodes."""
     return set(reachable(variables, memory_of))
 
 
 def view_root(var: Variable) -> Variable:
-    """Return the base variable of a variable, through any chain of views; itself if it is not a view."""
+    """Return the base of a variable at the end of any chain of views; the variable itself if it is not a view."""
     while var.owner is not None:
         slots = (getattr(var.owner.op, "view_map", None) or {}).get(var.index)
         if not slots:
@@ -53,9 +53,9 @@ def view_root(var: Variable) -> Variable:
 
 
 def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[Apply]:
-    """Return the nodes that overwrite protected variables, or views of them.
+    """Return the nodes that overwrite protected variables or views of them.
 
-    A node that overwrites the result of such a node is not included, since it runs later.
+    A node that overwrites the result of one of these nodes is not included, since it runs later.
 
     Parameters
     ----------
@@ -74,18 +74,19 @@ def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[A
 
 
 class AliasSets:
-    """The sets of variables of some nodes that may share memory.
+    """The sets of variables that may share memory, for the variables of given nodes.
 
     Parameters
     ----------
     nodes : sequence of Apply
         The nodes, in any order.
     overwrites : callable
-        Predicate: whether a node works in place when it runs. By default, whether its op has a ``destroy_map``.
+        Predicate that tells whether a node works in place when it runs. By default, whether its op has a
+        ``destroy_map``.
     """
 
     def __init__(self, nodes: Sequence[Apply], overwrites: Callable[[Apply], object] = destroyed_slots) -> None:
-        #: The inputs that nodes overwrite.
+        #: The inputs that the nodes overwrite.
         self.overwritten: set[Variable] = set()
         self._neighbours: dict[Variable, list[Variable]] = defaultdict(list)
         for node in nodes:
@@ -98,7 +99,7 @@ class AliasSets:
                 self._neighbours[node.inputs[slot]].append(out)
 
     def of(self, variables: Iterable[Variable]) -> set[Variable]:
-        """Return all variables that may share memory with any of `variables`, including these."""
+        """Return `variables` and all variables that may share memory with any of them."""
         return set(reachable(variables, lambda var: self._neighbours.get(var, ())))
 
 
@@ -111,8 +112,8 @@ def exposed_variables(
     """Return the variables whose memory is visible outside the function's nodes, or that a node overwrites.
 
     These are the inputs, whose memory belongs to the caller or to a shared variable; the outputs and next values, which
-    the caller receives, and whose cells are emptied before each call; the inputs that nodes overwrite in place; and all
-    variables that may share memory with one of these. `overwrites` is as for `AliasSets`.
+    the caller receives and whose cells are emptied before each call; the inputs that nodes overwrite in place; and all
+    variables that may share memory with one of these. `overwrites` is the same predicate as in `AliasSets`.
     """
     sets = AliasSets(nodes, overwrites)
     return sets.of([*inputs, *outputs, *sets.overwritten])

@@ -1,8 +1,8 @@
-"""Matrix products of device arrays, under their BLAS names, for hand-written ops.
+"""Matrix products of device arrays under their BLAS names, for use in hand-written ops.
 
-Arguments are those of ``pygpu.blas``: factors, arrays, and flags that transpose or overwrite them. All arrays have
-the same float dtype and context, and may have any strides. The functions launch kernels without waiting for them to
-finish; they can be called from an op's ``run``, in a thunk, and outside of Theano.
+The functions take the same arguments as in ``pygpu.blas``: factors, arrays, and flags that transpose or overwrite an
+array. All arrays in a call have the same float dtype and context, and may have any strides. The functions launch
+kernels without waiting for them to finish; they can be called from an op's ``run``, in a thunk, and outside Theano.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dot", "gemm", "gemv"]
 
-#: The dtypes of the products.
+#: The dtypes that the products support.
 DTYPES = ("float16", "float32", "float64")
 
 
@@ -97,7 +97,7 @@ def dot(a: Array, b: Array) -> Array:
 def _check(
     name: str, first: Array, arrays: dict[str, tuple[Array | None, int]], beta: float, overwrite: bool
 ) -> Context:
-    """Check the arrays of a product against their ranks, and return the context of the first one."""
+    """Check the ranks and dtypes of a product's arrays, and return the context of the first array."""
     *_, (added, _) = arrays.values()
     if added is None and (beta or overwrite):
         raise ValueError(f"{name} has no array to add to or overwrite: pass {list(arrays)[-1]}=")
@@ -125,7 +125,7 @@ def _check(
 def _kernels(
     context: Context, name: str, dtype: str, describe: Callable[[str, Context], list[Kernel]]
 ) -> dict[str, CompiledKernel]:
-    """Return the kernels of one kind of product, compiled once for each choice of block shapes."""
+    """Return the kernels for one kind of product, compiled once for each choice of block shapes."""
     cache = context.kept.setdefault(__name__, {})
     blocks = chosen(context, dtype)
     entry = cache.get((name, dtype))

@@ -1,6 +1,6 @@
-"""The branches that need each node: a branch that is not taken must compute nothing and raise nothing.
+"""Finds the branches that need each node: a branch that is not taken must compute nothing and raise nothing.
 
-Therefore only nodes needed by the same branches may be merged into one.
+Nodes may therefore be merged only if the same branches need them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from optdb.host.api.graph import Apply, FunctionGraph, clients, is_output
 
 __all__ = ["ALWAYS", "Needs", "needs_of"]
 
-#: Branches, each as an IfElse node and the branch's number; `ALWAYS` for nodes that every call computes.
+#: A set of branches, each given as an IfElse node and the branch's index; `ALWAYS` for nodes that every call computes.
 Needs = frozenset[tuple[Apply, int]]
 ALWAYS: Needs = frozenset()
 
 
 def needs_of(fgraph: FunctionGraph) -> Mapping[Apply, Needs]:
-    """Return the branches that need each node; nodes that are missing are always computed."""
+    """Map nodes to the branches that need them; nodes that are missing from the map are always computed."""
     nodes = fgraph.toposort()
     if not any(isinstance(node.op, IfElse) for node in nodes):
         return {}

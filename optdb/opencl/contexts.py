@@ -1,6 +1,6 @@
-"""OpenCL contexts by name, and the choice of a context for an op.
+"""Named OpenCL contexts, and the choice of a context for an op.
 
-`contexts` holds them; `infer_context_name` chooses one by an op's inputs.
+`contexts` maps names to contexts; `infer_context_name` chooses a context from an op's inputs.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ __all__ = ["DEFAULT_NAME", "ContextNotDefined", "MixedContexts", "contexts", "ge
 
 
 class MixedContexts(ValueError):
-    """An op was given arrays of more than one context."""
+    """An op's inputs belong to more than one context."""
 
 
 def infer_context_name(*variables: Variable) -> Hashable:
     """Return the name of the context in which an op with these inputs should run.
 
-    The context of an input on a device takes precedence, then that of an input transferred from a
-    device, then one named by an input's ``tag.context_name`` or ``tag.target``, then the default.
+    In order of precedence, this is the context of an input on a device, the context of an input that was transferred
+    from a device, the context named in an input's ``tag.context_name`` or ``tag.target``, and the default context.
 
     Raises
     ------
     MixedContexts
         If inputs are on different devices.
     ContextNotDefined
-        If no input determines a context, and there is no default.
+        If no input determines a context and there is no default.
     """
     here = {var.type.context_name: var for var in variables if isinstance(var.type, OpenCLArrayType)}
     if len(here) > 1:

@@ -1,4 +1,4 @@
-"""New arrays on a device, for hand-written ops: `empty` and `zeros`, with the signatures of ``pygpu``."""
+"""Creation of device arrays in hand-written ops: `empty` and `zeros`, with the same signatures as in ``pygpu``."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
     Parameters
     ----------
     shape : int or sequence of int
-        Its shape.
+        The array's shape.
     dtype : str or numpy.dtype
-        Its dtype.
+        The array's dtype.
     context : Context or str, optional
-        A context or its name; the default context if not given.
+        A context or its name; by default, the default context.
 
     Raises
     ------
     TypeError
-        If the device cannot hold the dtype.
+        If the device does not support the dtype.
     ValueError
         If a length is negative.
     MemoryError
-        If the device has not enough memory for it.
+        If the device does not have enough memory.
     optdb.opencl.contexts.ContextNotDefined
         If there is no such context.
     """
@@ -50,5 +50,5 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
 
 
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:
-    """Return a C-contiguous array of zeros; the parameters and errors are those of `empty`."""
+    """Return a C-contiguous array of zeros; the parameters and errors are the same as for `empty`."""
     return arrays.fill_zeros(empty(shape, dtype, context))

@@ -1,9 +1,8 @@
-"""The OpenCL device, as described to the lift, and the database of its lifters.
+"""The description of the OpenCL device for the lift, and the database of the device's lifters.
 
-Lifters register in `lifters_db`. It is in Theano's main database, after
-canonicalization and specialization and before CPU-only rewrites, under the
-tag ``opencl``: modes that include the tag lift, and so does every mode if
-the flag ``optdb.device`` names a device.
+Lifters are registered in `lifters_db`, which is in Theano's main database under the tag ``opencl``, after
+canonicalization and specialization and before CPU-only rewrites. A mode lifts if it includes the tag; if the flag
+``optdb.device`` names a device, every mode lifts.
 """
 
 from __future__ import annotations
@@ -34,9 +33,10 @@ VIEWS = (
     *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
     *(ops.Rebroadcast, ops.SpecifyShape, DeclaredLengths, ops.Assert, ops.Print),
 )
-#: The host computes these ops wherever their arrays are, except those of `is_matrix_work`: moving them has no benefit.
+#: Ops that the host computes wherever their arrays are, since moving them has no benefit. `is_matrix_work` lists
+#: exceptions.
 ON_HOST = LINEAR_ALGEBRA
-#: The structures of matrices whose systems the device solves.
+#: The matrix structures for which the device solves linear systems.
 TRIANGULAR = ("lower_triangular", "upper_triangular")
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
@@ -44,24 +44,25 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays where they are needed; the lift reports why `RandomFunction` stays on the host.
+#: Ops that create arrays on the device where these are needed. `RandomFunction` is included so that the lift reports
+#: why it stays on the host.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
-#: Ops that take device arrays and return results on the host.
+#: Ops that take device arrays but return results on the host.
 HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 
-#: For ops without a counterpart: the index of the first input that stays on the host when they are lifted.
+#: Maps ops without a counterpart to the index of the first input that stays on the host when the op is lifted.
 FIRST_HOST_INPUT: dict[type[PureOp], int] = {ops.RepeatOp: 1, mrg_uniform: 1}
 
-#: Ops that pass over their arrays several times, at least on the host, and the benefit that `weight` gives them.
+#: Maps ops that pass over their arrays several times, at least on the host, to the benefit that `weight` returns.
 PASSES: dict[type[PureOp], float] = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
-#: Benefit of a matrix product, a convolution or a loop, in elementwise passes over its arrays.
+#: The benefit of a matrix product, a convolution or a loop, measured in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0
 
 
 def weight(op: PureOp) -> float:
-    """Return the benefit of an op on the device, in elementwise passes over an array."""
+    """Return the benefit of computing an op on the device, measured in elementwise passes over an array."""
     if is_matrix_work(op):
         return HEAVY_WEIGHT
     if isinstance(op, (*VIEWS, *ON_HOST)):
@@ -70,7 +71,7 @@ def weight(op: PureOp) -> float:
 
 
 def is_matrix_work(op: PureOp) -> bool:
-    """Tell whether an op is linear algebra that the device computes: a Cholesky factor or a triangular system."""
+    """Tell whether an op is linear algebra that the device can compute: a Cholesky factor or a triangular system."""
     return isinstance(op, ops.Cholesky) or (isinstance(op, ops.Solve) and op.A_structure in TRIANGULAR)
 
 
@@ -132,7 +133,7 @@ compile_db().register("opencl_lift", lifters_db, POSITION, TAG)
 
 
 def follow_flag() -> None:
-    """Lift in every mode, if ``optdb.device`` names a device."""
+    """Lift in every mode if ``optdb.device`` names a device."""
     if config.optdb.device != "cpu":
         for name in ("opencl_lift", "opencl_stacking", "opencl_fusion", "opencl_placing", "opencl_updates"):
             compile_db().add_tags(name, "fast_run", "fast_compile")

@@ -1,4 +1,4 @@
-"""float16 in kernels, by the names of `theano.gpuarray.fp16_help`; see :mod:`optdb.codegen.source`."""
+"""Helpers for float16 in kernels, under their names in `theano.gpuarray.fp16_help`; see :mod:`optdb.codegen.source`."""
 
 from optdb.codegen.source import load_w, work_dtype, write_w
 

@@ -1,4 +1,4 @@
-"""Registration of lifters, and the predicates and helpers that they share."""
+"""Registration of lifters, and the predicates and helpers that lifters share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.topo.db import register_topo
 
-#: The inputs, or the outputs, of a node, as lifters and their predicates take them.
+#: A node's inputs or outputs, in the form that lifters and their predicates take.
 Inputs = Sequence[Variable]
 
 
@@ -39,7 +39,7 @@ def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequenc
 
 
 def real_arrays(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject complex numbers: ops with their own kernels compute with real numbers."""
+    """Reject complex numbers, since ops with their own kernels support only real numbers."""
     for var in (*inputs, *outputs):
         if getattr(var.type, "dtype", "").startswith("complex"):
             return "no complex numbers on the device"
@@ -47,7 +47,7 @@ def real_arrays(op: PureOp, context_name: str | None, inputs: Inputs, outputs: I
 
 
 def floats_only(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject all dtypes but floating point."""
+    """Reject all dtypes except floating point."""
     dtypes = {out.type.dtype for out in outputs}
     wrong = sorted(dtype for dtype in dtypes if not dtype.startswith("float"))
     return f"no {wrong[0]} in this op on the device" if wrong else None
@@ -60,7 +60,7 @@ def cast_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs
 
 
 def array_dtypes(op: PureOp, inputs: Inputs) -> list[str]:
-    """Return the distinct dtypes, in order, of the inputs that an op's counterpart takes on the device."""
+    """Return the distinct dtypes, in order, of the inputs that the op's counterpart takes on the device."""
     device_slots = counterpart_class(op).device_slots(len(inputs))
     return sorted({inputs[i].type.dtype for i in device_slots})
 
@@ -80,18 +80,18 @@ def lifts(
 def register_counterparts(
     name: str, position: float, host_classes: Sequence[type[OpT]], supports: Predicate[OpT] | None = None
 ) -> Lifter:
-    """Register a lifter for host ops whose counterparts declare everything that it needs.
+    """Register a lifter for host ops whose counterparts declare everything that the lifter needs.
 
     Parameters
     ----------
     name : str
         The lifter's name in reports.
     position : float
-        Its position among the lifters.
+        The lifter's position among all lifters.
     host_classes : sequence of Op classes
-        The ops that it lifts.
+        The classes of the host ops to lift.
     supports : callable, optional
-        The predicate, as for `op_lifter`.
+        The predicate; see `op_lifter`.
     """
 
     def lift(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
@@ -110,28 +110,28 @@ def register_counterparts(
 def node_like(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
     """Apply a device op to the inputs of a host node.
 
-    The host has already checked the inputs and inferred the types of the outputs. The op's ``make_node`` would repeat
-    both, and take several times as long. The op's outputs are all device arrays, and so are its inputs, except those
-    that a counterpart takes on the host.
+    The host op has already checked the inputs and inferred the output types. The device op's ``make_node`` would repeat
+    both and take several times as long. All outputs of the device op are device arrays, and so are its inputs, except
+    inputs that a counterpart takes on the host.
     """
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
     return Apply(op, _moved(op, context_name, inputs), made).outputs
 
 
 def _moved(op: PureOp, context_name: str | None, inputs: Inputs) -> list[Variable]:
-    """Move the inputs of a node to where an op of the device takes them."""
+    """Move a node's inputs to where a device op takes them, on the device or the host."""
     device_slots = op.device_slots(len(inputs)) if isinstance(op, CounterpartBase) else range(len(inputs))
     return [on_device(x, context_name) if i in device_slots else to_host_variable(x) for i, x in enumerate(inputs)]
 
 
 def on_device(x: Variable, context_name: str | None) -> Variable:
-    """Return a variable in a context, moved there if needed."""
+    """Return a variable in a context, transferred there if needed."""
     is_there = isinstance(x.type, OpenCLArrayType) and x.type.context_name == context_name
     return x if is_there else as_opencl_variable(x, context_name)
 
 
 def with_pattern(var: Variable, like: Variable) -> Variable:
-    """Return `var` with the broadcast pattern of `like`, which may know more."""
+    """Return `var` with the broadcast pattern of `like`, which may be more specific."""
     pattern = like.type.broadcastable
     if var.type.broadcastable == pattern:
         return var

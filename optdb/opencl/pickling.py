@@ -1,8 +1,7 @@
-"""Pickles of arrays on a device: the values, and the name of the context.
+"""Pickling of device arrays, which stores the values and the context's name.
 
-Unpickling puts the array into the context of that name, which may belong to another device by
-then. Objects that hold such arrays (constants, shared variables, compiled functions) can be
-pickled directly.
+Unpickling copies the array to the context with that name, which may then belong to another device. Objects that contain
+device arrays (constants, shared variables, compiled functions) can be pickled directly.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def _rebuild(value: np.ndarray, context_name: Hashable) -> arrays.Array:
 
 
 def reduce_array(array: arrays.Array) -> Any:
-    """Return the pickle reduction of an array; arrays outside of our contexts keep the default one."""
+    """Return an array's pickle reduction; arrays outside optdb's contexts keep the default reduction."""
     name = contexts.name_of(lambda context: context.queue == array.queue)
     if name is None:
         return object.__reduce_ex__(array, 2)

@@ -1,4 +1,4 @@
-"""The OpenCL contexts by name, beginning with those that the flags name."""
+"""The named OpenCL contexts, initially the contexts that the flags name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from optdb.runtime.errors import DeviceError
 
 __all__ = ["DEFAULT_NAME", "ContextNotDefined", "context_of", "contexts", "get_context"]
 
-#: The name of the context of the flag optdb.device, whichever device it selects: pickles
-#: made with one device can be loaded with another.
+#: The name of the context for the flag optdb.device, whichever device the flag selects, so that pickles made with one
+#: device can be loaded with another.
 DEFAULT_NAME = "opencl"
 
 
@@ -38,20 +38,20 @@ def get_context(name: Hashable = None) -> Context:
     Raises
     ------
     ContextNotDefined
-        If there is no context of that name.
+        If there is no context with that name.
     optdb.runtime.errors.DeviceError
-        If its device is missing or does not work.
+        If the context's device is missing or does not work.
     """
     return contexts.get(name)
 
 
 def context_of(device: str | None = "auto") -> Hashable:
-    """Return the name of a device's context, which is created if needed; `device` is as for `SimulatorOCL`.
+    """Return the name of a device's context, creating it if needed; `device` is specified as for `SimulatorOCL`.
 
     Raises
     ------
     optdb.runtime.errors.DeviceError
-        If there is no such device, or it does not work.
+        If there is no such device, or if it does not work.
     """
     if device is None or device == "auto":
         if contexts.default is not None:

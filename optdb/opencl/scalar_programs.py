@@ -1,7 +1,7 @@
-"""Translation of Theano's scalar ops, and graphs of them, into programs of named scalar ops.
+"""Translation of Theano's scalar ops, and of graphs of scalar ops, into programs of named scalar ops.
 
-The name is that of the op's class in ``optdb.host.api.scalars``. A user's op whose class has the
-same name is not translated under it.
+An op's name is the name of its class in ``optdb.host.api.scalars``. A user's op whose class happens to have the same
+name is not translated to it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from optdb.host.api.graph import io_toposort
 
 
 def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:
-    """Return the program of a scalar op for inputs of `dtypes`, cached: graphs use few different ones, many times.
+    """Return a scalar op's program for inputs of `dtypes`, cached because graphs reuse a few programs many times.
 
     Raises
     ------
     NoCode
         If the op has no known name.
     TypeError
-        If the op does not accept such inputs.
+        If the op does not accept inputs of these dtypes.
     """
     dtypes = tuple(dtypes)
     if not isinstance(op, ScalarProgram):
@@ -38,20 +38,20 @@ def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:
 
 
 class FusedScalars(ScalarProgram):
-    """A program as the scalar op of an elementwise op."""
+    """A program that serves as the scalar op of an elementwise op."""
 
     @classmethod
     def like(cls, program: ScalarProgram) -> FusedScalars:
-        """Return the same program."""
+        """Return an equal program of this class."""
         return cls(program.dtypes, program.steps, program.results)
 
     def make_new_inplace(self, preference: Any = None, name: str | None = None) -> FusedScalars:
-        """Return the program itself when the host requests an in-place version: its dtypes are fixed."""
+        """Return the program itself if the host requests an in-place version, since the program's dtypes are fixed."""
         return self
 
 
 def scalar_name(op: Any) -> str:
-    """Return the name of a host scalar op in programs; raise NoCode if it has none."""
+    """Return a host scalar op's name in programs; raise NoCode if it has none."""
     name = type(op).__name__
     if getattr(scalars, name, None) is not type(op):
         raise NoCode(f"no OpenCL C for {name}")
@@ -60,11 +60,11 @@ def scalar_name(op: Any) -> str:
 
 @dataclass(frozen=True)
 class ScalarSignature:
-    """The properties of a scalar op on numbers of some dtypes."""
+    """The properties of a scalar op for inputs of given dtypes."""
 
-    #: Why it has no OpenCL C code; None if it has.
+    #: Why the op has no OpenCL C code; None if it has code.
     reason: str | None
-    #: The dtypes of its outputs; empty if `reason` is set.
+    #: The dtypes of the op's outputs; empty if `reason` is set.
     outputs: tuple[str, ...] = ()
     #: The dtypes of all intermediate values.
     computed: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -
 
 
 def _properties(op: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the attributes that distinguish ops of a class: the host's equality ignores, for example, open ends."""
+    """Return the attributes that distinguish ops of a class; the host's equality ignores some, such as open ends."""
     if isinstance(op, scalars.Composite):
         return ()  # the host compares their C code
     plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]

@@ -1,7 +1,7 @@
 """``theano.shared(value, target='dev0')``: shared variables on a device.
 
-Without a target, arrays are placed in the default context if the flag optdb.device sets one and
-the device supports them; numbers stay on the host, like other small values that every op needs.
+If there is no target, arrays are placed in the default context, provided that the flag optdb.device sets one and the
+device supports the arrays. Numbers stay on the host, like other small values that every op needs.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ def opencl_shared(
     broadcastable: Iterable[bool] | None = None,
     target: Hashable = _NOT_GIVEN,
 ) -> OpenCLSharedVariable:
-    """Make a shared variable on a device; the host calls this for ``theano.shared``.
+    """Create a shared variable on a device; Theano calls this for ``theano.shared``.
 
     Parameters
     ----------
     value : object
         An array on a device or on the host, or a number.
     name : str, optional
-        Its name.
+        The variable's name.
     strict, allow_downcast : bool
-        The conversions of later values; see `OpenCLArrayType.filter`.
+        Which conversions are allowed for later values; see `OpenCLArrayType.filter`.
     borrow : bool
         Whether an array on the device may be used without a copy.
     broadcastable : sequence of bool, optional
-        For each axis, whether it always has length 1; False for all axes if it is not given.
+        For each axis, whether it always has length 1; by default, False for all axes.
     target : str, optional
-        The name of the context; None is the default one.
+        The name of the context; None selects the default context.
 
     Raises
     ------
     TypeError
-        If the value is not for this device; the host then tries other constructors.
+        If the value does not belong on this device; Theano then tries other constructors.
     ContextNotDefined
         If there is no context of that name.
     ValueError
-        If that context does not support the value.
+        If the context does not support the value.
     """
     if target == "cpu":
         raise TypeError("for the host")
@@ -73,12 +73,12 @@ def opencl_shared(
     except TypeError as error:
         if not is_given:
             raise
-        # On a TypeError, the host would try other constructors, and lose the reason.
+        # On a TypeError, Theano would try other constructors and lose the reason.
         raise ValueError(f"theano.shared(target={target!r}): {error}") from error
 
 
 def _context_of(value: Any) -> Hashable:
-    """Return the context that a value belongs to: the one that holds it, or the default one."""
+    """Return the context that holds a value, or the default context if no context holds it."""
     if isinstance(value, arrays.Array):
         here = contexts.name_of(lambda context: context.queue == value.queue)
         if here is None:

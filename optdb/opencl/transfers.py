@@ -1,8 +1,7 @@
 """Transfers between the host and the device, and between devices.
 
-`as_opencl_variable` moves any variable or value to a device in as few transfers as possible;
-three ops are the transfers. They always copy: a value on one side never shares memory with one
-on the other.
+`as_opencl_variable` moves any variable or value to a device in as few transfers as possible. Three ops perform the
+transfers. They always copy, so a host value and a device value never share memory.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ __all__ = [
 
 
 def as_typed(value: HostArray, var: Variable) -> HostArray:
-    """Return a host array in the dtype of its variable: kernels read elements of that type.
+    """Return a host array in its variable's dtype, since kernels read elements of that type.
 
-    Theano checks neither dtype nor dimensions of an op's results, nor of arguments with ``trust_input``.
+    Theano does not check the dtype and dimensions of op results, or of arguments if ``trust_input`` is set.
 
     Raises
     ------
     TypeError
-        If it has another number of dimensions, or a dtype of another kind.
+        If the array has another number of dimensions or a dtype of another kind.
     """
     kind = var.type
     if value.dtype == kind.numpy_dtype and value.ndim == kind.ndim:
@@ -57,10 +56,10 @@ def as_typed(value: HostArray, var: Variable) -> HostArray:
 
 
 class TransferOp(Op):
-    """The base of transfers, which move a value between memories."""
+    """Base class of transfers, which move a value between the host and a device or between devices."""
 
     _f16_ok = True
-    #: As `OpenCLKernelBase.repeatable`.
+    #: See `OpenCLKernelBase.repeatable`.
     repeatable = False
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
@@ -75,7 +74,7 @@ class TransferOp(Op):
 
 
 class _ToDevice(TransferOp):
-    """A transfer to the context with a given name; to the default one if none is given."""
+    """A transfer to a named context, by default to the default context."""
 
     __props__ = ("context_name",)
 
@@ -93,7 +92,7 @@ class _ToDevice(TransferOp):
 
 
 class OpenCLFromHost(_ToDevice):
-    """Move an array to the context with a given name; to the default one if none is given."""
+    """Move an array to a named context, by default to the default context."""
 
     repeatable = True
 
@@ -127,7 +126,7 @@ class HostFromOpenCL(TransferOp):
 
 
 class OpenCLToOpenCL(_ToDevice):
-    """Move an array from one device to another, through the host; the parameter is that of `OpenCLFromHost`."""
+    """Move an array from one device to another through the host; the parameter is the same as for `OpenCLFromHost`."""
 
     def make_node(self, x: Any) -> Apply:
         _check_on_device(self, x)
@@ -140,7 +139,7 @@ host_from_opencl = HostFromOpenCL()
 
 
 def as_host_variable(x: Variable) -> Variable:
-    """Return a host variable for a device variable; the same one each time while a graph is being lifted."""
+    """Return a host variable for a device variable; while a graph is lifted, always the same variable."""
     return transfer_once((x, HostFromOpenCL), lambda: host_from_opencl(x))
 
 
@@ -151,7 +150,7 @@ def _check_on_device(op: Op, x: Any) -> None:
 
 
 class _OnHost:
-    """A host comparison that takes device values."""
+    """A host comparison function that accepts device values."""
 
     def __init__(self, compare: Callable[..., bool]) -> None:
         self.compare = compare
@@ -173,21 +172,21 @@ def _keep_comparison(x: Variable, out: Variable, adapt: Callable[[Any], Any]) ->
 
 
 def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
-    """Return a variable on the device for a variable anywhere, or for a value.
+    """Return a device variable for a variable on the host or any device, or for a value.
 
     Parameters
     ----------
     x : object
-        A variable, an array on a device or on the host, or an object that the host converts to one.
+        A variable, an array on a device or on the host, or an object that the host converts to a variable.
     context_name : str, optional
-        The destination; the default context if it is not given.
+        The destination; by default, the default context.
 
     Returns
     -------
     Variable
-        The variable that `x` was moved from, if that is on the device; a constant for a constant
-        or a value; otherwise the result of a transfer. While a graph is being lifted, the transfer
-        of a variable is reused.
+        The variable from which `x` was transferred, if that variable is on the device; a constant, if `x` is a constant
+        or a value; otherwise the result of a transfer. While a graph is lifted, an existing transfer of the variable is
+        reused.
     """
     name = contexts.resolve(context_name)
     if isinstance(x, arrays.Array):
@@ -203,7 +202,7 @@ def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
 
 
 def _before_transfers(x: Any, name: Hashable) -> Variable:
-    """Return the variable that `x` was moved from; in a chain of transfers, one in context `name` if there is one."""
+    """Return the variable from which `x` was transferred; in a chain of transfers, prefer one in context `name`."""
     x = x if isinstance(getattr(x, "type", None), OpenCLArrayType) else as_tensor_variable(x)
     while x.owner is not None and isinstance(x.owner.op, TransferOp):
         if isinstance(x.type, OpenCLArrayType) and x.type.context_name == name:

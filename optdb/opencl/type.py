@@ -1,9 +1,8 @@
 """The type of arrays on an OpenCL device.
 
-A value of this type is a ``pyopencl.array.Array`` on the queue of the type's context; views
-with strides and offsets are allowed. The host's own array type converts NumPy arrays and
-numbers first, and decides about casts; then they are copied to the device. The type itself
-stores only the context's name, so that it can be pickled.
+A value of this type is a ``pyopencl.array.Array`` on the queue of the type's context; views with strides and offsets
+are allowed. NumPy arrays and numbers are first converted by the host's own array type, which decides which casts are
+allowed, and then copied to the device. The type stores only the context's name, so that it can be pickled.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ __all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type", "without_zeros"
 
 
 class UnsupportedDtype(TypeError):
-    """A device cannot hold arrays of that dtype, or cannot compute with them."""
+    """A device does not support arrays of a dtype, or cannot compute with them."""
 
 
-#: Types by the arguments of their constructor, cached for the lifetime of their context.
+#: Maps constructor arguments to types, which are cached for the lifetime of their context.
 _made: weakref.WeakKeyDictionary[Context, dict[tuple, OpenCLArrayType]] = weakref.WeakKeyDictionary()
 
 
 def opencl_type(dtype: str, broadcastable: tuple[bool, ...], context_name: Hashable) -> OpenCLArrayType:
-    """Return the type of arrays on a context; the same object for the same arguments."""
+    """Return the type of arrays in a context; the same arguments return the same object."""
     made = _made.setdefault(get_context(context_name), {})
     key = (dtype, broadcastable, context_name)
     if key not in made:
@@ -42,15 +41,15 @@ def opencl_type(dtype: str, broadcastable: tuple[bool, ...], context_name: Hasha
     return made[key]
 
 
-#: Has the attribute `skips_zeros` in a thread that runs a loop.
+#: Has the attribute `skips_zeros` in a thread that is running a loop.
 _local = threading.local()
 
 
 @contextmanager
 def without_zeros() -> Iterator[None]:
-    """Leave arrays of zeros uninitialized within the block, which runs a Scan.
+    """Leave arrays of zeros uninitialized within the block, in which a Scan runs.
 
-    A Scan writes all elements of the arrays that it stores, including the zeros after its last step.
+    A Scan writes all elements of the arrays that it stores into, including the zeros after its last step.
     """
     outer = getattr(_local, "skips_zeros", False)
     _local.skips_zeros = True
@@ -68,9 +67,9 @@ class OpenCLArrayType(Type):
     dtype : str
         The name of a NumPy dtype.
     broadcastable : sequence of bool
-        For each axis, whether it has length 1.
+        For each axis, whether its length is always 1.
     context_name : str, optional
-        The context of its values; the default one if it is not given.
+        The context of the type's values; by default, the default context.
     name : str, optional
         The type's name in printed graphs.
 
@@ -79,10 +78,10 @@ class OpenCLArrayType(Type):
     ContextNotDefined
         If there is no such context.
     UnsupportedDtype
-        If the device cannot hold the dtype.
+        If the device does not support the dtype.
     """
 
-    #: The class of its shared variables.
+    #: The class of shared variables of this type.
     SharedVariable: ClassVar[type[Variable]]
 
     def __init__(
@@ -148,14 +147,14 @@ class OpenCLArrayType(Type):
         Raises
         ------
         TypeError
-            If the value is not of this type, and may not be converted to it.
+            If the value is not of this type and may not be converted to it.
         """
         if not isinstance(data, arrays.Array):
             if strict:
                 raise TypeError(f"{self} expected an array on the device, got {type(data).__name__}")
             return arrays.from_host(self.context, self.host_type.filter(data, allow_downcast=allow_downcast))
         context = self.context
-        # Fast path: each call of a function calls this for each of its updates.
+        # Fast path, since each call of a function calls this method for each of its updates.
         if type(data) is arrays.DeviceArray and data.queue is context.queue and data.dtype is self.numpy_dtype:
             self._check_shape(data.shape)
             return data
@@ -186,7 +185,7 @@ class OpenCLArrayType(Type):
                 raise TypeError(f"{self} expected length 1 at axis {axis}, got the shape {shape}")
 
     def value_zeros(self, shape: tuple[int, ...]) -> arrays.Array:
-        """Return an array of zeros of this type; within `without_zeros`, an uninitialized one."""
+        """Return an array of zeros of this type, or an uninitialized array within `without_zeros`."""
         new = arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype)
         return new if getattr(_local, "skips_zeros", False) else arrays.fill_zeros(new)
 
@@ -199,14 +198,14 @@ class OpenCLArrayType(Type):
         return "value is valid"
 
     def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
-        """Return a variable of this type for another variable, or for a value.
+        """Convert another variable, or a value, to a variable of this type.
 
         Variables on the host and in other contexts are moved to this type's context.
 
         Raises
         ------
         TypeError
-            If they have another dtype, or another number of dimensions.
+            If the variable or value has another dtype or another number of dimensions.
         """
         if not isinstance(other, Variable):
             other = self.make_constant(other)
@@ -222,7 +221,7 @@ class OpenCLArrayType(Type):
         raise TypeError(f"{other}, of type {other.type}, is not compatible with {self}; convert it first")
 
     def convert_variable(self, var: Variable) -> Variable | None:
-        """Return `var` with fewer axes known to have length 1; None if the types also differ in another way."""
+        """Return `var` with fewer axes known to have length 1; None if the types differ in any other way."""
         other = var.type
         if (
             type(self) is not type(other)
@@ -237,7 +236,7 @@ class OpenCLArrayType(Type):
 
     @staticmethod
     def values_eq(a: Any, b: Any, force_same_dtype: bool = True) -> bool:
-        """Tell whether two values are equal; NaN equals NaN."""
+        """Tell whether two values are equal; NaN is considered equal to NaN."""
         if a.shape != b.shape or (force_same_dtype and a.dtype != b.dtype):
             return False
         on_host_a, on_host_b = arrays.to_host(a), arrays.to_host(b)
@@ -253,7 +252,7 @@ class OpenCLArrayType(Type):
 
     @staticmethod
     def may_share_memory(a: Any, b: Any) -> bool:
-        """Tell whether a change of one value may change the other."""
+        """Tell whether changing one value may change the other."""
         if not isinstance(a, arrays.Array) or not isinstance(b, arrays.Array):
             return False
         return arrays.may_share_memory(a, b)

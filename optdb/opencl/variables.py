@@ -1,7 +1,7 @@
 """Variables, constants and shared variables whose values are on an OpenCL device.
 
-They support everything that the host's array variables do: a host op that takes one first
-transfers its value from the device, until a lifter replaces the op by a device op.
+They support everything that the host's array variables support: a host op applied to one of them first transfers its
+value from the device, until a lifter replaces the host op with a device op.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["OpenCLConstant", "OpenCLSharedVariable", "OpenCLVariable"]
 
 
 class _Operators(TensorOperators, Variable):
-    """Arithmetic, indexing and methods, built from host ops."""
+    """Arithmetic, indexing and methods that build host ops."""
 
     type: OpenCLArrayType
 
@@ -43,21 +43,21 @@ class OpenCLConstant(_Operators, Constant):
     Parameters
     ----------
     type : OpenCLArrayType
-        Its type.
+        The constant's type.
     data : object
-        Its value, on a device or on the host.
+        The constant's value, on a device or on the host.
     name : str, optional
-        Its name.
+        The constant's name.
     """
 
     def __init__(self, type: OpenCLArrayType, data: Any, name: str | None = None) -> None:
         super().__init__(type, data, name)
-        # The host's rewriters read this: the common value of all elements, or None if they differ.
+        # Read by the host's rewriters: the common value of all elements, or None if the elements differ.
         self.tag.unique_value = _unique(self.on_host)
 
     @functools.cached_property
     def on_host(self) -> HostArray:
-        """The value on the host, cached because merging constants compares values."""
+        """The value on the host, cached because constants are compared by value when they are merged."""
         value = arrays.to_host(self.data)
         value.flags.writeable = False
         return value
@@ -100,10 +100,9 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         Parameters
         ----------
         borrow : bool
-            Whether the array on the device may be returned without a copy. Values on
-            the host are always copies.
+            Whether the device array may be returned without a copy. Host arrays are always copies.
         return_internal_type : bool
-            Whether to return the array on the device instead of a host array.
+            Whether to return the device array instead of a host array.
         """
         value = self.container.value
         if not return_internal_type:
@@ -116,15 +115,14 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         Parameters
         ----------
         new_value : object
-            An array on a device or on the host. A host array is copied over the old
-            value, if that has the same shape.
+            An array on a device or on the host. A host array is copied over the old value if their shapes are equal.
         borrow : bool
             Whether an array on the device may be used without a copy.
         """
         if isinstance(new_value, arrays.Array):
             self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)
             return
-        # Apply the host's checks: `strict` requires this exact dtype, but not a device array.
+        # Apply the host's checks, since `strict` requires the exact dtype but not a device array.
         value = self.type.host_type.filter(new_value, self.container.strict, self.container.allow_downcast)
         self.container.value = arrays.from_host(self.type.context, value, self.container.value)
 

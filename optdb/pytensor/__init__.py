@@ -6,12 +6,13 @@
     f = pytensor.function([x], y, mode="OPENCL")
 
 A function is described to ``optdb.device.functions``, which fuses it into few kernels and launches them in each call.
-For this mode, PyMC samples in fresh processes instead of forks, since OpenCL does not survive a fork (`processes`).
+For this mode, PyMC samples in fresh processes instead of forked ones, because OpenCL does not work in a forked process
+(`processes`).
 
 Shared variables that a function updates stay on the device between calls. `call_n_times` calls a function many times;
 `run_async` returns without waiting for it.
 
-In mode 'OPENCL_AUTO', a function uses PyTensor's default linker where that is faster.
+In mode 'OPENCL_AUTO', a function uses PyTensor's default linker for input shapes for which that is faster.
 
 `enable` lets optdb's engine rewrite the graphs of all modes (`switch`, `rewriting`).
 

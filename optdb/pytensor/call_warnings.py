@@ -21,10 +21,10 @@ from optdb.pytensor.host_groups import HostNodes, op_name
 
 __all__ = ["HostNodesWarning", "HostNote", "SizeNote", "TooSmallWarning"]
 
-#: Untimed calls, which compile.
+#: The number of untimed first calls, in which code is compiled.
 _COMPILING_CALLS = 5
 _TIMED_HOST_CALLS = 20
-#: A warning is due if host nodes take a larger share of a call.
+#: If host nodes take a larger share of a call, a warning is issued.
 LARGE_SHARE = 0.2
 #: The maximum number of nodes that a warning names.
 _NAMED = 5
@@ -82,7 +82,7 @@ class HostNote:
         )
 
 
-#: Untimed calls: small launches are merged by then.
+#: The number of untimed first calls, after which small launches are merged.
 _WARMUP_CALLS = 500
 _TIMED_CALLS = 20
 #: A shorter call, in seconds, mostly consists of launches and waiting, on any device.

@@ -1,7 +1,7 @@
 """Mode 'OPENCL_AUTO': functions run on the device or by PyTensor's default linker, whichever is faster.
 
-For new input shapes, the first calls alternate between both sides. One of them runs on both, whose results must agree.
-No other call is computed twice, so shared variables and random generators advance once per call.
+For new input shapes, the first calls alternate between both sides. One of these calls runs on both sides, whose results
+must agree. No other call is computed twice, so shared variables and random generators advance once per call.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ __all__ = [
 #: The sides of a choice.
 DEFAULT, DEVICE = "default", "device"
 
-#: Change this when the procedure for choosing changes.
+#: The version of stored choices; change it when the procedure for choosing changes.
 _VERSION = "choice 2"
 #: Only dtype and shape of larger constants enter a digest.
 _MAX_CONSTANT_ELEMENTS = 1000
-#: Untimed calls on the device, which compile and record commands.
+#: The number of untimed calls on the device, in which code is compiled and commands are recorded.
 _WARMUP_CALLS = 3
-#: Timed calls of each side. After `_FEW_CALLS`, a device that is slower by `_CLEAR_RATIO` is given up.
+#: The number of timed calls on each side. After `_FEW_CALLS`, the trial ends if the device is slower by `_CLEAR_RATIO`.
 _TIMED_CALLS, _FEW_CALLS = 15, 4
 _CLEAR_RATIO = 2.0
 #: The device is chosen if its time is less than this fraction of the default's.
 _WORTHWHILE = 0.95
-#: Further shapes run on the default, because each choice compiles for the device again.
+#: The maximum number of trials. Later shapes use the default, because each trial compiles for the device again.
 _MOST_CHOICES = 8
 #: Largest difference between values, relative to the largest number in the array.
 _TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
 
-#: Computes a call for the inputs in cells, stores their next values there, and returns the outputs.
+#: A function that computes a call for the inputs in cells, stores their next values there, and returns the outputs.
 CellFunction = Callable[[Sequence[Cell]], Any]
 
 
@@ -163,7 +163,7 @@ class Trial:
         return results
 
     def _on_device(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call on the device, which does not overwrite inputs. If only the device fails, use the default."""
+        """Compute a call on the device, which does not overwrite inputs. If the device fails, use the default."""
         try:
             return self._run(DEVICE)(cells)
         except Exception as error:

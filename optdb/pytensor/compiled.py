@@ -1,4 +1,4 @@
-"""Compiled functions of mode OPENCL: their parts, and reports on what they run on device and host."""
+"""Compiled functions of mode OPENCL: access to their parts, and reports on their work on device and host."""
 
 from __future__ import annotations
 

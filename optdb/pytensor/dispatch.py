@@ -24,8 +24,8 @@ class NodeTrace(Protocol):
     """The interface of a traced call to descriptions of nodes."""
 
     tracer: FunctionTracer
-    #: Constant indices without negative elements, by the original indices and the length of the axis: gathers and the
-    #: sums of their gradients share one array.
+    #: Maps constant indices and the length of the axis to the same indices without negative elements, so that gathers
+    #: and the sums in their gradients share one array.
     indices: dict[tuple[Tensor, int], Tensor]
     #: Whether random variables that PyTensor draws by rejection are drawn on the device, with other values.
     draws_on_device: bool
@@ -44,7 +44,7 @@ class NodeTrace(Protocol):
 
 
 def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
-    """Return inputs that must all be tensors; raise OnHost if one is a host value such as a sparse matrix."""
+    """Return the inputs if all are tensors; raise OnHost if one is a host value such as a sparse matrix."""
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     if len(tensors) < len(inputs):
         raise OnHost("an input is not an array")

@@ -1,4 +1,4 @@
-"""Formulas of random variables: draws of a distribution from one uniform random number for each element.
+"""Formulas of random variables, which compute each element of a draw from one uniform random number.
 
 `FORMULAS` has the distributions that PyTensor draws from one uniform number as well, so the device draws the same
 values, up to rounding. `OTHER_FORMULAS` has distributions that PyTensor draws by rejection, whose values differ.

@@ -31,7 +31,7 @@ _NAMES = {
     "ScalarMaximum": "Maximum",
     "ScalarMinimum": "Minimum",
 }
-#: Classes are identified by name in these modules only: a user's op may have the same name.
+#: Classes are identified by name only in these modules, because a user's op may have the same name.
 _MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
 
 
@@ -146,7 +146,7 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace
         raise OnHost(f"reductions by {name} are not supported on the device")
     acc_dtype = getattr(op, "acc_dtype", None) or out.type.dtype
     if trace.tracer.context.unsupported_reason(acc_dtype) is not None:
-        acc_dtype = out.type.dtype  # sums of float32 are in float64 where the device has it
+        acc_dtype = out.type.dtype  # sums of float32 use float64 if the device has it
     if np.dtype(acc_dtype).kind == "c" and name != "Add":
         raise OnHost(f"reductions of complex numbers by {name} are not supported on the device")
     _check_scalar(op.scalar_op, acc_dtype)
@@ -154,7 +154,7 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace
 
 
 def _check_scalar(scalar_op: ScalarOp, dtype: str) -> None:
-    """Raise OnHost if a scalar op does not accept two numbers of a dtype: the host raises the error."""
+    """Raise OnHost if a scalar op does not accept two numbers of a dtype, so that the host raises the error."""
     try:
         program_of(scalar_op, [dtype] * 2)
     except TypeError as error:

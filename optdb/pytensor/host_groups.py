@@ -45,9 +45,9 @@ class HostGroup:
     nodes : sequence of Apply
         The nodes, in topological order.
     outputs : sequence of Variable
-        Those outputs of the nodes that other nodes or the results need.
+        The outputs of the nodes that nodes outside the group or the results need.
     left : sequence of Apply
-        The nodes that need the host; the other nodes of the group join them.
+        The nodes that need the host; the other nodes of the group are computed with them.
     source : Source
         The graph that the function was compiled from.
     """

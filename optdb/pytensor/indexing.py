@@ -22,7 +22,7 @@ from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Constant, Coordinate, Lookup, ScatterSet, Stripe, Tensor
 from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
 
-#: A scatter becomes a lookup for each element if the indices select at least one in this many elements.
+#: A scatter is computed as a lookup for each element if the indices select at least one in this many elements.
 _MOST_UNNAMED = 8
 
 
@@ -54,7 +54,7 @@ def _entries(entries: Sequence[Any], x: Tensor, trace: NodeTrace) -> list[slice 
 
 
 def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[Tensor]:
-    """Return where a mask is true, along each of its axes."""
+    """Return the positions at which a mask is true, along each of its axes."""
     if not isinstance(mask, Constant) or not mask.ndim:
         raise OnHost("the number of elements that a boolean index selects is unknown")
     if mask.shape != tuple(lengths[: mask.ndim]):
@@ -66,7 +66,7 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[T
 
 
 def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
-    """Return an index without negative elements; a call checks that its elements are within `length`."""
+    """Return an index without negative elements; each call checks that its elements are less than `length`."""
     if isinstance(index, Constant):
         # int64: constants may have narrow or unsigned dtypes that cannot hold lengths.
         value = index.value.astype("int64")
@@ -182,8 +182,8 @@ class Region:
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
         """Return for each element of `x` whether the indices select it, and the number of the last index that does.
 
-        None if the indices are not known during tracing, if they select few elements, or if a sum needs more than one
-        index for an element.
+        Return None if the indices are not known during tracing, if they select few elements, or if a sum needs more
+        than one index for an element.
         """
         values = [index.value for index in self.indices.values() if isinstance(index, Constant)]
         whole = all(stripe == Stripe(0, 1, x.shape[axis]) for axis, stripe in self.stripes.items())

@@ -41,7 +41,7 @@ from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 
-#: Where random variables are drawn that PyTensor draws by rejection.
+#: The values of `random`, which selects where random variables that PyTensor draws by rejection are drawn.
 _RANDOM = ("exact", "device")
 #: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops, as the device does itself.
 _EXCLUDED = (
@@ -91,7 +91,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         return OpenCLFunction(fgraph, self.context, draws_on_device=self.random == "device")
 
     def jit_compile(self, fn: Computation) -> Computation:
-        """Return the function unchanged: it compiles when it is called with new shapes."""
+        """Return the function unchanged, because it compiles when it is called with new shapes."""
         return fn
 
     def create_thunk_inputs(self, storage_map: dict[Any, list[Any]]) -> list[Any]:
@@ -108,7 +108,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
 
 
 class Computation(Protocol):
-    """Computes the calls of a function."""
+    """Executes the calls of a function."""
 
     def run(self, cells: Sequence[Cell]) -> Sequence[Any]:
         """Return the outputs for the inputs in cells, and store next values there. Updates have placeholder outputs."""

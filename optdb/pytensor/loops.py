@@ -19,12 +19,13 @@ from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.host_groups import op_name
 from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace, InnerTrace
 
-#: A plan holds all launches of a loop. Recording more takes seconds, and most programs end before that pays.
+#: The maximum number of launches of a loop, all of which a plan holds. Recording more takes seconds, which few programs
+#: regain.
 MOST_LAUNCHES = 20_000
 #: A step of fewer operations takes less time on the host than its launches on a device, unless the device can repeat
 #: small steps within one kernel.
 LEAST_WORK = 100_000
-#: Returns an output of a loop, given the array that its steps have written.
+#: A function that returns an output of a loop, given the array that the loop's steps have written.
 _Finish = Callable[[Tensor], Tensor]
 #: Conditions of a step, and the error that a call raises where a condition does not hold.
 _Checks = list[tuple[Tensor, Callable[[], Exception]]]
@@ -111,7 +112,7 @@ class _ScanLoop:
             self._rows += [StepRow(carried, first + tap) for tap in taps]
             self._targets += [(carried, first + tap) for tap in written]
             return
-        # Steps write each row once, after they have read it: what they read first are the rows of `x` itself.
+        # Steps write each row once, after they have read it, so the values that they read are the rows of `x` itself.
         target = first + written[0]
         unwritten = [(0, target), (target + self._steps, count)]
         initial = [(start, rows_of(x, start, stop - start)) for start, stop in unwritten if start < stop]
@@ -128,7 +129,7 @@ class _ScanLoop:
         if length < before:
             raise OnHost(f"a state has {length} rows, but a step reads {before}")
         count = before + self._steps
-        # One more row than a step reads: no step writes a row that it reads.
+        # Keep one more row than a step reads, so that no step writes a row that it reads.
         rows = length if length >= count else max(length, before + 1)
         carried = Carried(rows, x.shape[1:], x.dtype, [(0, rows_of(x, 0, before)), *self._zeros(x, count)])
         self._add(carried, lambda array: _last_rows(array, count, length))

@@ -1,4 +1,4 @@
-"""Makes PyMC sample in fresh processes if functions run on a device, since no device survives a fork.
+"""Makes PyMC sample in fresh processes if functions run on a device, because devices do not work in forked processes.
 
 PyMC does the same for its mode JAX, in `pymc.sampling.parallel`. Other processes are not affected.
 """

@@ -34,7 +34,7 @@ from optdb.pytensor.operations import computed
 
 __all__ = ["GeneratorStep"]
 
-#: Most outcomes of a categorical variable: the device adds up probabilities for each element.
+#: The maximum number of outcomes of a categorical variable, because the device adds up probabilities for each element.
 _MOST_OUTCOMES = 1000
 
 

@@ -1,4 +1,4 @@
-"""Repeated calls of a function as one, and calls that return before the device is done."""
+"""Runs repeated calls of a function as one call, and calls that return before the device is done."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
 def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
     """Begin a call, and return before the device is done with it, unless nodes need the host.
 
-    Later calls run after it, and see its updates. The caller may change the arguments at once.
+    Later calls run after this call, and see its updates. The caller may change the arguments immediately.
 
     Parameters
     ----------

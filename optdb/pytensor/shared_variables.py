@@ -1,11 +1,11 @@
 """Fetches values of PyTensor's shared variables from a device when they are read on the host.
 
-On a device that shares the host's memory, nothing of this is installed at first: between calls, values are valid in
-both memories. On other devices, and once a call has begun without waiting, a shared variable's storage may have a
+On a device that shares the host's memory, these functions are not installed at first, because values are valid on both
+sides between calls. On other devices, and once a call has begun without waiting, a shared variable's storage may have a
 :class:`~optdb.device.functions.shared_values.ValueOnDevice`. `get_value`, pickles and copies fetch it, and so does a
 function of another mode before it runs. Such a device keeps copies of arrays, and copies a value again only if it is
-another array object. So an array that was edited in place, by the user or by a host function, is replaced with a new
-array object over the same memory.
+another array object. An array that was edited in place, by the user or by a host function, is therefore replaced with a
+new array object over the same memory.
 """
 
 from __future__ import annotations

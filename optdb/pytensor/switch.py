@@ -1,4 +1,4 @@
-"""Turns rewriting by optdb on and off. The engine, which serves one host per process, is imported when enabled."""
+"""Turns rewriting by optdb on and off. The engine, which serves one host per process, is imported by `enable`."""
 
 from __future__ import annotations
 

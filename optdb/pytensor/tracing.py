@@ -1,4 +1,4 @@
-"""Walks a PyTensor graph, and describes what it computes for the arguments of a call."""
+"""Walks a PyTensor graph, and describes its computation for the arguments of a call to the device."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class GraphTrace:
         return waiting
 
     def _is_small(self, node: Apply) -> bool:
-        """Return whether a node has few elements, as far as that is known before it is computed."""
+        """Return whether a node has few elements; elements that are not known before it is computed do not count."""
         return max(map(self._size, (*node.inputs, *node.outputs)), default=0) <= _SMALL_ELEMENTS
 
     def _size(self, var: Variable) -> int:

@@ -28,7 +28,7 @@ class UnsupportedPyTensor(ImportError):
     Parameters
     ----------
     finding : str
-        What is installed, as a sentence.
+        A sentence that names the installed version.
     """
 
     def __init__(self, finding: str) -> None:

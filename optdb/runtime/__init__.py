@@ -1,5 +1,5 @@
 """The runtime of the OpenCL device: devices, contexts, arrays.
 
-Nothing here imports the rest of optdb or Theano: a plan needs only NumPy and PyOpenCL to
-run. Importing this package imports neither; its modules do.
+No module here imports Theano or the rest of optdb: running a plan needs only NumPy and PyOpenCL. Importing the package
+itself imports neither of them; importing its modules does.
 """

@@ -1,12 +1,12 @@
-"""An all-reduce of small vectors, as commands, over the devices of one process or of several.
+"""Commands that all-reduce small vectors across the devices of one or more processes.
 
-A *round* copies a device's vectors to the host (``fetching``), waits until the vectors of all devices are there,
-reduces them (`EnqueueAllReduce`), and copies the results to the device (`EnqueueGive`). Each device has its own thread.
-For devices of one process, C code runs the round without the GIL (``driver_batches``): threads find each other's
-vectors in a table, in which each thread posts the number of the current attempt. Otherwise Python calls the round's
+A *round* copies a device's vectors to the host (``fetching``), waits until every device has copied its vectors, reduces
+them (`EnqueueAllReduce`), and copies the results back to the device (`EnqueueGive`). Each device has its own thread.
+If all devices belong to one process, C code runs the round without the GIL (``driver_batches``): each thread posts its
+vectors and the number of the current attempt in a table that all threads read. Otherwise Python calls the round's
 `reduce` function.
 
-Commands that are enqueued before the `EnqueueAllReduce` keep the device busy while its vectors are exchanged.
+Commands enqueued before the `EnqueueAllReduce` keep the device busy while the host exchanges the vectors.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
     "VectorSpec",
 ]
 
-#: The dtypes that C code can reduce, with their sizes in bytes, and the numbers of its reductions.
+#: Maps each dtype that the C code can reduce to its size in bytes.
 _NATIVE = {np.dtype("float32"): 4, np.dtype("float64"): 8}
 _SUM, _MOMENTS = 0, 1
 
 
 class _Term(ctypes.Structure):
-    """``Term`` of the C code."""
+    """The C struct ``Term``."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("reduction", "itemsize", "size")),
@@ -55,13 +55,13 @@ class _Term(ctypes.Structure):
 
 
 class _Post(ctypes.Structure):
-    """``Post`` of the C code."""
+    """The C struct ``Post``."""
 
     _fields_ = (("attempt", ctypes.c_uint64), ("terms", ctypes.c_void_p))
 
 
 class _MemberStruct(ctypes.Structure):
-    """``Member`` of the C code."""
+    """The C struct ``Member``."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("rank", "active", "attempt", "microseconds")),
@@ -71,7 +71,7 @@ class _MemberStruct(ctypes.Structure):
 
 
 class _RoundStruct(ctypes.Structure):
-    """``Round`` of the C code."""
+    """The C struct ``Round``."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("member", "posts", "terms")),
@@ -82,14 +82,14 @@ class _RoundStruct(ctypes.Structure):
 
 
 class MemberTable:
-    """The table in which the devices of a process find each other's vectors.
+    """The table through which the devices of a process share their vectors.
 
     Parameters
     ----------
     count : int
         Number of devices.
     timeout : float
-        Seconds within which a device has to join a round after another one has.
+        Maximum time in seconds between the first device joining a round and the last.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -100,15 +100,15 @@ class MemberTable:
         self._lock = threading.Lock()
 
     def member(self, rank: int) -> Member:
-        """Return the member for the device of a rank."""
+        """Return the member for the device with the given rank."""
         return Member(self, rank, self._timeout, self._aborted)
 
     def abort(self, attempt: int) -> None:
-        """Fail the rounds of this attempt and of earlier ones, both waiting rounds and rounds that start later."""
+        """Fail every round in this attempt or an earlier one, whether it is waiting already or starts later."""
         self._aborted.value = max(self._aborted.value, attempt)
 
     def posts(self, number: int) -> Any:
-        """Return the devices' posts of a round, by rank."""
+        """Return the posts of all devices for a round, indexed by rank."""
         with self._lock:
             if number not in self._posts:
                 self._posts[number] = (_Post * self._count)()
@@ -123,7 +123,7 @@ class Member:
         self.record = _MemberStruct(
             rank=rank, microseconds=min(int(1e6 * timeout), 1 << 62), aborted=ctypes.addressof(aborted)
         )
-        #: Whether C code runs the rounds of the current attempt, on all devices.
+        #: Whether C code, not Python, runs the rounds of the current attempt; equal on all devices.
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
@@ -132,39 +132,40 @@ class Member:
         Parameters
         ----------
         attempt : int
-            The attempt's number, higher than that of each earlier attempt.
+            The attempt's number, higher than the number of every earlier attempt.
         active : int
-            Number of devices that take part, those of the lowest ranks.
+            Number of devices that take part: those with the lowest ranks.
         is_native : bool
-            Whether C code runs the rounds; the same on all devices.
+            Whether C code runs the rounds; must be equal on all devices.
         """
         self.record.active, self.record.seconds = active, 0.0
         self.record.attempt = attempt if is_native else 0
         self.is_native = is_native
 
     def posts(self, number: int) -> Any:
-        """Return the devices' posts of a round, by rank."""
+        """Return the posts of all devices for a round, indexed by rank."""
         return self._table.posts(number)
 
     @property
     def seconds(self) -> float:
-        """Seconds that rounds of the current attempt have taken once the device's own vectors were on the host."""
+        """Seconds that the current attempt's rounds took after the device's own vectors had reached the host."""
         seconds: float = self.record.seconds
         return seconds
 
 
 @dataclass(frozen=True)
 class Moments:
-    """The layout of a vector with the moments of several arrays."""
+    """The layout of a vector that contains the moments of several arrays."""
 
-    #: For each array, its count of numbers in the vector, and the number of elements per channel on this device.
+    #: For each array, how many numbers it contributes to the vector, and how many elements each channel has on this
+    #: device.
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class VectorSpec:
-    """A vector of a round."""
+    """A vector that a round reduces."""
 
     dtype: AnyDtype
     size: int
@@ -175,20 +176,20 @@ class VectorSpec:
 
 
 class ExchangeRound:
-    """One device's side of an all-reduce: its vectors on the host, and the results.
+    """One device's part in an all-reduce: its vectors on the host, and the results.
 
     Parameters
     ----------
     context : Context
         The device's context.
     number : int
-        The round's number, the same on all devices.
+        The round's number, equal on all devices.
     specs : sequence of VectorSpec
-        The vectors. All properties except the counts are the same on all devices.
+        The vectors. Only the element counts may differ between devices.
     member : Member or None
         The device's member, if all devices belong to this process.
     reduce : callable
-        Computes the results if C code does not; raises an error if other devices do not join.
+        Computes the results when C code does not; raises an error if another device does not join.
     """
 
     def __init__(
@@ -202,11 +203,11 @@ class ExchangeRound:
         self.number, self.specs = number, tuple(specs)
         self._reduce = reduce
         owned = [host_vector(context, spec.dtype, size) for spec in specs for size in (spec.size, spec.result_size)]
-        #: The device's vectors, and the results of all devices' vectors.
+        #: The device's own vectors, and the results of reducing the vectors of all devices.
         self.vectors, self.results = [values for _, values in owned[::2]], [values for _, values in owned[1::2]]
         self._kept: list[Any] = [owned, member]
         self.terms = (_Term * len(specs))(*map(self._term, specs, self.vectors, self.results))
-        #: The events of the copies of the vectors to the host.
+        #: The events of the copies to the host, one for each vector.
         self.events = [
             EventHandle(ctypes.c_void_p.from_buffer(self.terms, i * ctypes.sizeof(_Term) + _Term.event.offset))
             for i in range(len(specs))
@@ -235,7 +236,7 @@ class ExchangeRound:
 
     @property
     def call(self) -> PreparedCall | None:
-        """The prepared call that waits for the vectors and computes the results; None if Python does."""
+        """The prepared call that waits for the vectors and computes the results; None if Python does both."""
         library = loop_library()
         if library is None or self._member is None:
             return None
@@ -243,18 +244,18 @@ class ExchangeRound:
 
     @property
     def missing(self) -> int | None:
-        """The rank of a device that did not join the current attempt in time; None if all have joined so far."""
+        """The rank of a device that did not join the current attempt in time; None if no device has been late."""
         member = self._member
         is_late = member is not None and member.is_native and self.record.late == member.record.attempt
         return self.record.late_rank if is_late else None
 
     @property
     def is_native(self) -> bool:
-        """Whether C code runs the round in the current attempt, on all devices."""
+        """Whether C code, not Python, runs the round in the current attempt; equal on all devices."""
         return self._member is not None and self._member.is_native
 
     def run(self) -> None:
-        """Wait for the vectors of all devices, and compute the results."""
+        """Wait for the vectors of all devices and compute the results."""
         call = self.call if self.is_native else None
         if call is None or call():
             self.wait()
@@ -275,32 +276,32 @@ class EnqueueGive(DeviceTransfer):
     kind: ClassVar[str] = "give"
 
     round: ExchangeRound
-    number: int  #: The index of the vector in the round.
+    number: int  #: The vector's index in the round.
     target: Any
     offset: int
     is_rebindable: bool = False
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are copied."""
+        """Number of bytes copied."""
         return self.round.results[self.number].nbytes
 
     def prepare(self) -> EnqueueGive:
-        """Prepare the driver call; return the command."""
+        """Prepare the driver call and return the command."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.write(self.queue, self.target, self.offset, self.round.results[self.number])
         return self
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Copy on another queue, and wait: PyOpenCL waits for a copy whose event is dropped."""
+        """Copy on another queue and wait, since PyOpenCL waits for a copy anyway when its event is dropped."""
         result = self.round.results[self.number]
         return cl.enqueue_copy(queue, self.target, result, dst_offset=self.offset, is_blocking=True)
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueAllReduce(Transfer):
-    """Waits until all devices have the vectors of a round on the host, and computes the results."""
+    """Waits until the round's vectors from all devices are on the host, and computes the results."""
 
     kind: ClassVar[str] = "all-reduce"
     _fields: ClassVar = ()
@@ -314,9 +315,9 @@ class EnqueueAllReduce(Transfer):
 
     @property
     def call(self) -> PreparedCall | None:
-        """The call of C code; None if Python computes. The library may be loaded only after the plan has been made."""
+        """The call to C code; None if Python computes the results. The library may load only after the plan is made."""
         return self.round.call
 
     def enqueue(self) -> None:
-        """Wait for the vectors, and compute the results."""
+        """Wait for the vectors and compute the results."""
         self.round.run()

@@ -1,8 +1,8 @@
 """Arenas: memory shared by values with disjoint live ranges.
 
 Each value has a *span*: the first and the last step that needs it. Values whose spans do not overlap may share memory.
-In the order of steps, each value gets the smallest gap that it fits into; adjacent gaps are merged. This best-fit
-allocation is not optimal, but close to it, and quick for thousands of values.
+Values are placed in the order of their first steps, each in the smallest gap that fits it; adjacent gaps are merged.
+This best-fit allocation is close to optimal, and fast for thousands of values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import bisect
 import heapq
 from collections.abc import Sequence
 
-#: The alignment of values in bytes, as the widest vectors of a kernel require.
+#: The alignment of values in bytes, which the widest vector types in OpenCL require.
 ALIGNMENT = 128
 
 #: The first and the last step that needs a value, and the value's size in bytes.
@@ -19,7 +19,7 @@ Span = tuple[int, int, int]
 
 
 def peak(spans: Sequence[Span]) -> int:
-    """Return the maximum number of bytes that are live at once, a lower bound of any packing."""
+    """Return the maximum number of bytes live at once, a lower bound for any packing."""
     changes = sorted(change for first, last, nbytes in spans for change in ((first, 1, nbytes), (last + 1, 0, -nbytes)))
     now = most = 0
     for _, _, nbytes in changes:
@@ -29,10 +29,10 @@ def peak(spans: Sequence[Span]) -> int:
 
 
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
-    """Assign each value a range in one of several pieces of memory.
+    """Assign each value a byte range in one of several memory pieces.
 
-    A piece has at most `limit` bytes, unless it holds a single larger value; without a limit, there is one piece.
-    Return the piece number and the byte offset of each value, and the size of each piece in bytes.
+    A piece has at most `limit` bytes, unless it holds a single larger value. Without a limit, there is one piece.
+    Return each value's piece number and byte offset, and each piece's size in bytes.
     """
     offsets = [(0, 0)] * len(spans)
     pieces: list[_Gaps] = []
@@ -69,7 +69,7 @@ class _Gaps:
         self._sorted: list[tuple[int, int]] = []
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Return the start of `size` free bytes, in the smallest gap that fits or at the end; None beyond the limit."""
+        """Return the start of `size` free bytes in the smallest gap that fits or at the end; None beyond the limit."""
         index = bisect.bisect_left(self._sorted, (size, 0))
         if index == len(self._sorted):
             return self._grow(size, limit)
@@ -80,7 +80,7 @@ class _Gaps:
         return start
 
     def give(self, start: int, size: int) -> None:
-        """Free a range, and merge it with adjacent gaps."""
+        """Free a range and merge it with adjacent gaps."""
         before = self._starts.get(start)
         if before is not None:
             start, size = before, size + self._remove(before)
@@ -94,14 +94,14 @@ class _Gaps:
         bisect.insort(self._sorted, (size, start))
 
     def _remove(self, start: int) -> int:
-        """Remove a gap; return its size."""
+        """Remove a gap and return its size."""
         size = self._sizes.pop(start)
         del self._starts[start + size]
         del self._sorted[bisect.bisect_left(self._sorted, (size, start))]
         return size
 
     def _grow(self, size: int, limit: int | None) -> int | None:
-        """Extend the total so that `size` bytes at the end are free, including a gap there; return their start."""
+        """Extend `total` until its last `size` bytes are free, reusing a gap at the end, and return their start."""
         start = self._starts.get(self.total, self.total)
         if limit is not None and start + size > limit:
             return None

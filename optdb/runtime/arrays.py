@@ -1,8 +1,8 @@
-"""Arrays on a device: allocation, and copies to and from the host.
+"""Arrays on a device: allocation, copies to the host and copies from the host.
 
-A value on a device is a ``pyopencl.array.Array``. An array may be a view, with an offset and with strides of any size
-and sign. PyOpenCL copies only contiguous arrays; the functions here accept any view. `DeviceArray` is an Array whose
-methods accept any view. Its views are `DeviceArray` objects.
+A value on a device is a ``pyopencl.array.Array``. An array may be a view with an offset and with strides of any size
+and sign. PyOpenCL copies only contiguous arrays; the functions here accept any view, and so do the methods of
+`DeviceArray`. A view of a `DeviceArray` is a `DeviceArray`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     _A = TypeVar("_A", bound="Array")
 
     class Array(cl_array.Array):
-        """Type hints that PyOpenCL's arrays lack."""
+        """Adds type hints that PyOpenCL's arrays lack."""
 
         queue: cl.CommandQueue
-        #: None if the array has no elements: code checks the size first.
+        #: None if the array has no elements. The hint omits None because callers check the size first.
         base_data: cl.Buffer
 
         def __getitem__(self: _A, index: Any) -> _A:
             """Return a view."""
 
         def __setitem__(self, index: Any, value: Any) -> None:
-            """Write into a part."""
+            """Write to the selected elements."""
 
 else:
     Array = cl_array.Array
@@ -50,16 +50,17 @@ _COPY_NEEDED = "reading an array on a device copies it to the host.\nThe cure: o
 
 
 class DeviceArray(Array):
-    """A PyOpenCL array that copies with any strides, and that NumPy can read.
+    """A PyOpenCL array that NumPy can read, and that can be copied whatever its strides are.
 
-    NumPy's functions receive a copy on the host, and return host arrays; `np.reshape` and other functions that call
-    methods of PyOpenCL's arrays return device arrays. PyOpenCL lacks the functions of an `__array_namespace__`.
+    Most NumPy functions receive a copy on the host and return host arrays. `np.reshape` and other functions that call a
+    method of the array return device arrays. There is no `__array_namespace__`, since PyOpenCL lacks most of the
+    functions that it requires.
 
-    While a function is traced, an array has no memory, and its lengths, strides and offset may be symbolic.
+    While a function is traced, an array has no memory, and its shape, strides and offset may be symbolic.
     """
 
-    #: Below the priority of NumPy's arrays, which then compute `host + device` as they do `device + host`, and above
-    #: that of NumPy's scalars: `np.float32(2) * device` stays on the device.
+    #: Lower than the priority of NumPy's arrays, so that NumPy computes `host + device` on the host, like `device +
+    #: host`. Higher than the priority of NumPy's scalars, so that `np.float32(2) * device` stays on the device.
     __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
@@ -79,7 +80,7 @@ class DeviceArray(Array):
         _queue: Any = None,
         **_: Any,
     ) -> None:
-        """Set the attributes that PyOpenCL's constructor sets; numbers may be symbolic."""
+        """Set the attributes that PyOpenCL's constructor sets; shape, strides and offset may be symbolic."""
         self.queue = _queue if queue is None else queue
         self.context = self.queue.context
         self.shape, self.dtype, self.offset = tuple(shape), np.dtype(dtype), offset
@@ -94,25 +95,25 @@ class DeviceArray(Array):
 
     @property
     def flags(self) -> Any:
-        """The memory layout flags; in a trace only `c_contiguous`, which records a guard."""
+        """The memory layout flags. In a trace, only `c_contiguous` exists, and reading it records a guard."""
         if dispatch.tracing() is None:
             return super().flags
         in_order = lies_in_order(self.shape, self.strides, self.dtype.itemsize)
         return SimpleNamespace(c_contiguous=in_order or not self.size)
 
     def copy(self, queue: Any = None) -> DeviceArray:
-        """Return a copy, contiguous in C order, on the same queue or on another."""
+        """Return a C-contiguous copy that uses `queue`, by default the array's own queue."""
         return copy(self if queue is None else self.with_queue(queue))
 
     def get(self, queue: Any = None, ary: HostArray | None = None) -> HostArray:
-        """Return the values as a NumPy array, in `ary` if that is given."""
+        """Return the values as a NumPy array, in `ary` if it is given."""
         if ary is not None and not _fits(ary, self):
             raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
         return to_host(self if queue is None else self.with_queue(queue), ary)
 
     def __getitem__(self, index: Any) -> DeviceArray:
         if dispatch.tracing() is not None:
-            # PyOpenCL checks the class of each index.
+            # PyOpenCL accepts only some index classes.
             index = tuple(map(_plain_index, index if isinstance(index, tuple) else (index,)))
         return super().__getitem__(index)
 
@@ -122,7 +123,8 @@ class DeviceArray(Array):
             if not value.flags.c_contiguous or may_share_memory(part, value):
                 value = copy(value)
             if _fits(part, value):
-                # PyOpenCL would also compare the strides of axes of length 1.
+                # Copy bytes directly, since PyOpenCL's own check rejects arrays with different strides along axes of
+                # length 1.
                 copy_bytes(part, value)
                 return
         dispatch.enqueue(commands.HostCall("PyOpenCL writes into a part of an array"))
@@ -130,18 +132,18 @@ class DeviceArray(Array):
 
     @property
     def gpudata(self) -> tuple[int | None, int]:
-        """The address of the values: the buffer's handle and the offset. Loops compare it.
+        """The address of the values, which loops compare: the buffer's handle and the offset.
 
-        Arrays without elements have no buffer. They compare equal, and need no copy.
+        Arrays without elements have no buffer: their addresses compare equal, and no copy is needed.
         """
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether all elements are true: on the device, or on the host for `np.all`, which passes an axis."""
+        """Tell whether all elements are true. `np.all` passes an axis, and is computed on the host."""
         return np.all(self.get(), **reduction) if reduction else super().all(queue, wait_for)
 
     def any(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether any element is true: on the device, or on the host for `np.any`, which passes an axis."""
+        """Tell whether any element is true. `np.any` passes an axis, and is computed on the host."""
         return np.any(self.get(), **reduction) if reduction else super().any(queue, wait_for)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -150,7 +152,8 @@ class DeviceArray(Array):
         return np.asarray(to_host(self), dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        # DLPack's device type of the host: a view of device memory would change when a function writes its buffer.
+        # DLPack's device type for the host. The values are copied: a view would change when a function writes the
+        # buffer.
         return 1, 0
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
@@ -159,7 +162,7 @@ class DeviceArray(Array):
         return to_host(self).__dlpack__(**options)
 
     def __copy__(self) -> DeviceArray:
-        # A real copy, as for NumPy's arrays: host functions use copy.copy to separate inputs that share memory.
+        # Copy the values, like NumPy's arrays: host functions use copy.copy to separate inputs that share memory.
         return copy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
@@ -186,13 +189,13 @@ def _strides_in_order(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
 
 
 def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    """Return an uninitialised array; raise MemoryError if the device has no room for it."""
+    """Return an uninitialised array; raise MemoryError if it does not fit into the device's memory."""
     return _empty(context.queue, shape, dtype)
 
 
 def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
     if dispatch.tracing() is None:
-        # Some drivers accept any allocation, and fail when the memory is used.
+        # Some drivers accept any allocation and fail only when the memory is used.
         available = profile_of(queue.device).global_memory_bytes
         if _nbytes(shape, dtype) > available:
             raise _no_room(queue, shape, dtype, f"the device has {available}")
@@ -206,7 +209,7 @@ def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Device
 
 
 def _nbytes(shape: tuple[int, ...], dtype: Any) -> int:
-    # Python's integers do not overflow; NumPy's wrap around.
+    # Convert to Python's integers, which do not overflow.
     return math.prod(map(int, shape)) * np.dtype(dtype).itemsize
 
 
@@ -238,12 +241,12 @@ def from_host(
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> Array:
-    """Copy a NumPy array with any strides to the device; while a function is traced, it may be a `DeferredArray`.
+    """Copy a NumPy array with any strides to the device; while a function is traced, `value` may be a `DeferredArray`.
 
-    The values may be changed as soon as this returns. They are copied into `out` if it is contiguous and has their
-    shape and dtype, else into a new array. A `constant` array is new and is never written again: a repeated function
-    need not copy it again. If the copy is still running when this returns, its event is appended to `events`;
-    dropping the event waits for the copy.
+    The caller may change `value` as soon as this function returns. The values are copied into `out` if it is contiguous
+    and has the same shape and dtype, else into a new array. If `constant` is set, the new array is never written again,
+    and replaying a recorded function skips the copy. If the copy is still running when this function returns, its event
+    is appended to `events`; dropping the event waits for the copy.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
@@ -254,9 +257,9 @@ def from_host(
 
 
 def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: list[Any] | None) -> bool:
-    """Start a copy through pinned memory if that is quicker; return whether it was started.
+    """Start a copy through pinned memory if that is faster; return whether it was started.
 
-    If there is a listener, no copy is started: it receives uploads as commands and may keep their values.
+    No copy is started if the thread has a listener: listeners receive uploads as commands and may keep their values.
     """
     if dispatch.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
         return False
@@ -270,9 +273,9 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
 
 def fetch(array: Array, events: list[Any]) -> HostArray:
-    """Start to copy an array from the device; if it is not C-contiguous, wait for the copy.
+    """Start copying an array from the device; if it is not C-contiguous, wait for the copy.
 
-    The returned array has the values once the event that is appended to `events` is complete.
+    The copy's event is appended to `events`; the returned array is valid once that event is complete.
     """
     if not (array.size and array.flags.c_contiguous):
         return to_host(array)
@@ -282,10 +285,10 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 
 
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
-    """Return the values of an array with any strides in C order: in `out`, if its shape, dtype and order fit.
+    """Return the values of an array with any strides, in C order, in `out` if its shape, dtype and order fit.
 
-    With a list `begun`, the values are valid only once the queue is done. Objects that must live until then are
-    appended to the list.
+    If a list `begun` is given, the values are valid only once the queue has finished, and objects that must live until
+    then are appended to the list.
     """
     out = fitting(out, array)
     if not array.size:
@@ -296,19 +299,19 @@ def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None 
         if begun is not None:
             begun.append(command)
     else:
-        # On a processor, mapping memory copies nothing.
+        # Mapping memory on a CPU device copies nothing.
         with seen_by_host(array) as values:
             out[...] = values
     return out
 
 
 def as_host_value(value: Any) -> Any:
-    """Return a device array as a NumPy array; anything else unchanged."""
+    """Return a device array as a NumPy array, and any other value unchanged."""
     return to_host(value) if isinstance(value, Array) else value
 
 
 def fitting(out: HostArray | None, value: Any) -> HostArray:
-    """Return `out` if it is C-contiguous and writable, and has a value's shape and dtype; else a new array."""
+    """Return `out` if it is C-contiguous, writable, and has the shape and dtype of `value`; else return a new array."""
     if out is not None and _fits(out, value) and out.flags.writeable:
         return out
     return np.empty(value.shape, value.dtype)
@@ -316,9 +319,9 @@ def fitting(out: HostArray | None, value: Any) -> HostArray:
 
 @contextmanager
 def seen_by_host(array: Array) -> Iterator[HostArray]:
-    """Map the memory that an array with any strides spans. This copies nothing if the device shares host memory.
+    """Map the memory spanned by an array with any strides. Mapping copies nothing if the device shares host memory.
 
-    The values must not be written, nor read after the block exits.
+    The values must not be written, and must not be read after the block exits.
     """
     if not array.size:
         yield to_host(array)
@@ -328,21 +331,21 @@ def seen_by_host(array: Array) -> Iterator[HostArray]:
     start, stop = span(array)
     memory = map_buffer(array.queue, array.base_data, cl.map_flags.READ, start, stop - start)
     try:
-        # Not marked as read-only, although it must not be written: SciPy rejects read-only arrays.
+        # The array is not marked read-only, although it must not be written, since SciPy rejects read-only arrays.
         yield np.ndarray(array.shape, array.dtype, memory, array.offset - start, array.strides)
     finally:
         unmap(array.queue, memory)
 
 
 def copy_bytes(target: Array, source: Array) -> None:
-    """Copy between C-contiguous arrays of the same size."""
+    """Copy the bytes of a C-contiguous array to another one of the same size."""
     if target.nbytes:
         operands = target.base_data, target.offset, source.base_data, source.offset
         dispatch.enqueue(commands.EnqueueCopy(target.queue, *operands, target.nbytes))
 
 
 def fill_zeros(array: Array) -> Array:
-    """Fill a C-contiguous array with zeros, and return it."""
+    """Fill a C-contiguous array with zeros and return it."""
     if array.size:
         zero = np.zeros((), array.dtype)
         dispatch.enqueue(commands.EnqueueFill(array.queue, array.base_data, array.offset, array.nbytes, zero))
@@ -350,7 +353,7 @@ def fill_zeros(array: Array) -> Array:
 
 
 def copy(array: Array) -> DeviceArray:
-    """Return a C-contiguous copy, on the same device, of an array with any strides."""
+    """Return a C-contiguous copy of an array with any strides, on the same device."""
     result = _empty(array.queue, array.shape, array.dtype)
     if not array.size:
         return result
@@ -362,14 +365,14 @@ def copy(array: Array) -> DeviceArray:
 
 
 def deep_copy(value: Any) -> Any:
-    """Return a copy of any value that shares nothing with it; an array stays on its device."""
+    """Return a deep copy of any value; the copy of a device array is on the same device."""
     return copy(value) if isinstance(value, Array) else deepcopy(value)
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy an array's values into another array; return False if that is not possible.
+    """Copy an array's values into another array, and return whether that was possible.
 
-    It is not possible if they differ in shape, dtype or queue, or are not both C-contiguous.
+    The arrays must have the same shape, dtype and queue, and both must be C-contiguous.
     """
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False
@@ -393,7 +396,7 @@ class _Strided(Protocol):
 
 
 def span(array: _Strided) -> tuple[int, int]:
-    """Return the range of bytes of its buffer that an array spans: the first byte, and the one after the last."""
+    """Return the byte range that an array spans in its buffer: the first byte, and the byte after the last one."""
     if not array.size:
         return array.offset, array.offset
     reach = [stride * (length - 1) for stride, length in zip(array.strides, array.shape)]
@@ -414,7 +417,7 @@ def may_share_memory(a: Array, b: Array) -> bool:
 
 
 def root_of(data: cl.MemoryObject) -> tuple[int, int]:
-    """Return the handle of a sub-buffer's parent, and the sub-buffer's offset in it; for other buffers, their own."""
+    """Return the handle of a sub-buffer's parent and the offset in it; for any other buffer, its own handle and 0."""
     parent: Any = data.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
     if parent is None:
         return data.int_ptr, 0
@@ -422,5 +425,5 @@ def root_of(data: cl.MemoryObject) -> tuple[int, int]:
 
 
 def _fits(out: Any, value: Any) -> bool:
-    """Tell whether an array is C-contiguous, and has the shape and dtype of a value."""
+    """Tell whether `out` is C-contiguous and has the shape and dtype of `value`."""
     return bool(out.shape == value.shape and out.dtype == value.dtype and out.flags.c_contiguous)

@@ -1,7 +1,7 @@
 """Background threads whose work no call waits for: `in_background`.
 
-Python's switch interval of five milliseconds exceeds a step of a small net. So a background thread releases the GIL
-much more often: at each call of `give_way`, and for each item of `unhurried`. In other threads these functions do
+A training step of a small network takes less than Python's switch interval of five milliseconds. A background thread
+therefore yields more often, in `give_way` and between the items of `unhurried`. In other threads, these functions do
 nothing.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["give_way", "in_background", "unhurried"]
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-#: Seconds that a background thread works before it yields, and the minimum pause that follows.
+#: How long a background thread works before it yields, and the minimum pause that follows, both in seconds.
 _WORK_S, _PAUSE_S = 1e-4, 2e-4
 
 
@@ -57,7 +57,7 @@ def _begin() -> None:
 
 
 def give_way() -> None:
-    """Let other threads run, if this is a background thread that has worked for a while."""
+    """Let other threads run if this is a background thread that has not yielded for a while."""
     since = _turn.since
     if since is not None and time.perf_counter() - since > _WORK_S:
         time.sleep(_PAUSE_S)
@@ -65,7 +65,7 @@ def give_way() -> None:
 
 
 def unhurried(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield items, and give way before each."""
+    """Yield the items, and call `give_way` before each."""
     for item in items:
         give_way()
         yield item

@@ -1,10 +1,10 @@
-"""The cache of built programs on disk: a machine builds each program once.
+"""The on-disk cache of built programs, which lets a machine build each program once.
 
 `Binaries` is a folder of bounded size that stores bytes under keys, and returns them unless they were damaged or
-evicted. Processes share it without locks: entries are written atomically, under a hash of everything that they were
-built from, and a process that misses an entry builds the program again.
+evicted. Processes share the folder without locks: an entry is written atomically, its key is a hash of everything that
+it was built from, and a process that misses an entry builds the program again.
 
-`for_device` returns the folder for a device's programs, and None if the driver has its own cache
+`for_device` returns the folder for a device's programs; None if the driver has its own cache
 (`DeviceQuirks.keeps_binaries_itself`).
 """
 
@@ -25,7 +25,7 @@ from optdb.files import read_file, replace_file
 from optdb.runtime.device_profiles import profile_of
 from optdb.user_cache import cache_dir
 
-#: Changed when the format of entries or the composition of programs changes.
+#: Must change whenever the format of entries or the way in which programs are composed changes.
 FORMAT = "optdb binary 1"
 
 #: The default size limit of the folder, in megabytes.
@@ -33,7 +33,7 @@ DEFAULT_SIZE = 512
 
 _MAGIC = FORMAT.encode().ljust(16)
 _DIGEST = 16
-#: The age at which a temporary file is assumed to be left over from a killed writer.
+#: The age, in seconds, at which a temporary file is assumed to be left over from a killed process.
 _ABANDONED_AFTER_S = 3600
 
 _current: Binaries | None = None
@@ -49,9 +49,9 @@ class CachedFile:
 
 
 class Binaries:
-    """A folder of built programs, which is created with the first entry.
+    """A folder of built programs, created when the first entry is saved.
 
-    Its size is limited to a number of megabytes; 0 turns the cache off.
+    `megabytes` limits its size; 0 turns the cache off.
     """
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
@@ -60,12 +60,12 @@ class Binaries:
         self._warned = False
 
     def load(self, key: str) -> bytes | None:
-        """Return the binary under a key; None if it is missing or damaged."""
+        """Return the binary stored under a key; None if it is missing or damaged."""
         if not self.limit:
             return None
         path = self._path(key)
         try:
-            # An entry that exceeds the folder's limit was written under another limit, and will be evicted.
+            # An entry larger than the folder's limit was written under a higher limit and will be evicted.
             content = read_file(path, self.limit)
         except OSError:
             return None
@@ -74,17 +74,17 @@ class Binaries:
         if content[:begin] != _head(key, binary):
             self.discard(key)
             return None
-        # Mark it as used. A read-only folder can still be read.
+        # Mark the entry as used; this fails in a read-only folder, which can still be read.
         with contextlib.suppress(OSError):
             os.utime(path)
         return binary
 
     def has(self, key: str) -> bool:
-        """Tell whether there is an entry under a key, damaged or not."""
+        """Tell whether a key has an entry, even a damaged one."""
         return bool(self.limit) and self._path(key).is_file()
 
     def save(self, key: str, binary: bytes) -> None:
-        """Store a binary, and evict others to make room. If that fails, warn once."""
+        """Store a binary and evict others to make room; if that fails, warn once."""
         content = _head(key, binary) + binary
         if len(content) > self.limit:
             return
@@ -95,15 +95,15 @@ class Binaries:
             self.warn_unwritable(error)
 
     def discard(self, key: str) -> None:
-        """Remove the entry of a key."""
+        """Remove the entry stored under a key."""
         _remove(self._path(key))
 
     def entries(self) -> list[CachedFile]:
-        """Return all entries, the least recently used first."""
+        """Return all entries, least recently used first."""
         return sorted(self._files(".bin"), key=lambda entry: entry.used)
 
     def clear(self) -> int:
-        """Remove all entries; return their number."""
+        """Remove all entries and return how many there were."""
         entries = self.entries()
         for entry in entries:
             _remove(entry.path)
@@ -114,7 +114,7 @@ class Binaries:
         return self.folder / f"{key}.bin"
 
     def _make_room(self) -> None:
-        """Evict the least recently used entries until the rest fits."""
+        """Evict the least recently used entries until the folder is within its limit."""
         self._clean_up()
         entries = self.entries()
         size = sum(entry.size for entry in entries)
@@ -125,7 +125,7 @@ class Binaries:
             size -= entry.size
 
     def _clean_up(self) -> None:
-        """Remove the temporary files of processes that were killed."""
+        """Remove temporary files left over from killed processes."""
         now = time.time()
         for file in self._files(".tmp"):
             if now - file.used > _ABANDONED_AFTER_S:
@@ -138,7 +138,7 @@ class Binaries:
                 # Another process may have removed the file.
                 with contextlib.suppress(FileNotFoundError):
                     if file.name.endswith(suffix):
-                        # A symbolic link counts as an entry itself.
+                        # Do not follow symbolic links: the link itself is the entry.
                         state = file.stat(follow_symlinks=False)
                         entries.append(CachedFile(Path(file.path), state.st_size, state.st_mtime))
         return entries
@@ -159,9 +159,9 @@ class Binaries:
 
 
 def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
-    """Set the folder of built programs and of tuning results, and its size limit.
+    """Set the folder for built programs and tuning results, and its size limit.
 
-    The default folder is in the user's cache.
+    The default folder is inside the user's cache folder.
     """
     global _current
     _current = Binaries(Path(folder).expanduser().absolute() if folder else cache_dir() / "kernels", megabytes)
@@ -169,7 +169,7 @@ def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -
 
 
 def current() -> Binaries:
-    """Return the current folder of built programs."""
+    """Return the configured folder of built programs."""
     return _current if _current is not None else configure()
 
 
@@ -180,19 +180,19 @@ def for_device(device: Any) -> Binaries | None:
 
 
 def key_of(device: Any, source: str, options: Iterable[str]) -> str:
-    """Return a hash of all that a binary depends on; the source must not include files."""
-    # PyOpenCL appends this variable to the compiler options.
+    """Return a hash of everything that a binary depends on; the source must not include other files."""
+    # PyOpenCL appends this variable's value to the compiler options.
     added = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")
     parts = [FORMAT, *astuple(profile_of(device).driver), added, *options, source]
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
 
 
 def _head(key: str, binary: bytes) -> bytes:
-    """Return the header of a binary's file, which detects damage."""
+    """Return the header of a binary's file, which serves to detect damage."""
     return _MAGIC + hashlib.blake2b(key.encode() + binary, digest_size=_DIGEST).digest()
 
 
 def _remove(path: Path) -> None:
-    # The file may already be gone, or belong to another user, who then does not use it.
+    # Another process may have removed the file, or another user may own it.
     with contextlib.suppress(OSError):
         path.unlink()

@@ -1,11 +1,11 @@
-"""Liveness analysis and buffer assignment of the memories of a command list.
+"""Liveness analysis and buffer assignment for command lists.
 
-:func:`liveness` computes the live range of each memory in one pass over a list, and finds the memories that need a
-buffer of their own. Plans, exported files and memory reports use it. :class:`BufferAssignment` lets memories with
-disjoint live ranges share buffers (``arena``), and binds commands and arrays to the buffers.
+:func:`liveness` computes the live range of each `Memory` in one pass over a list, and finds each `Memory` that needs a
+buffer of its own. Plans, exported files and memory reports use it. :class:`BufferAssignment` assigns `Memory` objects
+with disjoint live ranges to the same buffers (``arena``), and binds commands and arrays to these buffers.
 
-The caller provides the buffers of *external* memories in each call: `BufferAssignment.rebind` passes them to the
-commands and arrays that use them.
+A `Memory` is *external* if the caller provides its buffer in each call; `BufferAssignment.rebind` passes the buffer to
+the commands and arrays that use it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-#: A position after all commands.
+#: A position that follows all commands.
 _AFTERWARDS = 1 << 60
 
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """Commands of a list that belong together, such as those of one node."""
+    """Commands in a list that belong together, such as the commands of one node."""
 
     commands: CommandList
-    operands: Iterable[Memory] = ()  #: The memories of the group's variables, which are live throughout the group.
+    operands: Iterable[Memory] = ()  #: Each `Memory` of the group's variables, live throughout the group.
 
 
 @dataclass(frozen=True)
 class Liveness:
-    """The live ranges of the memories that buffer assignment has to provide."""
+    """The live range of each `Memory` that buffer assignment has to provide."""
 
-    ranges: Mapping[Memory, tuple[int, int]]  #: By memory, the first and the last command that needs it.
-    #: Memories that must start at offset 0 of a buffer, since a kernel takes no offset.
+    ranges: Mapping[Memory, tuple[int, int]]  #: Maps a `Memory` to the first and the last command that needs it.
+    #: Each `Memory` that must start at offset 0 of a buffer, since a kernel that uses it takes no offset.
     own_buffer: frozenset[Memory] = frozenset()
 
     def nbytes(self, io: IOBinding) -> int:
@@ -51,12 +51,12 @@ class Liveness:
 
     @property
     def peak_nbytes(self) -> int:
-        """The maximum number of bytes that are live at once, a lower bound of any assignment."""
+        """The maximum number of bytes live at once, a lower bound for any assignment."""
         return peak([(*live, memory.nbytes) for memory, live in self.ranges.items()])
 
     @property
     def nbytes_without_reuse(self) -> int:
-        """The number of bytes if each memory had its own buffer."""
+        """The number of bytes needed if each `Memory` had its own buffer."""
         return sum(memory.nbytes for memory in self.ranges)
 
 
@@ -66,12 +66,12 @@ def liveness(
     provided: Collection[Memory] = (),
     persistent: Iterable[Memory] = (),
 ) -> Liveness:
-    """Find when each memory of a list is live.
+    """Find when each `Memory` in a list is live.
 
-    A memory of any group's operands is live from the first to the last command of each group that uses it. Other
-    memories, such as those that the iterations of a loop allocate, are live only from their first to their last use.
-    The `results` are live after all commands, and `persistent` memories throughout each run. Memories that are
-    `provided` or already have a buffer get no range.
+    A `Memory` among a group's operands is live from the first to the last command of every group that uses it. Any
+    other `Memory`, such as one allocated in a loop iteration, is live only from its first to its last use. The
+    `results` stay live after all commands, and a `persistent` `Memory` is live throughout each run. A `Memory` that is
+    `provided` or already has a buffer gets no range.
     """
     groups = [CommandGroup(group.commands, list(group.operands)) for group in groups]
     of_variables = {memory for group in groups for memory in group.operands}
@@ -100,11 +100,12 @@ def liveness(
 
 @dataclass(frozen=True)
 class IOBinding:
-    """The inputs and outputs of a list that are bound to external memories; all others are copied."""
+    """The inputs and outputs of a list that use an external `Memory`; all other inputs and outputs are copied."""
 
-    #: By input, its external memory, which may be another buffer in each call.
+    #: Maps an input to its external `Memory`, whose buffer may differ in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
-    #: By output, its external memory. It may also be in the assignment's own buffer (`BufferAssignment.fallback`).
+    #: Maps an output to its external `Memory`, which may also use the assignment's own buffer
+    #: (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,16 +114,17 @@ class IOBinding:
 
     @property
     def external(self) -> frozenset[Memory]:
-        """All external memories."""
+        """Every external `Memory`."""
         return frozenset((*self.inputs.values(), *self.outputs.values()))
 
 
-#: Takes a context, the bytes needed there and their memories; raises MemoryError if that is too much.
+#: Takes a context, the number of bytes needed there, and each `Memory` that needs them; raises MemoryError if the bytes
+#: do not fit.
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
 def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-    """Raise MemoryError if a device has less: some drivers accept any allocation, and fail when memory is used."""
+    """Raise MemoryError if a device has less memory, since some drivers accept any allocation and fail later."""
     device = context.devices[0]
     if nbytes <= device.global_mem_size:
         return
@@ -135,25 +137,25 @@ def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Mem
 
 @dataclass(eq=False)
 class _External:
-    """The buffers of an external memory."""
+    """The buffers of an external `Memory`."""
 
     memory: Memory
-    placeholder: cl.Buffer  #: The buffer between calls; no command runs with it.
+    placeholder: cl.Buffer  #: The buffer bound between calls; no command runs with it.
     buffer: cl.Buffer | None = None  #: The buffer in this call.
-    #: The callbacks that are called with each new buffer.
+    #: Callbacks that receive each new buffer.
     dependants: list[Callable[[cl.Buffer], Any]] = field(default_factory=list)
 
     @functools.cached_property
     def fallback(self) -> cl.Buffer:
-        """The assignment's own buffer, the same in each call."""
+        """The assignment's own buffer, reused in every call."""
         return _buffer(self.memory.context, self.memory.nbytes)
 
 
 class BufferAssignment:
-    """Buffers for the memories of a command list; `rebind` sets the buffers of external memories.
+    """The buffers for a command list; `rebind` sets the buffer of an external `Memory`.
 
-    The check is called before anything is allocated, and raises MemoryError if a device has too little memory.
-    The dict `donated` maps memories to existing buffers and offsets in them.
+    `check` is called before anything is allocated, and raises MemoryError if a device has too little memory.
+    `donated` maps a `Memory` to an existing buffer and an offset in it.
     """
 
     def __init__(
@@ -163,9 +165,9 @@ class BufferAssignment:
         io: IOBinding | None = None,
         donated: Mapping[Memory, tuple[cl.Buffer, int]] | None = None,
     ) -> None:
-        #: The number of bytes if each memory had its own buffer.
+        #: The number of bytes needed if each `Memory` had its own buffer.
         self.nbytes_without_reuse = live.nbytes_without_reuse
-        #: The number of allocated bytes, in all contexts.
+        #: The number of bytes allocated in all contexts.
         self.nbytes = 0
         self.io = io or IOBinding()
         placeholders = {context: _buffer(context, 1) for context in {memory.context for memory in self.io.external}}
@@ -181,7 +183,7 @@ class BufferAssignment:
         self._ranges.update(donated)
 
     def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]], check: Check) -> None:
-        """Allocate as few buffers in a context as the device's limits allow, and assign each memory a range."""
+        """Allocate as few buffers in a context as the device's limits allow, and place each `Memory` in one of them."""
         shared = [memory for memory in ranges if memory not in self._own_buffer]
         alone = [memory for memory in ranges if memory in self._own_buffer]
         values = [(*ranges[memory], memory.nbytes) for memory in shared]
@@ -195,23 +197,23 @@ class BufferAssignment:
         self.nbytes += nbytes
 
     def locate(self, memory: Memory) -> tuple[cl.Buffer, int]:
-        """Return the buffer of a memory, and the memory's offset in it, in bytes."""
+        """Return the buffer that holds a `Memory`, and the byte offset in that buffer."""
         if memory in self._external:
             external = self._external[memory]
             return external.buffer or external.placeholder, 0
         return (memory.buffer, 0) if memory.buffer is not None else self._ranges[memory]
 
     def owns(self, array: Array) -> bool:
-        """Tell whether an array is in one of the assignment's buffers, or in that of an external output."""
+        """Tell whether an array is in one of the assignment's buffers or in the buffer of an external output."""
         if array.base_data is None:
             return False
         external = (self._external[memory].buffer for memory in self.io.outputs.values())
         return array.base_data.int_ptr in self._handles or any(array.base_data is buffer for buffer in external)
 
     def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
-        """Bind an external memory to a buffer, for commands that are enqueued from now on.
+        """Bind an external `Memory` to a buffer for all commands enqueued later.
 
-        None releases the last buffer: commands that use the memory must not be enqueued until it is rebound.
+        None releases the current buffer: commands that use the `Memory` must not be enqueued until it is bound again.
         """
         external = self._external[memory]
         if external.buffer is buffer:
@@ -221,11 +223,11 @@ class BufferAssignment:
             tell(buffer or external.placeholder)
 
     def fallback(self, memory: Memory) -> cl.Buffer:
-        """Return the assignment's own buffer for an external output; raise MemoryError if there is no room for it."""
+        """Return the assignment's own buffer for an external output; raise MemoryError if the buffer does not fit."""
         return self._external[memory].fallback
 
     def array(self, layout: ArrayLayout) -> Any:
-        """Return an array with a recorded layout; it is rebound when its memory is."""
+        """Return an array with a recorded layout; it is rebound whenever its `Memory` is."""
         if layout.memory is None:
             return layout.array(None)
         array = layout.array(*self.locate(layout.memory))
@@ -233,7 +235,7 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a command that can be enqueued; it is rebound when its operands are.
+        """Return a command that can be enqueued; it is rebound whenever one of its operands is.
 
         An upload becomes a copy from a device buffer that holds its values.
         """
@@ -247,7 +249,7 @@ class BufferAssignment:
         return bound
 
     def when_rebound(self, memory: Memory, tell: Callable[[cl.Buffer], Any]) -> None:
-        """Call `tell` with each new buffer of an external memory; do nothing for other memories."""
+        """Call `tell` with each new buffer of an external `Memory`; do nothing if the `Memory` is not external."""
         if memory in self._external:
             self._external[memory].dependants.append(tell)
 

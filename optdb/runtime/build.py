@@ -1,19 +1,20 @@
-"""OpenCL programs, built once per process and cached on disk, and build errors that show the numbered source.
+"""OpenCL programs, built once per process and cached on disk; build errors show the numbered source.
 
 A program is loaded from disk (:mod:`optdb.runtime.binaries`) if there is a binary that the driver accepts, and built
 otherwise. If the compiler rejects the source, a :class:`BuildError` shows the source with the line numbers of the
 compiler's log.
 
-If a driver parses a header of all built-in functions, the source gets declarations of those that it uses instead
-(:mod:`optdb.runtime.declarations`); if the driver then rejects it, it is built with the header.
+Some drivers parse a header that declares all built-in functions. For these drivers, the source declares only the
+functions that it uses (:mod:`optdb.runtime.declarations`); if the driver rejects that source, the program is built with
+the header.
 
-NVIDIA's OpenCL compiler rejects some instructions: they belong to one architecture-specific target, such as 9.0a, while
-the compiler targets 9.0. A kernel contains them as comments in inline PTX, which the compiler keeps in place::
+NVIDIA's OpenCL compiler rejects some PTX instructions, since it targets 9.0 and they need an architecture-specific
+target such as 9.0a. A kernel contains these instructions as comments in inline PTX, which the compiler keeps in place::
 
     asm volatile("//@ wgmma.fence.sync.aligned;");
 
-The program's binary is PTX. `with_instructions` turns the comments into instructions and changes the target, and the
-driver builds a program from the result.
+The compiled binary is PTX. `with_instructions` turns the comments into instructions and changes the target, and the
+driver builds a program from the resulting PTX.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b", re.MULTILINE)
-#: PyOpenCL's text around the compiler's log in an error.
+#: Matches the text that PyOpenCL adds around the compiler's log in an error.
 _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 
-#: Programs of each context by source and options. They are dropped with their context.
+#: The programs built for each context, keyed by source and options, and dropped with the context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
 
-#: Whether programs of a context build with their own declarations, as its first program has shown.
+#: Whether a context's programs build with their own declarations; the context's first program decides.
 _DECLARED: WeakKeyDictionary[Context, bool] = WeakKeyDictionary()
 
 
@@ -56,10 +57,10 @@ class BuildError(RuntimeError):
 def build(
     context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
 ) -> cl.Program:
-    """Build a program for a context's device, or return the one built before.
+    """Build a program for a context's device, or return the program if it was already built.
 
-    Compiler options are one string each, as in ``["-cl-mad-enable", "-DWIDTH=4"]``. If the compiler rejects them or the
-    source, the BuildError refers to the program as `name`, and omits the first `own_lines` lines of the source.
+    Each compiler option is one string, as in ``["-cl-mad-enable", "-DWIDTH=4"]``. If the compiler rejects the options
+    or the source, the BuildError calls the program `name` and omits the first `own_lines` lines of the source.
     """
     key = (source, tuple(options))
     built = _built.setdefault(context, {})
@@ -69,7 +70,7 @@ def build(
 
 
 def source_of(context: Context, program: cl.Program) -> str:
-    """Return the source of a program; '' if it is not known."""
+    """Return a program's source; '' if it is unknown."""
     loaded = context.kept.get(__name__, {}).get(program.int_ptr)
     if loaded is not None:
         return cast("str", loaded[1])
@@ -79,7 +80,7 @@ def source_of(context: Context, program: cl.Program) -> str:
 def make(
     context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
 ) -> cl.Program:
-    """Load a program from disk or build it, as `build` does, but ignore programs of this process."""
+    """Load a program from disk or build it, like `build`, but do not reuse a program built in this process."""
     options = tuple(options)
     folder = binaries.for_device(context.device)
     # The key does not cover the files that a source includes.
@@ -107,7 +108,7 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
             program = _compiled(context, source, options, name)
             if not context.profile.quirks.takes_ptx or not has_instructions(source):
                 return program
-            # Turn instructions that the compiler kept as comments into code.
+            # Turn the instructions that the compiler kept as comments into code.
             binary = with_instructions(_binary_of(program))
             program = cl.Program(context.cl_context, [context.device], [binary])
             program = _built_quietly(program, options, name)
@@ -132,14 +133,14 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
             _DECLARED[context] = True
             return program
     program = _built_quietly(cl.Program(context.cl_context, source), options, name)
-    # The driver may have no such header: do not try to build each program twice.
+    # The driver may not have the header, so do not try to build every program twice.
     _DECLARED.setdefault(context, False)
     return program
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    """Build a program, and log the compiler's messages instead of warning the user."""
-    # PyOpenCL's own cache would store the same binaries again.
+    """Build a program and log the compiler's messages instead of warning the user."""
+    # PyOpenCL's own cache would store the same binaries a second time.
     program = build_quietly(program, options)
     for device in program.devices:
         log: str = program.get_build_info(device, cl.program_build_info.LOG)  # type: ignore[no-untyped-call]  # PyOpenCL's
@@ -172,7 +173,7 @@ def _keep(program: cl.Program, kept: binaries.Binaries, key: str) -> None:
 
 
 def _binary_of(program: cl.Program) -> bytes:
-    """Return the binary of a program for one device."""
+    """Return the binary of a program that was built for one device."""
     (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
     return binary
 
@@ -189,19 +190,19 @@ def _log(error: Exception) -> str:
     return match[1] if match else text
 
 
-#: The prefix of such a comment.
+#: The prefix of a comment that contains an instruction.
 MARK = "//@ "
 
 _TARGET = re.compile(r"^(\.target\s+sm_\d+)\b(?!a)", re.MULTILINE)
 
 
 def has_instructions(source: str) -> bool:
-    """Tell whether an OpenCL C source has such comments in inline PTX."""
+    """Tell whether an OpenCL C source contains instructions as comments in inline PTX."""
     return f'"{MARK}' in source
 
 
 def with_instructions(binary: bytes) -> bytes:
-    """Turn comments that begin with `MARK` into instructions, for the target that has them; return the PTX.
+    """Turn comments that begin with `MARK` into instructions, and return PTX for a target that has them.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """The calling convention of a function: its arguments by position and by name, their types, and its results.
 
-A :class:`Signature` holds the inputs and outputs that ``theano.function`` got, and needs only NumPy. `bind` converts a
-call's arguments to arrays, by Theano's casting rules, and with errors that name the argument; `result` converts
-computed values to the caller's result.
+A :class:`Signature` describes the inputs and outputs passed to ``theano.function``, and needs only NumPy. `bind`
+converts a call's arguments to arrays by Theano's casting rules, and raises errors that name the argument; `result`
+converts the computed values to the caller's result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.runtime.records import Record, Where, array, choice, dtype, flag, fla
 
 #: The forms of a function's result: a list, its one value, or nothing.
 RESULTS = ("list", "single", "none")
-#: The kinds of dtypes that are numbers.
+#: The kinds of numeric dtypes.
 _NUMERIC = "biufc"
 
 
@@ -27,19 +27,19 @@ _NUMERIC = "biufc"
 class Argument(Record):
     """One argument of a function."""
 
-    #: The keyword by which it may be passed; None if it has no name.
+    #: The argument's keyword; None if it has no name.
     name: str | None = saved(maybe(text))
     #: The dtype of the array that the function takes.
     dtype: str = saved(dtype)
-    #: For each axis, whether its length is 1.
+    #: For each axis, whether its length must be 1.
     broadcastable: tuple[bool, ...] = saved(flags)
-    #: Whether only an array of that dtype is accepted.
+    #: Whether only arrays of exactly this dtype are accepted.
     strict: bool = saved(flag, default=False)
-    #: Whether precision may be lost; None allows it only for Python's floats, if `floats` is set.
+    #: Whether a conversion may lose precision. None allows it only for Python floats, and only if `floats` is set.
     allow_downcast: bool | None = saved(maybe(flag), default=None)
-    #: The value if the caller passes none; without a default, the argument is required.
+    #: The value used if the caller passes none; None if the argument is required.
     default: HostArray | None = saved(maybe(array), default=None)
-    #: Whether `dtype` is the default dtype of Python's floats.
+    #: Whether `dtype` is the default dtype for Python floats.
     floats: bool = saved(flag, default=False)
 
     def check(self, where: Where) -> None:
@@ -55,7 +55,7 @@ class Argument(Record):
 
     @property
     def spec(self) -> str:
-        """The required type, in words."""
+        """A description of the required type, for messages."""
         axes = {(): "a number", (False,): "a vector", (False, False): "a matrix"}
         array_kind = axes.get(self.broadcastable, f"an array of {len(self.broadcastable)} dimensions")
         return f"{array_kind} of {self.dtype}"
@@ -80,7 +80,7 @@ class Argument(Record):
         if self.allow_downcast:
             return np.asarray(value).astype(dtype)
         if isinstance(value, np.ndarray):
-            # As Theano does, accept the dtypes that NumPy promotes to this one, even if some values are rounded.
+            # Like Theano, accept any dtype that NumPy promotes to this one, even if some values are rounded.
             if value.dtype.kind not in _NUMERIC or np.promote_types(dtype, value.dtype) != dtype:
                 raise self._loss(f"an array of {value.dtype}")
             return value.astype(dtype)
@@ -121,17 +121,17 @@ class Signature(Record):
 
     @functools.cached_property
     def _positions(self) -> dict[str, int]:
-        """The first position of each name."""
+        """Maps each name to its first position."""
         positions = reversed(range(len(self.arguments)))
         return {name: position for position in positions if (name := self.arguments[position].name) is not None}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[HostArray]:
-        """Return the arrays of all arguments, given by position or by name; errors name `function`.
+        """Return the arrays for all arguments, passed by position or by name; errors mention `function`.
 
         Raises
         ------
         TypeError
-            If there are too many or too few arguments, or one of the wrong type.
+            If there are too many or too few arguments, or an argument has the wrong type.
         """
         if len(args) > len(self.arguments):
             raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, but {len(args)} were given")
@@ -157,12 +157,12 @@ class Signature(Record):
             raise TypeError(f"{function}, argument {self.called(position)}: {error}") from None
 
     def called(self, position: int) -> str:
-        """Return an argument's name, or its position if it has none, as text."""
+        """Return text that identifies an argument: its name, or its position if it has none."""
         name = self.arguments[position].name
         return f"{position} (unnamed)" if name is None else name
 
     def result(self, values: Sequence[Any]) -> Any:
-        """Return the caller's result for computed values."""
+        """Convert computed values to the caller's result."""
         if self.returns == "none":
             return None
         if self.returns == "single" and len(values) == 1:
@@ -173,7 +173,7 @@ class Signature(Record):
         words = []
         for position, argument in enumerate(self.arguments):
             default = "" if argument.default is None else "=..."
-            # Lengths are written as they are in a shape.
+            # Write the axis lengths as in a shape.
             lengths = ", ".join("1" if broadcasts else ":" for broadcasts in argument.broadcastable)
             shape = f"[{lengths}]" if lengths else ""
             words.append(f"{argument.name or f'argument{position}'}{default}: {argument.dtype}{shape}")

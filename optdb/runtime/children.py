@@ -1,4 +1,4 @@
-"""Child processes in Python: `command`, `environment`."""
+"""The command line and the environment of Python child processes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["command", "environment"]
 
 
 def command(module: str, *args: str) -> list[str]:
-    """Return the command that runs a module in another process."""
+    """Return the command line that runs a module in another process."""
     return [sys.executable, "-m", module, *args]
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a process with the same module search path as this one."""
+    """Return an environment that gives a child process this process's module search path."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,7 +1,8 @@
 """CLBlast, an optional library of matrix products for OpenCL.
 
-`find` loads it; `multiply` computes a product with it, if it supports the strides. optdb does not need it: it is used
-only where measurements found it faster. See Nugteren, "CLBlast: a tuned OpenCL BLAS library" (2018).
+`find` loads the library; `multiply` computes a product with it if CLBlast supports the strides. optdb works without
+CLBlast, and uses it only where measurements found it faster. See Nugteren, "CLBlast: a tuned OpenCL BLAS library"
+(2018).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def find() -> ctypes.CDLL | None:
     if name is None:
         return None
     try:
-        # Load the system's OpenCL, which CLBlast is linked to, first and globally: PyOpenCL bundles another one, and
-        # mixing functions from both can crash the process.
+        # Load the system's OpenCL library, which CLBlast is linked to, first and globally: PyOpenCL bundles its own
+        # copy, and mixing functions from both can crash the process.
         ctypes.CDLL("libOpenCL.so.1", mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(name)
     except OSError:
@@ -46,9 +47,9 @@ class _Matrix:
 
 
 def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
-    """Set `z` to ``alpha * dot(a, b) + beta * z`` if CLBlast supports it; return whether it did.
+    """Set `z` to ``alpha * dot(a, b) + beta * z`` if CLBlast supports the operands; return whether `z` was set.
 
-    The arrays are matrices of matching shapes, or equally large batches of them, of one dtype.
+    The arrays have one dtype, and are matrices of matching shapes or equally large batches of such matrices.
     """
     library = find()
     kinds = _NUMBERS.get(z.dtype.name)

@@ -1,15 +1,15 @@
-"""The commands of a call as data, and lists of commands.
+"""Data classes for the commands that a call enqueues, and lists of commands.
 
-A command is a dataclass. The operands of a bound command are OpenCL buffers; those of an unbound command are
-:class:`Memory`, placeholders for buffers that are not chosen yet. Recording replaces buffers by `Memory`
-(``recording``), and buffer assignment replaces `Memory` by buffers (``buffer_assignment``). Merging, timing, files and
-memory reports are passes over commands. In a traced list, numbers may be symbolic (``sizes``).
+A command is a dataclass. The operands of a bound command are OpenCL buffers. The operands of an unbound command are
+:class:`Memory` objects, placeholders for buffers that are not chosen yet. Recording replaces buffers with `Memory`
+objects (``recording``), and buffer assignment replaces these with buffers (``buffer_assignment``). Merging, timing,
+exporting and memory reporting are passes over command lists. In a traced list, numbers may be symbolic (``sizes``).
 
-A file holds commands as records. Commands of a *saved* list have no queue, their operands are memory numbers, their
-kernels belong to programs of the file (``operands``), their numbers may refer to sizes (``expressions``), and the value
-of an upload is a source (``deferred``).
+A file stores commands as records. In a *saved* list, commands have no queue, operands are the indices of `Memory`
+objects, kernels belong to programs in the file (``operands``), numbers may refer to sizes (``expressions``), and the
+value of an upload is a source (``deferred``).
 
-``dispatch`` enqueues the commands of a thread, or passes them to its listener.
+``dispatch`` enqueues a thread's commands, or passes them to the thread's listener.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PATTERN = re.compile(r"([0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-
 
 @dataclass(eq=False)
 class Memory:
-    """A buffer of `nbytes` bytes in a list of commands, before buffers are assigned."""
+    """A placeholder for a buffer of `nbytes` bytes in a command list, before buffers are assigned."""
 
     nbytes: int
     context: cl.Context
@@ -50,21 +50,21 @@ class Memory:
 
 
 def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -> Any:
-    """Print a kernel launch, and launch it."""
+    """Print a kernel launch and launch the kernel."""
     if trace_log.wants("launches", kernel.function_name):
         group = "chosen by the driver" if local_size is None else local_size
         trace_log.write(f"launch: {kernel.function_name}, work items {global_size}, work group {group}")
     return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
 
 
-#: Looked up once, since the lookup takes a microsecond.
+#: The launch function, looked up once because the lookup takes a microsecond.
 _launch: Callable[[cl.CommandQueue, Any, Any, Any], Any] = cl.enqueue_nd_range_kernel
-#: Whether launches are printed. Prepared calls are then not used.
+#: Whether launches are printed; if so, prepared calls are not used.
 _prints_launches = False
 
 
 def _choose_launch() -> None:
-    """Print launches if the flag asks for it. An untraced launch does not read the flag."""
+    """Choose once, from the flag, whether launches are printed; a launch itself does not read the flag."""
     global _launch, _prints_launches
     _prints_launches = trace_log.wants("launches")
     _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
@@ -74,36 +74,38 @@ trace_log.when_changed(_choose_launch)
 #: The types of kernel arguments that are operands.
 _OPERANDS = (Memory, cl.MemoryObject, Slot)
 _allocation_numbers = itertools.count(1)
-#: The number of the latest allocation by buffer handle: drivers reuse the handles of released buffers.
+#: Maps a buffer's handle to the number of its latest allocation, since drivers reuse the handles of released buffers.
 _latest_allocations: dict[int, int] = {}
-#: Returns the buffer that holds a `Memory`, and the offset of the `Memory` in it.
+#: Returns the buffer that holds a `Memory`, and the offset in that buffer.
 Locate = Callable[[Memory], tuple[cl.Buffer, int]]
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueKernel(Record):
-    """A kernel launch. A bound one has a kernel object of its own, whose arguments are set."""
+    """A kernel launch. A bound launch has its own kernel object, whose arguments are set."""
 
     kind: ClassVar[str] = "launch"
 
     queue: cl.CommandQueue
-    kernel: Any = saved(KernelRef.parse)  #: An OpenCL kernel, a kernel of a program's source (`Code`), or of a file.
+    kernel: Any = saved(KernelRef.parse)  #: A kernel from OpenCL, from program source (`Code`) or from a file.
     global_size: tuple[int, ...] = saved(sizes)
     local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
-    args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy numbers and local memory.
-    #: The positions in `args` of buffers whose next argument is the offset, in bytes, at which an array begins. Buffer
-    #: assignment may place these arrays inside a larger buffer.
+    args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy scalars and local memory.
+    #: The positions in `args` of buffers that are followed by an argument for the byte offset at which an array begins.
+    #: Buffer assignment may place these arrays inside a larger buffer.
     array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
-    is_rebindable: bool = False  #: Whether an operand may be another buffer in the next call.
-    #: Held while arguments of a shared kernel object are set and it is launched; None if the launch is bound.
+    is_rebindable: bool = False  #: Whether an operand may be a different buffer in the next call.
+    #: A lock held while the arguments of a shared kernel object are set and the kernel is launched; None if the launch
+    #: is bound.
     lock: Any = None
     #: Buffers whose addresses are among the values in `args`.
     kept_alive: tuple[cl.MemoryObject, ...] = ()
-    #: The driver call that launches its own kernel object without an event; None if PyOpenCL launches it. Not copied.
+    #: The driver call that launches the launch's own kernel object without an event; None if PyOpenCL launches it. Not
+    #: copied.
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
-        """Check the sizes and arguments of a saved launch, which OpenCL does not check."""
+        """Check the sizes and arguments of a saved launch, since OpenCL does not check them."""
         if not 1 <= len(self.global_size) <= 3:
             raise where.at("global_size").wrong("a list of one to three numbers", self.global_size)
         if self.local_size is not None and len(self.local_size) != len(self.global_size):
@@ -118,13 +120,13 @@ class EnqueueKernel(Record):
         return name
 
     def enqueue(self) -> None:
-        """Launch the kernel. Its arguments have been set."""
+        """Launch the kernel, whose arguments must be set."""
         call = self.call
         if call is None or _prints_launches or call():
             _launch(self.queue, self.kernel, self.global_size, self.local_size)
 
     def prepare(self) -> EnqueueKernel:
-        """Prepare the driver call of a launch that has its own kernel object; return the launch."""
+        """Prepare the driver call if the launch has its own kernel object, and return the launch."""
         calls = driver_calls(self.queue)
         if calls is not None:
             self.call = calls.launch(self.queue, self.kernel, self.global_size, self.local_size)
@@ -135,16 +137,16 @@ class EnqueueKernel(Record):
         return _launch(queue, self.kernel, self.global_size, self.local_size)
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the launch's buffers, each with the number that `rebind` takes."""
+        """Yield each buffer of the launch with the operand number that `rebind` takes."""
         return ((slot, arg) for slot, arg in enumerate(self.args) if isinstance(arg, _OPERANDS))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> EnqueueKernel:
-        """Return the launch of the same kernel object with other operands."""
+        """Return a launch of the same kernel object with other operands."""
         args = tuple([substitute(arg) if isinstance(arg, _OPERANDS) else arg for arg in self.args])
         return replace(self, args=args)
 
     def bind(self, locate: Locate) -> EnqueueKernel:
-        """Return the launch with its own kernel object, and with buffers instead of `Memory`."""
+        """Return a launch with its own kernel object and with buffers in place of `Memory` objects."""
         args = list(self.args)
         for slot, memory in self.operands():
             args[slot], shift = locate(memory)
@@ -155,7 +157,7 @@ class EnqueueKernel(Record):
         return replace(self, kernel=kernel, args=tuple(args), lock=None).prepare()
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Use another buffer from now on."""
+        """Replace an operand with another buffer for all later calls."""
         self.kernel.set_arg(operand, buffer)
         self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
 
@@ -165,10 +167,10 @@ _T = TypeVar("_T", bound="Transfer")
 
 @dataclass(eq=False, slots=True)
 class Transfer(Record):
-    """Base of commands that move bytes: each operand, and the offset in it, is a field."""
+    """Base class of commands that move bytes; each operand is a field, and so is its offset."""
 
     kind: ClassVar[str]
-    #: The names of the operand field and of the offset field, by operand.
+    #: For each operand, the names of its buffer field and its offset field.
     _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
     is_rebindable = False
 
@@ -181,12 +183,12 @@ class Transfer(Record):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the command transfers."""
+        """Number of bytes transferred."""
         raise NotImplementedError
 
     @property
     def moved_nbytes(self) -> int:
-        """Bytes that are read from or written to the device's memory."""
+        """Number of bytes read from and written to the device's memory."""
         return self.nbytes
 
     def enqueue(self) -> None:
@@ -198,11 +200,11 @@ class Transfer(Record):
         raise NotImplementedError
 
     def prepare(self: _T) -> _T:
-        """Prepare the driver call, if the command has one without an event; return the command."""
+        """Prepare the driver call if the command has one that needs no event, and return the command."""
         return self
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the command's buffers, each with the number that `rebind` takes."""
+        """Yield each buffer of the command with the operand number that `rebind` takes."""
         return ((number, getattr(self, operand)) for number, (operand, _) in enumerate(self._fields))
 
     def with_operands(self: _T, substitute: Callable[[Any], Any]) -> _T:
@@ -210,7 +212,7 @@ class Transfer(Record):
         return replace(self, **{operand: substitute(getattr(self, operand)) for operand, _ in self._fields})
 
     def bind(self: _T, locate: Locate) -> _T:
-        """Return the command with buffers instead of `Memory`."""
+        """Return the command with buffers in place of `Memory` objects."""
         changes: dict[str, Any] = {}
         for operand, offset in self._fields:
             changes[operand], shift = locate(getattr(self, operand))
@@ -218,15 +220,15 @@ class Transfer(Record):
         return replace(self, **changes).prepare()
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Use another buffer from now on."""
+        """Replace an operand with another buffer for all later calls."""
         setattr(self, self._fields[operand][0], buffer)
 
 
 @dataclass(eq=False, slots=True)
 class DeviceTransfer(Transfer):
-    """Base of transfers that the driver can enqueue without an event of PyOpenCL."""
+    """Base class of transfers that the driver can enqueue without a PyOpenCL event."""
 
-    call: PreparedCall | None = field(init=False, default=None)  #: As for `EnqueueKernel`.
+    call: PreparedCall | None = field(init=False, default=None)  #: See `EnqueueKernel.call`.
 
     def enqueue(self) -> None:
         """Enqueue the command on its own queue."""
@@ -235,14 +237,14 @@ class DeviceTransfer(Transfer):
             self.enqueue_on(self.queue)
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Use another buffer from now on. Transfers of buffers that change between calls go through PyOpenCL."""
+        """Replace an operand for all later calls. PyOpenCL enqueues transfers whose buffers change between calls."""
         Transfer.rebind(self, operand, buffer)
         self.call = None
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueCopy(DeviceTransfer):
-    """A copy of bytes between buffers of a device, or between parts of one buffer."""
+    """A copy of bytes between two buffers on a device, or within one buffer."""
 
     kind: ClassVar[str] = "copy"
     _fields: ClassVar = (("target", "target_offset"), ("source", "source_offset"))
@@ -256,7 +258,7 @@ class EnqueueCopy(DeviceTransfer):
 
     @property
     def moved_nbytes(self) -> int:
-        """Bytes that are read and written."""
+        """Number of bytes read and written."""
         return 2 * self.nbytes
 
     def prepare(self) -> EnqueueCopy:
@@ -286,14 +288,14 @@ def _pattern(value: Any, where: Where) -> bytes:
 
 @dataclass(eq=False, slots=True)
 class EnqueueFill(DeviceTransfer):
-    """A fill of a buffer's bytes with a pattern. The byte count is a multiple of the pattern's size."""
+    """Fills bytes of a buffer with a pattern. The byte count is a multiple of the pattern's size."""
 
     kind: ClassVar[str] = "fill"
 
     target: Any = saved(memory_slot)
     offset: int = saved(size)
     nbytes: int = saved(size)
-    pattern: Any = saved(_pattern)  #: A NumPy value; in a saved list, its bytes.
+    pattern: Any = saved(_pattern)  #: A NumPy scalar; in a saved list, its bytes.
     is_rebindable: bool = False
 
     def prepare(self) -> EnqueueFill:
@@ -310,17 +312,17 @@ class EnqueueFill(DeviceTransfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueUpload(Transfer):
-    """A copy of a C-contiguous array from the host."""
+    """Copies a C-contiguous array from the host."""
 
     kind: ClassVar[str] = "upload"
 
     target: Any = saved(memory_slot)
     offset: int = saved(size)
-    value: Any = saved(source)  #: An array or a `DeferredArray`. It must not change before the copy is done.
+    value: Any = saved(source)  #: An array or a `DeferredArray`, which must not change before the copy is complete.
     is_constant: bool = False  #: Whether the target is never written again.
     is_blocking: bool = True  #: Whether to wait for the copy.
     is_rebindable: bool = False
-    event: Any = None  #: The last copy's event, which keeps the array alive; dropping it waits for the copy.
+    event: Any = None  #: The latest copy's event, which keeps the array alive; dropping it waits for the copy.
 
     @property
     def nbytes(self) -> int:
@@ -337,7 +339,7 @@ class EnqueueUpload(Transfer):
         return self.event
 
     def preloaded(self) -> EnqueueCopy:
-        """Return a copy of the same values from a new device buffer; unlike an upload, it need not be waited for."""
+        """Upload the values to a new device buffer, and return a copy command from it, which needs no waiting."""
         flags, context = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, self.target.context
         source = Memory(self.nbytes, context, cl.Buffer(context, flags, hostbuf=self.value))
         return EnqueueCopy(self.queue, self.target, self.offset, source, 0, self.nbytes)
@@ -345,10 +347,10 @@ class EnqueueUpload(Transfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueDownload(Transfer):
-    """A copy to a C-contiguous array of the host. If it does not block, the array must live until the queue is done."""
+    """Copies bytes to a C-contiguous host array, which must outlive the copy if the copy does not block."""
 
     kind: ClassVar[str] = "download"
-    #: The reason why no list can repeat a download.
+    #: Why a recorded list cannot repeat a download.
     reason: ClassVar[str] = "the host reads values"
     _fields: ClassVar = (("source", "offset"),)
 
@@ -356,7 +358,7 @@ class EnqueueDownload(Transfer):
     source: Any
     offset: int
     is_blocking: bool = True
-    #: The event of the last copy.
+    #: The event of the latest copy.
     event: Any = None
 
     @property
@@ -374,7 +376,7 @@ class EnqueueDownload(Transfer):
 
 @dataclass(eq=False, slots=True)
 class AllocateBuffer:
-    """A new buffer, whose memory belongs to the caller."""
+    """A new buffer that belongs to the caller."""
 
     buffer: cl.Buffer
     nbytes: int
@@ -383,47 +385,47 @@ class AllocateBuffer:
         _latest_allocations[self.buffer.int_ptr] = next(_allocation_numbers)
 
     def enqueue(self) -> None:
-        """Do nothing: the buffer exists."""
+        """Do nothing, since the buffer exists."""
 
 
 @dataclass(eq=False, slots=True)
 class HostCall:
-    """Host work between commands, with the reason why no list can repeat it."""
+    """Host work between commands, with the reason why a recorded list cannot repeat it."""
 
     reason: str
 
     def enqueue(self) -> None:
-        """Do nothing: the caller does the work itself, right after this."""
+        """Do nothing; the caller does the work itself right after this call."""
 
 
 def allocation_number(buffer: cl.MemoryObject) -> int:
-    """Return the number of any thread's latest `AllocateBuffer` with a buffer's handle; 0 if there was none.
+    """Return the number of the latest `AllocateBuffer`, in any thread, with a buffer's handle; 0 if there was none.
 
-    The number distinguishes a buffer from a released one with the same handle.
+    The number distinguishes a buffer from a released buffer with the same handle.
     """
     return _latest_allocations.get(buffer.int_ptr, 0)
 
 
-#: The commands of a recorded list.
+#: The types of commands in a recorded list.
 Command = EnqueueKernel | Transfer
 
 
 class CommandList(list[Command]):
-    """Commands in the order of the queue. A list does not change once it has been enqueued."""
+    """Commands in queue order. A list must not change once it has been enqueued."""
 
-    #: How often the list was enqueued, until `_is_batched` is decided.
+    #: How often the list was enqueued before `_is_batched` was decided.
     _times = 0
-    #: Whether the list is enqueued as a batch; None until that is decided.
+    #: Whether the list is enqueued as a batch; None until decided.
     _is_batched: bool | None = None
 
     def enqueue(self) -> None:
-        """Enqueue all commands, which have to be bound."""
+        """Enqueue all commands, which must be bound."""
         if self._is_batched and not _prints_launches:
             self.batch.run()
             return
         for command in self:
             command.enqueue()
-        # Empty lists are not counted: a step that has already computed returns a new empty list in each call.
+        # Do not count empty lists: a step that has already computed its outputs returns a new empty list in each call.
         if self and self._is_batched is None:
             self._is_batched = self._decide()
 
@@ -434,11 +436,11 @@ class CommandList(list[Command]):
 
     @property
     def needs_python(self) -> bool:
-        """Whether Python must enqueue some of the commands, since their driver calls vary."""
+        """Whether Python must enqueue some of the commands because their driver calls vary."""
         return _prints_launches or not self.batch.is_native
 
     def _decide(self) -> bool | None:
-        """Decide from the context's options whether the list becomes a batch; return None if it is too early to say."""
+        """Decide from the context's options whether the list becomes a batch; return None if it is too early."""
         self._times += 1
         queue = next((command.queue for command in self if _repeated_call(command) is not None), None)
         thresholds = BatchThresholds() if queue is None else options_of(queue).batch_thresholds
@@ -449,13 +451,13 @@ class CommandList(list[Command]):
         return self.batch.calls >= thresholds.calls
 
     def needing_own_buffer(self) -> set[Any]:
-        """Return the operands that must start at offset 0 of a buffer, since their kernel takes no offset."""
+        """Return the operands that must start at offset 0 of a buffer because their kernel takes no offset for them."""
         launches = (command for command in self if isinstance(command, EnqueueKernel))
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
 
 
 def _repeated_call(command: Command) -> PreparedCall | None:
-    """Return a command's driver call if it is the same in each run, unlike a rebindable transfer; else None."""
+    """Return a command's driver call if it never changes, and None otherwise, as for a rebindable transfer."""
     call = getattr(command, "call", None)
     if not isinstance(call, PreparedCall):
         return None
@@ -466,7 +468,7 @@ _commands = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUploa
 
 
 def command_list(value: Any, where: Where) -> CommandList:
-    """Parse a saved list."""
-    where.repeated = {}  # numbers refer to the sizes of this list's trace
+    """Parse a saved command list."""
+    where.repeated = {}  # numbers refer to sizes in this list's trace
     commands: CommandList = _commands(value, where)
     return commands

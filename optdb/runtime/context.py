@@ -1,7 +1,7 @@
-"""A device that is ready for use: its OpenCL context, its queue, and the dtypes that it supports.
+"""Contexts: a device, its OpenCL context, its queue, and the dtypes that it supports.
 
-All commands of a context go through one in-order queue, so that a command that reads an
-array need not wait explicitly for the command that fills it.
+All commands of a context go through one in-order queue, so a command that reads an array need not wait explicitly for
+the command that writes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DOUBLE = frozenset(["float64", "complex128"])
 
 #: The default options.
 _USUAL = ContextOptions()
-#: The contexts in use, by the handle of the queue, which outlives its context.
+#: Maps a queue's handle to its context; the queue may outlive the context.
 _contexts: weakref.WeakValueDictionary[int, Context] = weakref.WeakValueDictionary()
 
 
@@ -46,24 +46,25 @@ class Context:
     Parameters
     ----------
     spec : str
-        The device; see `optdb.runtime.devices`.
+        The string that selects the device; see `optdb.runtime.devices`.
     options : ContextOptions
-        The choice among kernels that compute the same, and the thresholds for batches of commands.
+        Selects among kernels with the same results, and sets the thresholds for batches of commands.
 
     Raises
     ------
     DeviceError
-        If there is no such device, or its driver refuses another context, for example if many processes have one.
+        If there is no such device, or if its driver refuses to create another context, for example because many
+        processes have one.
     """
 
     def __init__(self, spec: str, options: ContextOptions = _USUAL) -> None:
         self.spec = spec
         self.device = devices.find(spec)
-        #: The device's capabilities, and the kernels that suit it. Tests and exports replace the profile
+        #: The device's capabilities, and the properties that choose its kernels. Tests and exports replace the profile
         #: (`DeviceProfile.as_kind`) before anything is compiled for the context.
         self.profile = profile_of(self.device)
-        #: Options may be replaced as a whole, between calls. Compiled functions and recorded calls keep the kernels and
-        #: batches of earlier options.
+        #: The options may be replaced as a whole between calls. Compiled functions and recorded calls keep the kernels
+        #: and batches that earlier options selected.
         self.options = options
         self._pid = os.getpid()
         try:
@@ -73,12 +74,12 @@ class Context:
                 f"{self.device.name.strip()} accepts no further process: {error}. The cure: end other processes that "
                 "use it, or choose another device from the list of `python -m optdb devices`"
             ) from error
-        #: State that other modules keep for the lifetime of the context, by module name.
+        #: State that other modules keep for the context's lifetime, keyed by module name.
         self.kept: dict[str, Any] = {}
-        #: Held by the thread that calls a function on the device.
+        #: The lock that a thread holds while it calls a function on the device.
         self.turn = Turn(self)
         _contexts[self._queue.int_ptr] = self
-        # For a context that is collected before the program ends; see `_finish_all`.
+        # Finish the queue of a context that is collected before the program ends; `_finish_all` handles the others.
         end = weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name)
         end.atexit = False  # type: ignore[misc]  # a property that can be set
 
@@ -95,12 +96,12 @@ class Context:
         return self._queue
 
     def check_process(self) -> None:
-        """Raise ForkedContext in a fork of the process that made the context: the driver's threads do not exist."""
+        """Raise ForkedContext in a fork of the context's process, since a fork lacks the driver's threads."""
         _check_process(self._pid)
 
     def unsupported_reason(self, dtype: DTypeLike) -> str | None:
-        """Return why arrays of a dtype are not supported; None if they are."""
-        # Names need no conversion, which takes time: this is called for each array of each graph.
+        """Return why the device does not support arrays of a dtype; None if it does."""
+        # Skip the conversion of names, which is slow: this function is called for each array in each graph.
         name = dtype if isinstance(dtype, str) and dtype in _DTYPES else np.dtype(dtype).name
         if name not in _DTYPES:
             return f"OpenCL has no type {name}"
@@ -115,36 +116,37 @@ class Context:
 
 
 class Turn:
-    """Returns a lock: while a thread holds it, no other thread calls functions on a device.
+    """Returns the lock that a thread holds while it calls functions on a device.
 
     A function keeps its arguments, results and intermediate values in its own storage, and functions on one device
-    share arrays. So a thread holds the lock for a whole call, from before inputs are set until outputs are read. All
-    functions of mode OPENCL on a device share one lock: with a lock per function, two functions that call each other
-    through the host could deadlock. The lock is reentrant: a function may call itself in the same thread.
+    share arrays. A thread therefore holds the lock for a whole call, from before inputs are set until outputs are read.
+    All functions compiled in mode OPENCL for a device share one lock: with a lock per function, two functions that call
+    each other through the host could deadlock. The lock is reentrant, so a function may call itself in the same thread.
 
-    The lock's methods are C code: an interrupt in a Python ``__enter__`` or ``__exit__`` would leave it locked.
+    The lock's methods are implemented in C: an interrupt in a Python ``__enter__`` or ``__exit__`` could leave it
+    locked.
     """
 
     def __init__(self, context: Context) -> None:
-        # No reference to the context: without a cycle, its memory is freed with the last reference.
+        # Do not refer to the context: without a reference cycle, its memory is freed with the last reference.
         self._pid = context._pid
         self._lock = threading.RLock()
 
     def __call__(self) -> AbstractContextManager[object]:
         """Return the lock, for a ``with`` statement; raise ForkedContext in a child of the context's process."""
-        # In a forked child, a thread that no longer exists may hold the lock.
+        # In a forked child, the lock may be held by a thread that does not exist there.
         _check_process(self._pid)
         return self._lock
 
 
 def options_of(queue: cl.CommandQueue) -> ContextOptions:
-    """Return the options of the context of a queue; the defaults if no context has the queue."""
+    """Return the options of a queue's context; the defaults if no context has the queue."""
     context = _contexts.get(queue.int_ptr)
     return _USUAL if context is None else context.options
 
 
 def _made(device: cl.Device) -> tuple[cl.Context, cl.CommandQueue]:
-    """Return a context and its queue; if the driver refuses, collect garbage and try again."""
+    """Create and return a context and its queue; if the driver refuses, collect garbage and try again."""
     try:
         context = cl.Context([device])
     except cl.Error:
@@ -160,10 +162,10 @@ def _check_process(pid: int) -> None:
 
 @atexit.register
 def _finish_all() -> None:
-    """Wait for the commands that are still in queues when the program ends.
+    """Wait for commands that are still queued when the program ends.
 
     A program may end without waiting for its last updates. PoCL's threads may then still be compiling kernels, and
-    crash when the process shuts LLVM down.
+    would crash when the process shuts LLVM down.
     """
     for context in list(_contexts.values()):
         _finish(context._pid, context._queue, context.profile.name)

@@ -1,10 +1,10 @@
 """Declarations of the OpenCL built-in functions that a source uses, in place of the driver's complete header.
 
-Some drivers have clang parse a header of 900 kB before each program, which takes most of a small program's build time.
-If an option defines the header's include guard, clang skips the header, and a program has to declare what it uses. If
-the compiler then rejects the program for a missing name, it is built with the header.
+Some drivers make clang parse a 900 kB header before each program, which takes most of a small program's build time.
+Clang skips the header if a compiler option defines its include guard, and the program must then declare what it uses.
+If the compiler rejects the program because a name is missing, it is built with the header.
 
-The functions and types are those of the OpenCL C Specification 1.2, sections 6.1 and 6.12.
+The functions and types are defined in the OpenCL C Specification 1.2, sections 6.1 and 6.12.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REAL = "float", "double"
 _WIDTHS = "", "2", "3", "4", "8", "16"
 _SPACES = "__global", "__local", "__private"
 _READ_SPACES = (*_SPACES, "__constant")
-#: The signed and unsigned integers with the same number of bits, by scalar.
+#: Maps a scalar type to the signed and unsigned integer types with the same number of bits.
 _SAME_BITS = {"float": ("int", "uint"), "double": ("long", "ulong")} | {
     name: pair for pair in zip(_SIGNED, _UNSIGNED, strict=True) for name in pair
 }
@@ -92,11 +92,11 @@ typedef uint cl_mem_fence_flags;
 #define OPTDB_CONVERGENT __attribute__((overloadable, convergent))
 """
 
-#: The end of the declarations; lines after it are numbered from 1.
+#: The last line of the declarations; line numbers after it start from 1.
 _END = "#line 1\n"
 
-#: Signatures, and the functions that have them. T is a real type, R its result of a comparison and N int, all of the
-#: same vector width; S is the scalar type of T.
+#: Signatures, and the functions that have them. T is a real type, R the type of a comparison of two T, and N is int,
+#: all with the same vector width; S is the scalar type of T.
 _OF_REALS = {
     "T ?(T)": "acos acosh acospi asin asinh asinpi atan atanh atanpi cbrt ceil cos cosh cospi degrees erf erfc exp "
     "exp10 exp2 expm1 fabs floor lgamma log log10 log1p log2 logb radians rint round rsqrt sign sin sinh sinpi sqrt "
@@ -109,7 +109,7 @@ _OF_REALS = {
     "R ?(T)": "isfinite isinf isnan isnormal signbit",
     "R ?(T, T)": "isequal isgreater isgreaterequal isless islessequal islessgreater isnotequal isordered isunordered",
 }
-#: Signatures that mix vectors and scalars.
+#: Signatures with both vectors and scalars.
 _WITH_NUMBERS = {
     "T ?(T, S)": "fmax fmin max min",
     "T ?(S, T)": "step",
@@ -118,14 +118,14 @@ _WITH_NUMBERS = {
     "T ?(S, S, T)": "smoothstep",
     "T ?(T, int)": "ldexp",
 }
-#: Signatures for float alone.
+#: Signatures that exist only for float.
 _OF_FLOATS = {
     "T ?(T)": "half_cos half_exp half_exp10 half_exp2 half_log half_log10 half_log2 half_recip half_rsqrt half_sin "
     "half_sqrt half_tan native_cos native_exp native_exp10 native_exp2 native_log native_log10 native_log2 "
     "native_recip native_rsqrt native_sin native_sqrt native_tan",
     "T ?(T, T)": "half_divide half_powr native_divide native_powr",
 }
-#: Signatures for integers T; U is the unsigned integer with as many bits.
+#: Signatures for an integer type T; U is the unsigned type with as many bits.
 _OF_WHOLE = {
     "T ?(T)": "clz popcount",
     "U ?(T)": "abs",
@@ -135,7 +135,7 @@ _OF_WHOLE = {
 }
 _OF_WHOLE_WITH_NUMBERS = {"T ?(T, S)": "max min", "T ?(T, S, S)": "clamp"}
 _OF_INTS = {"T ?(T, T)": "mul24", "T ?(T, T, T)": "mad24"}
-#: Signatures with a pointer to a result, for each address space P.
+#: Signatures with a pointer to a result, in each address space P.
 _WITH_RESULT = {
     "T ?(T, P T *)": "fract modf sincos",
     "T ?(T, P N *)": "frexp lgamma_r",
@@ -149,7 +149,7 @@ _OF_ITEMS = {
 }
 _FENCES = {"void ?(cl_mem_fence_flags)": "barrier"}
 _ORDERS = {"void ?(cl_mem_fence_flags)": "mem_fence read_mem_fence write_mem_fence"}
-#: Atomics on int and uint in global and local memory P.
+#: Atomics on int and uint; the address space P is global or local.
 _ATOMICS = {
     "T ?(volatile P T *, T)": "atomic_add atomic_and atomic_max atomic_min atomic_or atomic_sub atomic_xchg atomic_xor",
     "T ?(volatile P T *)": "atomic_dec atomic_inc",
@@ -163,9 +163,9 @@ _MOVED_HALVES = re.compile(r"v(load|store)a?_half(2|3|4|8|16|)(_rt[ezpn])?")
 
 
 def declared(source: str, has_double: bool) -> str:
-    """Return the source, preceded by declarations of the built-in functions, types and constants that it uses.
+    """Prepend declarations of the built-in functions, types and constants that a source uses.
 
-    The source's line numbers in a compiler's log stay the same.
+    Line numbers in the compiler's log still refer to the original source.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def declared(source: str, has_double: bool) -> str:
 
 
 def without_declarations(source: str) -> str:
-    """Remove what `declared` has added to a source; return any other source unchanged."""
+    """Remove the declarations that `declared` added; return any other source unchanged."""
     return source.partition(_END)[2] if source.startswith(_PRELUDE) else source
 
 
@@ -198,7 +198,7 @@ def _vectors(has_double: bool) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _lines(name: str, has_double: bool) -> tuple[str, ...]:
-    """Return the declarations of all overloads of a built-in function; none for other names."""
+    """Return declarations for all overloads of a built-in function, and nothing for other names."""
     reals = _REAL if has_double else _REAL[:1]
     return tuple(dict.fromkeys(_declarations(name, reals)))
 
@@ -244,7 +244,7 @@ def _elementwise(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 def _types(scalar: str, width: str) -> dict[str, str]:
     signed, unsigned = _SAME_BITS[scalar]
-    # Comparing scalars returns int; comparing vectors returns integers with as many bits as the elements.
+    # Comparing scalars yields int; comparing vectors yields integers with as many bits as the elements.
     result = signed + width if width else "int"
     return {"T": scalar + width, "S": scalar, "N": f"int{width}", "U": unsigned + width, "R": result}
 
@@ -275,7 +275,7 @@ def _conversions(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 
 def _moves(name: str, reals: tuple[str, ...]) -> Iterator[str]:
-    """Yield the declarations of a function that loads or stores a vector, or half-precision numbers."""
+    """Yield the declarations of a function that loads or stores vectors or half-precision numbers."""
     match = _MOVED.fullmatch(name)
     if match is not None:
         for scalar in _WHOLE + reals:

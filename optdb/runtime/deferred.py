@@ -1,8 +1,8 @@
-"""Host arrays whose values are known only when a trace runs, and the sources of their values.
+"""Host arrays whose values are unknown until a trace runs, and the sources of their values.
 
-A *source* is a record: an argument of the call, a constant, numbers computed from sizes, a lookup table of another
-source, or a reshaped source. While a function is traced, the field `array` of `FromTable` and `Reshaped` is an array,
-which may itself be deferred; in a saved list it is a source.
+A *source* is a record that describes a call argument, a constant, numbers computed from sizes, a lookup table built
+from another source, or a reshaped source. The field `array` of `FromTable` and `Reshaped` is an array, possibly
+deferred, while a function is traced; in a saved list it is a source.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from optdb.runtime.records import Record, Where, array, choice, dtype, one_of, s
 
 
 class ValuesUnknown(TypeError):
-    """The values of an array are needed while a function is traced, before they are known."""
+    """An array's values are needed while a function is traced, before they are known."""
 
 
 @dataclass(frozen=True, eq=False)
 class DeferredArray:
-    """A host array whose values are known only when a trace runs."""
+    """A host array whose values are unknown until a trace runs."""
 
     shape: tuple[Any, ...]
     dtype: AnyDtype
     source: Source
 
-    # Makes NumPy's functions raise TypeError instead of treating this as an array of one object.
+    # None makes NumPy's functions raise TypeError instead of treating this as an array of one object.
     __array_ufunc__ = None
 
     @property
@@ -45,7 +45,7 @@ class DeferredArray:
 
     @property
     def nbytes(self) -> Any:
-        """Its size in bytes."""
+        """Size in bytes."""
         return self.size * self.dtype.itemsize
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -71,7 +71,7 @@ def source(value: Any, where: Where) -> SavedSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromArgument(Record):
-    """An argument of the call."""
+    """An argument passed to the call."""
 
     kind: ClassVar[str] = "argument"
 
@@ -92,7 +92,7 @@ class FromArray(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromNumbers(Record):
-    """Numbers of a dtype, some of them symbolic."""
+    """Numbers of one dtype, some of which may be symbolic."""
 
     kind: ClassVar[str] = "numbers"
 
@@ -105,7 +105,7 @@ class FromNumbers(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reshaped(Record):
-    """A reshaped source; while a function is traced, the shape is the deferred array's own."""
+    """A reshaped source. While a function is traced, the shape is that of the deferred array."""
 
     kind: ClassVar[str] = "reshaped"
 
@@ -118,7 +118,7 @@ class Reshaped(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromTable(Record):
-    """A lookup table, one of `TABLES`, of another source and numbers."""
+    """A lookup table, one of `TABLES`, built from another source and numbers."""
 
     kind: ClassVar[str] = "table"
 
@@ -127,7 +127,7 @@ class FromTable(Record):
     numbers: tuple[Any, ...] = saved(sizes)
 
     def check(self, where: Where) -> None:
-        """Check the count of numbers."""
+        """Check how many numbers there are."""
         wanted = TABLES[self.table].numbers
         if len(self.numbers) != wanted:
             raise where.at("numbers").wrong(f"a list of {wanted} numbers", self.numbers)
@@ -138,12 +138,12 @@ class FromTable(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromDevice:
-    """An array of the device, while a function is traced; a file cannot hold it."""
+    """A device array, possible only while a function is traced: a file cannot store it."""
 
     array: Any
 
     def __str__(self) -> str:
-        # The array is not formatted, since that would read its values.
+        # Do not format the array, since that would read its values.
         return "an array of the device"
 
 
@@ -153,7 +153,7 @@ _parse_source = one_of(FromArgument, FromArray, FromNumbers, Reshaped, FromTable
 
 
 def lengths_in(source: SavedSource) -> Iterator[Any]:
-    """Yield the numbers that determine the shape of a saved source, or the values of its table."""
+    """Yield the numbers that determine a saved source's shape or the values in its table."""
     match source:
         case Reshaped():
             yield from source.shape

@@ -1,9 +1,9 @@
-"""Dependence analysis of commands: which of them may run in parallel.
+"""Dependence analysis that finds which commands may run in parallel.
 
-A command reads and writes ranges of bytes. It depends on an earlier command if either writes bytes that the other reads
-or writes, including memory that values share by buffer assignment. :func:`phases_of` assigns commands to phases of
-independent commands, which only need a barrier between them. :func:`roomy_phases_of` postpones commands to phases with
-spare capacity. :func:`stages_of` groups commands of two kinds so that the kind changes seldom.
+A command reads and writes byte ranges. It depends on an earlier command if either writes bytes that the other reads or
+writes, including bytes that values share after buffer assignment. :func:`phases_of` assigns commands to phases:
+commands within a phase are independent, and only a barrier separates phases. :func:`roomy_phases_of` postpones commands
+to phases with spare capacity. :func:`stages_of` groups commands of two kinds so that the kind rarely changes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from optdb.runtime.background import unhurried
 
 __all__ = ["ByteRange", "phases_of", "roomy_phases_of", "stages_of"]
 
-#: The number that stands for "before all commands".
+#: The number that means "before all commands".
 _BEFORE = -1
-#: The maximum number of phases searched for spare capacity.
+#: The maximum number of phases that are searched for spare capacity.
 _LOOKED_AT = 16
 
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Bytes of a buffer that a command uses."""
+    """A range of bytes that a command uses in a buffer."""
 
     buffer: int  #: The handle of the whole buffer.
     start: int
@@ -33,35 +33,35 @@ class ByteRange:
 
 
 class _LatestNumbers:
-    """For each byte of a buffer, the largest numbers of the commands that write and read it."""
+    """For each byte in a buffer, the largest number of a command that writes it and of one that reads it."""
 
     def __init__(self) -> None:
-        #: The starts of the parts, ascending; all bytes of a part have the same numbers.
+        #: The starts of the parts in ascending order; all bytes in a part have the same numbers.
         self._starts = [0]
         self._written = [_BEFORE]
         self._read = [_BEFORE]
 
     def of(self, span: ByteRange) -> int:
-        """Return the largest number of the commands that a use of a range depends on."""
+        """Return the largest number among the commands that a use of a byte range depends on."""
         parts = self._parts(span)
         written = max(self._written[parts], default=_BEFORE)
         return max([written, *self._read[parts]]) if span.is_written else written
 
     def note(self, span: ByteRange, number: int) -> None:
-        """Record that the command with a number uses a range."""
+        """Record that the command numbered `number` uses a byte range."""
         parts = self._parts(span)
         numbers = self._written if span.is_written else self._read
         for part in range(parts.start, parts.stop):
             numbers[part] = max(numbers[part], number)
 
     def _parts(self, span: ByteRange) -> slice:
-        """Return the parts of a range, after splitting parts at its ends."""
+        """Split parts at the ends of a range, and return the parts inside it."""
         if span.start >= span.stop:
             return slice(0, 0)
         return slice(self._divided_at(span.start), self._divided_at(span.stop))
 
     def _divided_at(self, position: int) -> int:
-        """Return the part that begins at a position, after splitting the part that contains the position."""
+        """Split the part that contains a position there, and return the part that begins at the position."""
         part = bisect_left(self._starts, position)
         if part == len(self._starts) or self._starts[part] != position:
             self._starts.insert(part, position)
@@ -71,12 +71,12 @@ class _LatestNumbers:
 
 
 def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
-    """Return the phase of each command, from 0 on: the first one after the phases of all its dependencies.
+    """Return each command's phase, counted from 0: the first phase after the phases of all its dependencies.
 
     Parameters
     ----------
     commands : iterable of sequence of ByteRange
-        The ranges that each command uses, in the order of the queue.
+        The byte ranges that each command uses; commands are in queue order.
     """
     return _numbered(commands, lambda latest, _: latest + 1)
 
@@ -84,19 +84,20 @@ def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
 def roomy_phases_of(
     commands: Sequence[Sequence[ByteRange]], tiles: Sequence[int], is_long: Sequence[bool], groups: int
 ) -> list[int]:
-    """Return phases as `phases_of` does, but postpone commands off the critical path to phases with spare capacity.
+    """Return phases like `phases_of`, but postpone commands off the critical path to phases with spare capacity.
 
-    The groups process a phase's tiles in waves, and a few extra tiles would cost a full extra wave. So commands off the
-    critical path are placed in phases whose last wave is not full; long commands prefer phases with other long ones.
+    Work-groups process a phase's tiles in waves, and a few extra tiles would cost a full extra wave. Commands off the
+    critical path are therefore placed in phases whose last wave is not full; long commands prefer phases that contain
+    other long commands.
 
     Parameters
     ----------
     commands : sequence of sequence of ByteRange
-        The ranges that each command uses, in the order of the queue.
+        The byte ranges that each command uses; commands are in queue order.
     tiles : sequence of int
-        Number of tiles of each command.
+        Number of tiles that each command has.
     is_long : sequence of bool
-        Whether the tiles of each command take long.
+        For each command, whether its tiles take long.
     groups : int
         Number of tiles that fill a wave.
     """
@@ -127,14 +128,15 @@ def roomy_phases_of(
 
 
 def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) -> list[int]:
-    """Return the stage of each command, which is not before the stages of its dependencies.
+    """Return each command's stage, which is not earlier than the stages of its dependencies.
 
-    Commands of one stage keep their order. Commands of kind False are in even stages, those of kind True in odd ones.
+    Commands within a stage keep their order. Commands of kind False are in even stages, and commands of kind True in
+    odd stages.
 
     Parameters
     ----------
     commands : sequence of sequence of ByteRange
-        The ranges that each command uses, in the order of the queue.
+        The byte ranges that each command uses; commands are in queue order.
     kinds : sequence of bool
         The kind of each command.
     """
@@ -146,7 +148,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number each command: call `next_number` with the largest number among its dependencies, and its index."""
+    """Number each command by calling `next_number` with the largest number among its dependencies and its own index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

@@ -1,9 +1,9 @@
-"""Device profiles: the capabilities of a device, the kernels that suit it, and the quirks of its driver.
+"""Device profiles: a device's capabilities, the properties that choose its kernels, and its driver's quirks.
 
-:func:`profile_of` makes one :class:`DeviceProfile` per device, from what the driver reports and from `KNOWN_QUIRKS`, a
-table of properties that no query reveals. The rest of optdb reads properties of the profile
-(``profile.runs_items_serially``, ``profile.quirks.compiles_body_repeatedly``). Only this file looks at the names of
-platforms, vendors and drivers, and at the kind of a device; a test asserts it.
+:func:`profile_of` creates one :class:`DeviceProfile` per device from the driver's reports and from `KNOWN_QUIRKS`, a
+table of properties that no query reveals. The rest of optdb reads properties of the profile, such as
+``profile.runs_items_serially`` or ``profile.quirks.compiles_body_repeatedly``. Only this file inspects the names of
+platforms, vendors and drivers, and the kind of a device; a test asserts this.
 
 To add a quirk, add a field to :class:`DeviceQuirks`, a row to `KNOWN_QUIRKS` and a test; the code that works around it
 reads the field.
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 DeviceKind = Literal["cpu", "gpu"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")
 
-#: The types of devices, the likely fastest first.
+#: The types of devices, with the type that is likely to be fastest first.
 DEVICE_TYPES = ("GPU", "accelerator", "CPU", "memory checker")
 
-#: Common names of drivers, each with a part of its platform's name.
+#: Maps a driver's common name to a part of its platform's name.
 SHORT_NAMES = {
     "pocl": "portable computing language",
     "nvidia": "nvidia",
@@ -44,46 +44,50 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class DeviceQuirks:
-    """Driver properties that no query reveals; each is False, 0 or empty unless `KNOWN_QUIRKS` says otherwise."""
+    """Driver properties that no query reveals. Each is False, 0 or empty unless `KNOWN_QUIRKS` says otherwise."""
 
-    #: The driver makes several functions of each kernel, and compiles the kernel's body for each. Bodies are moved
-    #: into functions that are never inlined (`OUTLINED_KERNEL`), and are then compiled once.
+    #: The driver generates several functions from each kernel, and compiles the kernel's body in each of them. Bodies
+    #: are therefore moved into functions that are never inlined (`OUTLINED_KERNEL`), and are compiled once.
     compiles_body_repeatedly: bool = False
-    #: Launch overhead in seconds, where it exceeds the run time of small kernels. Plans merge small launches.
+    #: Launch overhead in seconds, if it exceeds the run time of small kernels. Plans then merge small launches.
     launch_s: float = 0.0
-    #: Launch overhead in seconds of a launch on several cores, which have to be woken.
+    #: Overhead in seconds of a launch on several cores, which have to be woken up.
     shared_launch_s: float = 0.0
-    #: Seconds to compile a kernel of a new program. Launches are merged once the saved time exceeds the compile time.
+    #: Time in seconds to compile a kernel in a new program. Launches are merged once the saved time exceeds this time.
     kernel_compile_s: float = 0.0
-    #: Overhead in seconds of a copy between buffers, excluding the transfer time. Small copies share one launch.
+    #: Overhead in seconds of a copy between buffers, excluding the transfer. Small copies then share one launch.
     copy_s: float = 0.0
-    #: A buffer keeps its address in all kernels as long as it exists, and kernels may take the address as a number.
+    #: A buffer has the same address in all kernels as long as it exists, so kernels may receive the address as a
+    #: number.
     keeps_addresses: bool = False
-    #: Plans run chains of small commands as persistent launches (``device.launches``), if a trial shows that a grid
-    #: barrier works. The quirk `keeps_addresses` is required.
+    #: Plans run chains of small commands as persistent launches (``device.launches``) if a trial shows that a grid
+    #: barrier works. This requires the quirk `keeps_addresses`.
     persistent_launches: bool = False
-    #: The compiler accepts NVIDIA's PTX in OpenCL C, and therefore tensor core instructions on devices with tensor
-    #: cores (`DeviceProfile.has_tensor_cores`).
+    #: The compiler accepts inline NVIDIA PTX in OpenCL C, and therefore tensor core instructions on devices that have
+    #: tensor cores (`DeviceProfile.has_tensor_cores`).
     takes_ptx: bool = False
-    #: The compiler runs in several threads at once: a function's kernels are split into programs built concurrently.
+    #: The compiler can run in several threads at once. A function's kernels are split into programs that are built
+    #: concurrently.
     builds_side_by_side: bool = False
-    #: The compiler parses a large header before each program, unless an option excludes it. Programs then declare the
-    #: built-in functions that they use (``runtime.declarations``).
+    #: The compiler parses a large header before each program. Programs exclude the header with an option, and declare
+    #: the built-in functions that they use (``runtime.declarations``).
     parses_large_header: bool = False
-    #: Scalar ops whose vector functions return wrong results for some numbers. They are computed in other ways
+    #: Scalar ops whose vector functions return wrong results for some numbers. Other code is generated for them
     #: (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
-    #: The driver caches binaries itself. optdb's own cache of binaries on disk gains nothing, and is not used.
+    #: The driver caches binaries itself. optdb's own on-disk cache of binaries would save no time, and is not used.
     keeps_binaries_itself: bool = False
-    #: The device checks each memory access, which makes it slow. Such a device is chosen last if any device will do.
+    #: The device checks each memory access, which makes it slow. It is chosen last if the user does not select a
+    #: device.
     is_memory_checker: bool = False
-    #: The driver loads a large library for its first program, and reloads it after the last context is released. The
-    #: context of a device's trial is kept.
+    #: The driver loads a large library for its first program, and loads it again if all contexts have been released in
+    #: between. The context of a device's trial is therefore kept.
     drops_library_with_contexts: bool = False
-    #: The driver links kernels with the program ld, and aborts the process if ld is not on the PATH. The device is then
-    #: not tried.
+    #: The driver links kernels with the program ld, and aborts the process if ld is not on the PATH. In that case the
+    #: device is not tried.
     aborts_without_ld: bool = False
-    #: The driver ends the process if the file system of its cache folder is full. The device is then not tried.
+    #: The driver ends the process if the file system that contains its cache folder is full. In that case the device is
+    #: not tried.
     aborts_on_full_disk: bool = False
 
 
@@ -107,10 +111,10 @@ class Driver:
 
 @dataclass(frozen=True)
 class KnownQuirk:
-    """A row of `KNOWN_QUIRKS`: a quirk, the drivers that have it, and the evidence."""
+    """A row in `KNOWN_QUIRKS`: a quirk, the drivers that have it, and the evidence."""
 
     name: str  #: A field of `DeviceQuirks`.
-    reason: str  #: What was observed or measured, and with which version.
+    reason: str  #: The observation or measurement, and the driver version.
     value: bool | float | frozenset[str] = True  #: The field's value.
     platform: str = ""  #: A part of the platform's name, case-insensitive; empty for all platforms.
     vendor: str = ""  #: A part of the vendor's name, case-insensitive; empty for all vendors.
@@ -125,7 +129,7 @@ class KnownQuirk:
         return self.fixed_in is None or driver.version_numbers < self.fixed_in
 
 
-#: `DeviceProfile.items_at_once` for all devices except processors.
+#: `DeviceProfile.items_at_once` for all devices except CPU devices.
 _ITEMS_AT_ONCE = 256
 
 _POCL, _OCLGRIND, _NVIDIA = "Portable Computing Language", "Oclgrind", "NVIDIA CUDA"
@@ -262,29 +266,30 @@ KNOWN_QUIRKS = (
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """The capabilities of a device, and the kernels that suit it."""
+    """A device's capabilities, and the properties that choose its kernels."""
 
     driver: Driver
-    device_type: str  #: The type of the device, one of `DEVICE_TYPES`.
+    device_type: str  #: The device's type, one of `DEVICE_TYPES`.
     device_kind: DeviceKind  #: The kind of device that kernels are written for. `as_kind` changes it.
-    is_processor: bool  #: Whether kernels run on the host's processor in this process, which a kernel fault then ends.
-    compute_units: int  #: Number of compute units that work is divided over.
-    #: Number of work items that a unit starts at once; 0 if kernels must not rely on it. If an array has no more
-    #: elements than all units start items, one element per item is faster than several.
+    is_processor: bool  #: Whether kernels run in this process, which a fault in a kernel then ends.
+    compute_units: int  #: Number of compute units over which work is divided.
+    #: Number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If the units together
+    #: start at least as many items as an array has elements, one element per item is faster than several.
     items_at_once: int
     max_local_size: int  #: Maximum number of work items in a group.
-    max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group, per dimension.
-    local_memory_bytes: int  #: Local memory of a group.
+    max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group along each dimension.
+    local_memory_bytes: int  #: Local memory per group.
     global_memory_bytes: int
     max_allocation_bytes: int  #: Size of the largest buffer.
     max_parameter_bytes: int  #: Total size of a kernel's arguments.
     base_alignment_bytes: int  #: Alignment of buffers.
-    float_vector_width: int  #: Number of float32 values in a vector register; 1 without vector registers.
+    float_vector_width: int  #: Number of float32 values in a vector register; 1 if there are no vector registers.
     float64: bool  #: Whether the device computes in float64.
-    #: Whether the device computes in float16. Arrays of float16 work anywhere: kernels convert on load and store.
+    #: Whether the device computes in float16. float16 arrays work on every device, since kernels convert on load and
+    #: store.
     float16: bool
     int64: bool
-    shares_host_memory: bool  #: Whether the device's memory is the host's.
+    shares_host_memory: bool  #: Whether the device uses the host's memory.
     subgroups: bool  #: Whether the driver has the extension cl_khr_subgroups.
     #: The compute capability of an NVIDIA GPU; None for other devices.
     compute_capability: tuple[int, int] | None
@@ -302,28 +307,28 @@ class DeviceProfile:
 
     @property
     def short_name(self) -> str | None:
-        """The platform's common name, one of `SHORT_NAMES`; None if it has none."""
+        """The platform's common name, a key of `SHORT_NAMES`; None if it has none."""
         platform = self.platform_name.casefold()
         return next((name for name, part in SHORT_NAMES.items() if part in platform), None)
 
     @property
     def runs_items_serially(self) -> bool:
-        """Whether a compute unit runs work items one after another, as a processor's core does.
+        """Whether a compute unit runs work items one after another, like a CPU core.
 
         If so, each work item processes a contiguous piece of the work, and a group has one item. Otherwise items run in
-        parallel: each processes one element, neighbouring items read neighbouring elements, and the items of a group
-        share local memory.
+        parallel: each item processes one element, neighbouring items read neighbouring elements, and the items in a
+        group share local memory.
         """
         return self.device_kind == "cpu"
 
     @property
     def needs_explicit_vectors(self) -> bool:
-        """Whether kernels fill the device's vector registers only if they are written in OpenCL's vector types."""
+        """Whether kernels must be written with OpenCL's vector types to fill the device's vector registers."""
         return self.device_kind == "cpu"
 
     @property
     def writes_wrapped_arrays_directly(self) -> bool:
-        """Whether kernels write directly into a wrapped host array, which then need not be mapped afterwards."""
+        """Whether kernels write directly to a wrapped host array, so that it need not be mapped afterwards."""
         return self.device_kind == "cpu"
 
     @property
@@ -335,39 +340,39 @@ class DeviceProfile:
     def accumulates_in_float64(self) -> bool:
         """Whether kernels accumulate long sums of float32 in float64.
 
-        On a processor this is as fast as memory. Most other devices compute float64 at 1/64 to 1/16 of the rate of
-        float32, or not at all: there, kernels use compensated summation in float32.
+        On a CPU device, float64 sums are limited by memory bandwidth and take no longer. Most other devices compute
+        float64 at 1/64 to 1/16 of the float32 rate, or not at all; there, kernels use compensated summation in float32.
         """
         return self.device_kind == "cpu" and self.float64
 
     @property
     def has_tensor_cores(self) -> bool:
-        """Whether PTX can multiply TF32 numbers on tensor cores, which NVIDIA's GPUs have since Ampere."""
+        """Whether PTX can multiply TF32 numbers on tensor cores, which NVIDIA GPUs support since Ampere."""
         capability = self.compute_capability
         return self.quirks.takes_ptx and capability is not None and capability >= (8, 0)
 
     @property
     def has_warpgroup_products(self) -> bool:
-        """Whether kernels may use wgmma, in PTX: on NVIDIA's Hopper.
+        """Whether kernels may use wgmma in PTX, which NVIDIA's Hopper GPUs support.
 
-        The driver of version 580 built and ran them on an H100. Later GPUs do not have these instructions.
+        Driver version 580 built and ran such kernels on an H100. Later GPUs do not have the wgmma instructions.
         """
         return self.quirks.takes_ptx and self.compute_capability == (9, 0) and self.driver.version_numbers >= (580,)
 
     @property
     def most_local_bytes(self) -> int:
-        """The maximum local memory of a group, in bytes.
+        """The maximum local memory per group, in bytes.
 
-        NVIDIA's driver reports 48 KiB for any GPU. Its version 580 compiled and ran kernels with 64 KiB on an H200, and
-        with 96 to 192 KiB plus a few signals on an H100.
+        NVIDIA's driver reports 48 KiB for every GPU. Driver version 580 compiled and ran kernels with 64 KiB on an
+        H200, and kernels with 96 to 192 KiB plus a few signals on an H100.
         """
         most = (192 << 10) + 256
         return max(self.local_memory_bytes, most) if self.has_warpgroup_products else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
-        """Return this profile with kernels for another kind of device, such as GPU kernels on a processor.
+        """Return this profile for another kind of device, for example to run GPU kernels on a CPU device.
 
-        The number of compute units stays the same unless it is given.
+        The number of compute units is unchanged unless given.
 
         Raises
         ------
@@ -380,21 +385,21 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind` for files that run on any driver: without functions that some drivers lack or get wrong."""
+        """Return `as_kind` for files that run on any driver, without functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)
         return replace(self.as_kind(device_kind, compute_units), items_at_once=0, quirks=quirks)
 
     def reasons(self) -> dict[str, str]:
-        """Return the reasons for the profile's quirks, by name."""
+        """Return the reason for each of the profile's quirks, keyed by the quirk's name."""
         return {quirk.name: quirk.reason for quirk in KNOWN_QUIRKS if quirk.applies_to(self.driver)}
 
 
 @functools.cache
 def profile_of(device: cl.Device) -> DeviceProfile:
-    """Return a device's profile, which is created on first use."""
-    # A local import: code that only reads caches on disk imports this module, and works without PyOpenCL.
+    """Return a device's profile, creating it on first use."""
+    # Import locally, so that code that only reads on-disk caches can import this module without PyOpenCL.
     from optdb.runtime.library import cl
 
     platform = device.platform
@@ -420,7 +425,7 @@ def profile_of(device: cl.Device) -> DeviceProfile:
         float_vector_width=device.native_vector_width_float,
         float64="cl_khr_fp64" in extensions,
         float16="cl_khr_fp16" in extensions,
-        # Only the embedded profile may lack them.
+        # Only OpenCL's embedded profile may lack 64-bit integers.
         int64="EMBEDDED" not in device.profile or "cles_khr_int64" in extensions,
         shares_host_memory=bool(device.host_unified_memory),
         subgroups="cl_khr_subgroups" in extensions,

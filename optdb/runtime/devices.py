@@ -1,14 +1,13 @@
-"""Find devices that work.
+"""Finds devices that work.
 
-A listed device need not work: drivers list processors that their compiler does not support. A
-device counts only if a kernel was built and run on it (`unsupported_reason`). The search
-proceeds from the likely best to the likely worst.
+A listed device may not work, since drivers list processors that their compiler does not support. A device counts as
+working only if a kernel was built and run on it (`unsupported_reason`). Devices are tried from the likely fastest to
+the likely slowest.
 
-A user selects a device with a string (*spec*): ``opencl`` is the best one that works,
-``opencl1:0`` the first device of the second platform, ``gpu`` the best of a kind, ``pocl`` or
-``nvidia`` the best of a vendor's platform (`SHORT_NAMES`). Any other string is searched for in
-the names of platforms, then in those of devices. ``[2/4]`` after any of these selects the second
-of four equal parts of the device.
+A user selects a device with a string (*spec*): ``opencl`` selects the best working device, ``opencl1:0`` the first
+device on the second platform, ``gpu`` the best device of a kind, and ``pocl`` or ``nvidia`` the best device on a
+vendor's platform (`SHORT_NAMES`). Any other string is searched for first in the names of platforms, then in the names
+of devices. The suffix ``[2/4]`` selects the second of four equal parts of the device.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ __kernel void optdb_trial(__global int *out) {
 }
 """
 
-#: The cure if no driver works. Lines that begin with four spaces are commands to copy.
+#: The advice if no driver works. Lines that begin with four spaces are commands to copy.
 INSTALL_DRIVER = "install your device's driver; for the processor, on Debian:\n    apt-get install pocl-opencl-icd"
 
 _NO_PLATFORM = (
@@ -66,20 +65,20 @@ _NO_PLATFORM = (
 
 
 class SlowDeviceWarning(RuntimeWarning):
-    """The only working device is a memory checker, which is hundreds of times slower than a driver."""
+    """The only working device is a memory checker, which is hundreds of times slower than a normal device."""
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device that was found: its capabilities, and whether it works."""
+    """A device found on this machine: its capabilities, and whether it works."""
 
-    spec: str  #: The string that selects it.
+    spec: str  #: The string that selects the device.
     profile: DeviceProfile
-    unsupported_reason: str | None  #: The reason why it does not work; None if it does.
+    unsupported_reason: str | None  #: Why the device does not work; None if it works.
 
     @property
     def works(self) -> bool:
-        """Whether a kernel was built and run on it."""
+        """Whether a kernel was built and run on the device."""
         return self.unsupported_reason is None
 
     platform = property(attrgetter("profile.platform_name"), doc="The name of its platform.")
@@ -93,7 +92,7 @@ class DeviceInfo:
 
 
 class DeviceList(HtmlTables, list[DeviceInfo]):
-    """A list of devices. Notebooks show it as the table that ``python -m optdb devices`` prints."""
+    """A list of devices, which notebooks show as the table that ``python -m optdb devices`` prints."""
 
     def render(self) -> Table:
         """Return the devices as a table.
@@ -101,13 +100,13 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
         Returns
         -------
         rich.table.Table
-            A row for each device. Its memory is in GiB.
+            A table with a row for each device; memory is in GiB.
         """
         from rich.markup import escape
         from rich.table import Table
 
         table = Table(title="optdb: OpenCL devices", title_justify="left")
-        # Only failure reasons may be wrapped anywhere: users copy names.
+        # Only failure reasons may be wrapped anywhere, since users copy names.
         for name in ("optdb.device", "device"):
             table.add_column(name, no_wrap=True)
         for name in ("units", "memory"):
@@ -124,22 +123,22 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
 
 
 def _wrapped(text: str) -> list[str]:
-    """Return a device's or a platform's name in lines that fit beside the other columns in 80 characters."""
+    """Split a device's or platform's name into lines that fit beside the other columns within 80 characters."""
     return textwrap.wrap(text, 34, break_long_words=False, break_on_hyphens=False)
 
 
 def list_devices() -> DeviceList:
-    """Try all OpenCL devices, and return them in the order of their numbers.
+    """Try all OpenCL devices and return them in the order of their numbers.
 
     Returns
     -------
     DeviceList
-        A list of `DeviceInfo`, empty if there are none.
+        A list of `DeviceInfo`, empty if there are no devices.
 
     Raises
     ------
     DeviceError
-        If the user's cache folder, where OpenCL drivers keep what they build, is not writable.
+        If the user's cache folder, where OpenCL drivers store the kernels that they build, is not writable.
     """
     return DeviceList(DeviceInfo(spec, profile_of(device), unsupported_reason(device)) for spec, device in _all())
 
@@ -150,7 +149,7 @@ def find(spec: str) -> cl.Device:
     Raises
     ------
     DeviceError
-        If there is no such device, or it does not work.
+        If there is no such device, or if it does not work.
     """
     if not isinstance(spec, str):
         raise DeviceError(
@@ -165,7 +164,7 @@ def find(spec: str) -> cl.Device:
 
 
 def _whole(wanted: str, spec: str) -> cl.Device:
-    """Return the best working device that a spec without parts selects."""
+    """Return the best working device that a spec without a part selects."""
     is_numbered = _NUMBERED.fullmatch(wanted) is not None
     if is_numbered or wanted == "opencl":
         candidates = [device for name, device in _all() if wanted in (name, "opencl")]
@@ -197,7 +196,7 @@ def _warn_of_memory_checker() -> None:
 
 
 def _missing(wanted: str, is_numbered: bool) -> str:
-    """Return the beginning of the message about a device that was not found."""
+    """Return the first part of the message about a device that was not found."""
     if wanted == "opencl":
         return ""
     if is_numbered:
@@ -208,10 +207,11 @@ def _missing(wanted: str, is_numbered: bool) -> str:
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
-    """Return the devices that a name selects; the first rule that matches any device decides.
+    """Return the devices that a name selects, by the first rule that matches any device.
 
-    A name is that of a device or platform, a short name, a kind, a part of a platform's name, or a part of a device's
-    name, in this order: ``intel`` selects Intel's driver, if there is one, before other drivers of Intel's processors.
+    The rules match, in this order, the name of a device or platform, a short name, a kind, a part of a platform's name,
+    and a part of a device's name. Thus ``intel`` selects Intel's driver, if it is installed, before other drivers for
+    Intel processors.
     """
     wanted = wanted.casefold()
     if not wanted:
@@ -237,7 +237,7 @@ def _by_name(wanted: str) -> list[cl.Device]:
 
 
 def _guess(wanted: str) -> str:
-    """Return a suggestion of a similar name, for a message; '' if no name is similar."""
+    """Return text that suggests a similar name, for a message; '' if no name is similar."""
     names = {row.short_name for row in list_devices()} - {None}
     near = difflib.get_close_matches(wanted.casefold(), sorted(names | {"opencl"}), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
@@ -247,14 +247,14 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
     units = device.max_compute_units
     if not 1 <= part <= parts:
         raise DeviceError(f"{spec}: the parts are numbered [1/{parts}] to [{parts}/{parts}]")
-    if parts == 1:  # also for devices that cannot be divided
+    if parts == 1:  # this includes devices that cannot be divided
         return device
     if parts > units:
         raise DeviceError(
             f"{spec}: {device.name.strip()} has {units} compute unit(s), too few for {parts} parts.\n"
             f"The cure: divide it into at most {units} parts, as in [1/{units}]"
         )
-    # PyOpenCL's hint lacks the values of properties.
+    # PyOpenCL's type hint lacks the values of properties.
     properties = cast("list[cl.device_partition_property]", [cl.device_partition_property.EQUALLY, units // parts])
     try:
         return device.create_sub_devices(properties)[part - 1]
@@ -278,8 +278,8 @@ def _what_there_is() -> str:
 
 
 def _described(row: DeviceInfo) -> str:
-    """Return one line with a device's number, the names that select it, and its description."""
-    # The kind of processors is left out: optdb.device=cpu selects the host.
+    """Return one line with a device's number, the names that select the device, and its description."""
+    # Omit the kind for CPU devices, since optdb.device=cpu selects the host.
     kind = None if row.kind == "CPU" else row.kind.casefold()
     names = ", ".join(filter(None, [row.spec, row.short_name, kind]))
     failure = "" if row.works else f" (fails: {row.unsupported_reason})"
@@ -287,12 +287,12 @@ def _described(row: DeviceInfo) -> str:
 
 
 def _all() -> Iterator[tuple[str, cl.Device]]:
-    """Yield every device with its number. Platforms without devices are numbered too."""
+    """Yield every device with its number; platforms without devices are counted in the numbers."""
     check_process()
     lend_folder()
     try:
         platforms = cl.get_platforms()
-    except cl.LogicError:  # how the loader reports that there is none
+    except cl.LogicError:  # the loader's report that there is no platform
         return
     for p, platform in enumerate(platforms):
         try:
@@ -311,8 +311,8 @@ def _rank(device: cl.Device) -> int:
 def unsupported_reason(device: cl.Device) -> str | None:
     """Return the reason why a device does not work; None if it does.
 
-    A kernel is built and run without optdb's cache of binaries: an old binary would hide
-    that the current driver cannot build.
+    A kernel is built and run without optdb's cache of binaries, since an old binary could hide that the current driver
+    cannot build kernels.
     """
     quirks = profile_of(device).quirks
     if quirks.aborts_without_ld and shutil.which("ld") is None:
@@ -328,7 +328,7 @@ def unsupported_reason(device: cl.Device) -> str | None:
     return None if got == expected else f"computed {got}, not {expected}"
 
 
-#: Contexts of trials, kept for drivers that unload their library with the last context.
+#: The contexts of trials, kept for drivers that unload their library together with the last context.
 _kept_contexts: list[cl.Context] = []
 
 

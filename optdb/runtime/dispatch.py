@@ -1,8 +1,8 @@
-"""Dispatches the commands of a thread: to the device's queue, or to the thread's listener.
+"""Dispatches a thread's commands to the device's queue or to the thread's listener.
 
 Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. If the thread has a
-*listener*, each command is passed to its method `on` instead: a recorder records the command and enqueues it, a timer
-enqueues it on a queue of its own (``timing``), and a tracer only records it (``tracing``).
+*listener*, each command is passed to the listener's method `on` instead: a recorder records the command and enqueues
+it, a timer enqueues it on its own queue (``timing``), and a tracer only records it (``tracing``).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from optdb.runtime.commands import EnqueueUpload
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.library import cl
 
-#: Up to this size in bytes, copying an array on the host is quicker than waiting for the device.
+#: Up to this size in bytes, copying an array on the host is faster than waiting for the device.
 _SMALL_NBYTES = 1 << 16
-#: The number of upload events that each thread keeps: PyOpenCL waits for the device when it drops an event.
+#: The number of upload events that each thread keeps, since PyOpenCL waits for the device when an event is dropped.
 _KEPT_EVENTS = 64
 
 
 class Listener(Protocol):
-    """Receives a thread's commands in place of the device."""
+    """Receives a thread's commands instead of the device's queue."""
 
     #: Whether commands are recorded without being enqueued. Arrays then have no memory, and numbers may be symbolic.
     tracing: bool
-    #: Whether the caller of `on` sets the arguments of a launch's kernel object first.
+    #: Whether callers of `on` set the arguments of a launch's kernel object first.
     takes_bound: bool
 
     def on(self, command: Any) -> None:
@@ -39,7 +39,7 @@ class Listener(Protocol):
 
 
 class _ThreadState(threading.local):
-    """A thread's listener, and the events of its latest uploads."""
+    """A thread's listener, and the events of the thread's latest uploads."""
 
     listener: Listener | None = None
 
@@ -52,7 +52,7 @@ _state = _ThreadState()
 
 @contextmanager
 def listened(listener: Listener | None) -> Iterator[None]:
-    """Send this thread's commands to `listener`, or to none, until the block exits."""
+    """Pass this thread's commands to `listener` until the block exits; None enqueues them."""
     outer = listening()
     _state.listener = listener
     try:
@@ -62,7 +62,7 @@ def listened(listener: Listener | None) -> Iterator[None]:
 
 
 def listening() -> Listener | None:
-    """Return the listener of this thread's commands; None if there is none."""
+    """Return this thread's listener; None if there is none."""
     return _state.listener
 
 
@@ -73,7 +73,7 @@ def tracing() -> Any:
 
 
 def enqueue(command: Any) -> None:
-    """Enqueue a command, or pass it to the listener. If the listener `takes_bound`, a launch's arguments are set."""
+    """Enqueue a command or pass it to the listener. If the listener `takes_bound`, set a launch's arguments first."""
     listener = _state.listener
     if listener is None:
         command.enqueue()
@@ -89,11 +89,11 @@ def upload(
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> None:
-    """Copy a C-contiguous array from the host, which may change it as soon as this returns.
+    """Copy a C-contiguous array from the host; the caller may change the array as soon as this function returns.
 
-    A small array is first copied on the host, which then need not wait for the device. Given a list `events`, an array
-    of any size is copied first, and the copy's event is appended to the list. While a function is traced, the array may
-    be a `DeferredArray`. A `constant` target is never written again.
+    A small array is first copied on the host, so that the host need not wait for the device. If a list `events` is
+    given, an array of any size is first copied on the host, and the upload's event is appended to the list. While a
+    function is traced, the array may be a `DeferredArray`. If `constant` is set, the target is never written again.
     """
     command = EnqueueUpload(queue, target, offset, value, constant)
     if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
@@ -106,5 +106,5 @@ def upload(
 
 
 def keep_event(holder: Any) -> None:
-    """Keep the event of a non-blocking copy, or the command that holds the event, which keeps the array alive."""
+    """Keep a non-blocking copy's event, or the command that holds it; the event keeps the array alive."""
     _state.events.append(holder)

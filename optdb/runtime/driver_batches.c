@@ -1,7 +1,7 @@
 /*
-Makes prepared calls in order, without Python. Most functions belong to the OpenCL library that PyOpenCL uses.
+Makes prepared calls in order, without Python. Most of the functions are in the OpenCL library that PyOpenCL uses.
 
-A record holds a call's arguments as words. Each function is called by its own prototype.
+A record holds a call's arguments as words. Each function is called through its own prototype.
 */
 
 #define _POSIX_C_SOURCE 200112L /* for clock_gettime, nanosleep and sched_yield */
@@ -34,10 +34,10 @@ int optdb_note_time(double *where)
     return 0;
 }
 
-/* The number of threads that have not agreed yet; below 0, the agreement has failed. */
+/* The number of threads that have not agreed yet; negative if the agreement has failed. */
 typedef _Atomic int32_t Agreement;
 
-/* Fail the agreement unless all have agreed; return whether it has failed. */
+/* Fail the agreement unless all threads have agreed; return whether it has failed. */
 int optdb_give_up(Agreement *missing)
 {
     int32_t seen = atomic_load(missing);
@@ -47,7 +47,7 @@ int optdb_give_up(Agreement *missing)
     return seen < 0;
 }
 
-/* Agree, and wait for all others; return 1 if one has given up, or does not agree in time. */
+/* Agree and wait for all other threads; return 1 if a thread has given up or does not agree in time. */
 int optdb_agree(Agreement *missing, uint64_t microseconds)
 {
     const double end = seconds() + 1e-6 * microseconds;
@@ -68,7 +68,7 @@ int optdb_agree(Agreement *missing, uint64_t microseconds)
 /* The function that a record calls, in the order of `_FUNCTIONS` in driver_batches.py. */
 enum kind { LAUNCH, COPY, FILL, WRITE, READ, BARRIER, WAIT, FLUSH, AGREE, NOTE_TIME, ALL_REDUCE };
 
-/* The types of the OpenCL specification. */
+/* Types from the OpenCL specification. */
 typedef struct _cl_command_queue *Queue;
 typedef struct _cl_kernel *Kernel;
 typedef struct _cl_mem *Mem;
@@ -89,21 +89,20 @@ typedef Status Flush(Queue);
 typedef Status Release(Event);
 
 /*
-An all-reduce: one thread per device of a process reduces the vectors of all devices on the host. The structs are those
-of all_reduce.py.
-*/
+An all-reduce: each device of a process has a thread, which reduces the vectors of all devices on the host.
+all_reduce.py declares the same structs. */
 
-/* The reduction of a round's vectors: their sums, or the moments of all elements, merged from those of the parts. */
-enum reduction { SUM, MOMENTS };
+/* How a round reduces its vectors: it sums them, or merges moments of parts into moments of all elements.
+*/ enum reduction { SUM, MOMENTS };
 
-/* The numbers per channel of given and of merged moments. */
+/* How many numbers each channel has in given moments and in merged moments. */
 enum { GIVEN = 3, MERGED = 2 };
 
-/* A device's own vector, and the results. */
+/* A device's own vector and the results. */
 typedef struct {
     uint64_t reduction, itemsize, size;
     void *values;
-    /* For each piece of moments: its count of numbers, and the number of elements per channel. */
+    /* For each piece of moments, how many numbers it has, and the number of elements per channel. */
     uint64_t pieces;
     const uint64_t *lengths;
     const double *counts;
@@ -111,13 +110,13 @@ typedef struct {
     Event event; /* the event of the copy to the host; 0 if there is nothing to wait for */
 } Term;
 
-/* A device's vectors in a round, and the attempt at a step that they belong to; attempts count from 1. */
+/* A device's vectors in a round, and the attempt at a step that they belong to; attempts are numbered from 1. */
 typedef struct {
     _Atomic uint64_t attempt;
     const Term *terms;
 } Post;
 
-/* A device in the current step. */
+/* A device that takes part in the current step. */
 typedef struct {
     uint64_t rank, active, attempt, microseconds;
     _Atomic uint64_t *aborted; /* this attempt and all earlier ones have failed */
@@ -160,7 +159,7 @@ static int is_posted(Round *round, uint64_t rank)
     return 1;
 }
 
-/* Without a compiler, NumPy computes the same bits: the same order and roundings. */
+/* If there is no compiler, NumPy computes the same bits, with the same order and rounding. */
 
 static double number_of(const Term *term, uint64_t i)
 {
@@ -191,7 +190,7 @@ static void add_up(const Round *round, uint64_t number)
     }
 }
 
-/* The method of Chan, Golub and LeVeque (1979), as in `combined` of collective.py. */
+/* The method of Chan, Golub and LeVeque (1979), like `combined` in collective.py. */
 static void merge_moments(const Round *round, uint64_t number)
 {
     const uint64_t active = round->member->active;
@@ -222,7 +221,7 @@ static void merge_moments(const Round *round, uint64_t number)
     }
 }
 
-/* Reduce the vectors of all devices once they are on the host; return 0 on success. */
+/* Reduce the vectors of all devices once they are on the host. Return 0 on success. */
 int optdb_all_reduce(Round *round)
 {
     Member *me = round->member;
@@ -254,7 +253,7 @@ int optdb_all_reduce(Round *round)
     return 0;
 }
 
-/* A call of a function that returns a status, 0 on success. */
+/* A call to a function that returns a status, 0 on success. */
 struct call {
     uint64_t kind;
     void (*function)(void);

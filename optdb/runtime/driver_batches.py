@@ -1,11 +1,12 @@
-"""Batches of prepared calls, which C code makes without the GIL.
+"""Batches of prepared calls that C code makes without the GIL.
 
-Python takes about a microsecond per prepared call (``driver_calls``), and keeps the GIL meanwhile. If a driver's queue
-is full, the caller blocks, and no other thread can feed another device. So a list of commands that is enqueued often
-becomes a `Batch`; a script (``scripts``) is a `Batch` too.
+Python takes about a microsecond per prepared call (``driver_calls``) and holds the GIL during the call. If a driver's
+queue is full, the call blocks, and no other thread can feed another device. A list of commands that is enqueued often
+therefore becomes a `Batch`; a script (``scripts``) is also a `Batch`.
 
-The loop over the calls is C code. The first process that needs it compiles it in the background, and stores the library
-in optdb's folder in the user's cache. Until then, and without a C compiler, Python makes the calls.
+The loop over the calls is written in C. The first process that needs the loop compiles it in the background, and stores
+the library in optdb's folder in the user's cache. Until the library exists, and if there is no C compiler, Python makes
+the calls.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ __all__ = ["Batch", "CallRecord", "build_loop", "call_records", "loop_library"]
 _logger = logging.getLogger(__name__)
 
 _SOURCE = Path(__file__).with_suffix(".c")
-#: No contraction: C and Python compute the same bits.
+#: The compiler options; without contraction, C computes the same bits as Python.
 _OPTIONS = ("-O2", "-shared", "-fPIC", "-ffp-contract=off")
 _COMPILER_TIMEOUT_S = 60.0
-#: The functions of records, in the order of ``enum kind`` in the C code.
+#: The functions that a record can call, in the order of ``enum kind`` in the C code.
 _FUNCTIONS = (
     *("clEnqueueNDRangeKernel", "clEnqueueCopyBuffer", "clEnqueueFillBuffer"),
     *("clEnqueueWriteBuffer", "clEnqueueReadBuffer", "clEnqueueBarrierWithWaitList"),
     *("clWaitForEvents", "clFlush", "optdb_agree", "optdb_note_time", "optdb_all_reduce"),
 )
 _KINDS = {name: kind for kind, name in enumerate(_FUNCTIONS)}
-#: A marker has the prototype of a barrier.
+#: The marker function has the same prototype as the barrier function.
 _KINDS["clEnqueueMarkerWithWaitList"] = _KINDS["clEnqueueBarrierWithWaitList"]
 #: The number of arguments in a record, and the padding for missing ones.
 _WORDS = 9
 _PADDING = (0,) * _WORDS
-#: A record without a call.
+#: A record that makes no call.
 _NO_CALL = (len(_FUNCTIONS), 0, *_PADDING)
 
 
 class CallRecord(ctypes.Structure):
-    """A ``struct call`` of the C code."""
+    """The C struct ``call``."""
 
     _fields_ = (("kind", ctypes.c_uint64), ("function", ctypes.c_void_p), ("words", ctypes.c_uint64 * _WORDS))
 
@@ -65,15 +66,15 @@ _RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 class Batch:
-    """Work in order, mostly prepared calls: C makes the calls, and Python does the rest.
+    """A sequence of work items, mostly prepared calls: C makes the calls, and Python does the other work.
 
     Parameters
     ----------
     calls : sequence of PreparedCall or None
-        The calls; None for work that C cannot do. The batch keeps the calls alive, but not the objects of their
-        handles.
+        The calls; None for work that C cannot do. The batch keeps the calls alive, but not the objects whose handles
+        they contain.
     fallbacks : sequence of callable
-        For each call, a function that does the same work in Python, if there is no call or the call fails.
+        For each call, a Python function that does the same work; it is used if there is no call or if the call fails.
     """
 
     def __init__(self, calls: Sequence[PreparedCall | None], fallbacks: Sequence[Callable[[], object]]) -> None:
@@ -85,7 +86,7 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Return one batch that does the work of several batches in order."""
+        """Return one batch that does the work of several batches in sequence."""
         whole = cls((), [fallback for batch in batches for fallback in batch._fallbacks])
         whole._kept = batches
         whole.calls = sum(batch.calls for batch in batches)
@@ -114,8 +115,8 @@ class Batch:
 
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
-    """Return the records of prepared calls, which the caller keeps alive; None becomes a record whose call fails."""
-    # One array takes a third of the time of single records, and function calls wait for this.
+    """Return records for prepared calls, which the caller must keep alive; None becomes a record that fails."""
+    # Filling one array takes a third of the time of creating single records, and function calls wait for this.
     words: list[int] = []
     functions: dict[int, tuple[int, int]] = {}
     for call in calls:
@@ -138,7 +139,7 @@ def _word(arg: Any) -> int:
 
 
 class _Loading:
-    """The library, which is loaded on first use, or built in the background if it does not exist."""
+    """Loads the library on first use, or builds it in the background if it does not exist."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -155,7 +156,7 @@ class _Loading:
         try:
             self.library = _loaded(_path())
         except OSError:
-            # Not a daemon: a program that ends at once waits a tenth of a second for the compiler.
+            # Not a daemon thread: a program that ends at once waits a tenth of a second for the compiler.
             threading.Thread(target=self.build, name="optdb-batches").start()
 
     def build(self) -> None:
@@ -179,14 +180,14 @@ _loading = _Loading()
 
 
 def loop_library() -> ctypes.CDLL | None:
-    """Return the compiled loop over calls; None until it is compiled, or if it cannot be."""
+    """Return the library with the loop over calls; None if it is not compiled yet or cannot be compiled."""
     if _loading.library is None:
         _loading.begin()
     return _loading.library
 
 
 def build_loop() -> bool:
-    """Wait for the compiled loop; return whether it exists."""
+    """Wait until the loop is compiled; return whether it exists."""
     if loop_library() is None:
         _loading.build()
     return _loading.library is not None
@@ -216,7 +217,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
 
 
 def _build(compiler: str, path: Path) -> ctypes.CDLL:
-    """Compile the library and load it; other processes never see an incomplete file."""
+    """Compile and load the library; other processes never see an incomplete file."""
     with (
         tempfile.TemporaryDirectory(prefix="optdb-") as folder,
         trace_log.compiler_run("C compiler", lambda: "the native command loop"),

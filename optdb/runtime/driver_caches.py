@@ -1,6 +1,6 @@
 """PoCL's cache folder, and a temporary replacement if PoCL cannot use it.
 
-PoCL lists no device if the folder is not writable, and ends the process if the folder's file system is full.
+PoCL lists no devices if the folder is not writable, and ends the process if the folder's file system is full.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from optdb.user_cache import warn_unwritable
 
 __all__ = ["lend_folder", "unusable_folder_reason"]
 
-#: The environment variable for PoCL's folder, by default in the user's cache. PoCL reads it once.
+#: The environment variable that sets PoCL's folder, which is in the user's cache by default. PoCL reads it once.
 _VARIABLE = "POCL_CACHE_DIR"
-#: The minimum free space for PoCL, enough for the object files of some kernels.
+#: The minimum free space for PoCL in bytes, enough for the object files of several kernels.
 _LEAST_FREE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Loan:
-    """A temporary folder for PoCL, and the error that makes its own unusable."""
+    """A temporary folder for PoCL, and the error that makes PoCL's own folder unusable."""
 
     own: Path
     error: OSError
@@ -37,7 +37,7 @@ class _Loan:
 
 @functools.cache
 def lend_folder() -> _Loan | None:
-    """Set a temporary folder for PoCL if it cannot use its own; call this before the first use of OpenCL."""
+    """Set a temporary folder for PoCL if PoCL cannot use its own; must be called before OpenCL is first used."""
     own = _folder()
     error = _error(own)
     if error is None:
@@ -53,7 +53,7 @@ def lend_folder() -> _Loan | None:
 
 
 def unusable_folder_reason() -> str | None:
-    """Return why PoCL cannot cache kernels, with the cure; warn if it uses a temporary folder."""
+    """Return why PoCL cannot cache kernels, with the cure; warn if PoCL uses a temporary folder."""
     loan = lend_folder()
     if loan is None:
         return None
@@ -81,6 +81,6 @@ def _folder() -> Path:
 
 
 def _remove(folder: str, process: int) -> None:
-    # A forked process leaves the removal to its parent.
+    # Only the process that created the folder removes it, not a fork of that process.
     if os.getpid() == process:
         rmtree(folder, ignore_errors=True)

@@ -1,12 +1,12 @@
-"""Calls of the OpenCL library that enqueue a command without an event.
+"""Calls to the OpenCL library that enqueue a command without creating an event.
 
-PyOpenCL makes an event object for each command, and converts each argument anew. A plan enqueues the same commands in
-every call, and waits for none of them. So a bound command prepares its call once: a function of the library that
-PyOpenCL itself uses, with all arguments converted. The call takes no arguments and returns OpenCL's status, 0 if the
-command is in the queue. Otherwise PyOpenCL enqueues the command again, and frees memory first if it is short, or raises
-its own error.
+PyOpenCL creates an event object for each command, and converts its arguments each time. A plan enqueues the same
+commands in every call and waits for none of them. A bound command therefore prepares its call once: a function in the
+library that PyOpenCL is linked to, with all arguments converted. The prepared call takes no arguments and returns
+OpenCL's status, which is 0 if the command is in the queue. Otherwise PyOpenCL enqueues the command again, after freeing
+memory if there is too little, or raises its own error.
 
-A prepared call holds handles, and keeps no objects alive: its command does.
+A prepared call contains handles, and does not keep their objects alive; its command does.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _logger = logging.getLogger(__name__)
 
 
 class PreparedCall(functools.partial[int]):
-    """A library function with all its arguments, which enqueues a command and returns OpenCL's status."""
+    """A library function together with its arguments; calling it enqueues a command and returns OpenCL's status."""
 
 
 _Handle, _Size, _Count = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 _NOT_BLOCKING = _Count(0)
-#: The last arguments of a call that waits for no events and returns no event.
+#: The last arguments of a function that waits for no events and returns no event.
 _NO_EVENTS = (_Count(0), None, None)
-#: The value that the trial of a device writes.
+#: The value that a device's trial writes.
 _TRIAL_VALUE = 0x5A
 
 
 class DriverCalls:
-    """Prepares calls of the OpenCL library; raises AttributeError or OSError if the library cannot be called."""
+    """Prepares calls to the OpenCL library; raises AttributeError or OSError if the library cannot be called."""
 
     def __init__(self) -> None:
         loader = icd_loader()
@@ -94,7 +94,7 @@ class DriverCalls:
         event: int,
         after: int | None = None,
     ) -> PreparedCall:
-        """Prepare a `read` as one call that writes the event's handle to an address; its owner releases the event.
+        """Prepare a `read` that writes its event's handle to an address; the owner of the address releases the event.
 
         The copy waits for the event whose handle is at the address `after`.
         """
@@ -103,7 +103,7 @@ class DriverCalls:
         return PreparedCall(self._read, _handle(queue), _handle(source), *args, *waits, _Handle(event))
 
     def mark(self, queue: cl.CommandQueue, event: int) -> PreparedCall:
-        """Prepare a marker for a queue's earlier commands; its handle is written to an address, as in `fetch`."""
+        """Prepare a marker for a queue's earlier commands; like `fetch`, it writes its event's handle to an address."""
         return PreparedCall(self._mark, _handle(queue), _Count(0), None, _Handle(event))
 
     def flush(self, queue: cl.CommandQueue) -> PreparedCall:
@@ -129,14 +129,14 @@ class PreparedRead:
         return None if self._call() else cl.Event.from_int_ptr(self._event.value, retain=False)
 
 
-#: The prepared calls by device; None if the device's trial failed.
+#: Maps each device to its prepared calls, or to None if its trial failed.
 _calls: dict[cl.Device, DriverCalls | None] = {}
 
 
 def driver_calls(queue: cl.CommandQueue) -> DriverCalls | None:
-    """Return the `DriverCalls` for a queue; None if they do not work on its device.
+    """Return the `DriverCalls` for a queue; None if they do not work on the queue's device.
 
-    Each device is tried once with a prepared fill.
+    Each device is tested once, with a prepared fill.
     """
     device = queue.device
     if device not in _calls:
@@ -172,8 +172,8 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
 def icd_loader() -> ctypes.PyDLL:
     """Return the OpenCL library that PyOpenCL is linked to.
 
-    Like PyOpenCL, single calls keep the GIL: releasing and reacquiring it takes as long as the call. Batches release
-    the GIL (``driver_batches``).
+    Like PyOpenCL, a single call keeps the GIL, since releasing and reacquiring it takes as long as the call. Batches
+    release the GIL (``driver_batches``).
     """
     return ctypes.PyDLL(cl._cl.__file__)
 

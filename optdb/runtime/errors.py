@@ -1,4 +1,4 @@
-"""Errors about devices, exported files and their calls. This module does not need PyOpenCL."""
+"""Errors about devices, exported files and calls of their functions. This module does not need PyOpenCL."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class LimitError(FileError):
 
 
 class ShapeError(ValueError):
-    """A function in a file does not support the shapes of a call, or a value that determines shapes."""
+    """A function in a file does not support the shapes in a call, or a value that determines shapes."""

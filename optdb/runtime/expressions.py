@@ -1,6 +1,6 @@
-"""The sizes of a trace as records: the expression of each size, and the guards under which the trace is valid.
+"""Records for the expressions that compute a trace's sizes, and for the guards under which the trace is valid.
 
-An *entry* computes one size. A number of a trace is a plain number or a `Ref` to an entry. ``sizes`` makes entries
+An *entry* computes one size. A number in a trace is a plain number or a `Ref` to an entry. ``sizes`` creates entries
 while a function is traced; ``exported.rules`` evaluates them for a call.
 """
 
@@ -34,7 +34,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-#: The functions that compute a number from one or two others, by name.
+#: Maps names to functions that compute a number from one or two numbers.
 HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
     "cast": np.positive,
     "add": np.add,
@@ -59,7 +59,7 @@ HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
 
 
 def host_scalar(name: str, dtype: str, *values: Any) -> Any:
-    """Compute a number by one of `HOST_SCALAR_OPS`, after casting all values to a dtype."""
+    """Cast values to a dtype and apply one of `HOST_SCALAR_OPS` to them."""
     with np.errstate(all="ignore"):
         operands = [np.asarray(value).astype(dtype) for value in values]
         return np.asarray(HOST_SCALAR_OPS[name](*operands)).astype(dtype)[()]
@@ -71,13 +71,13 @@ _NOT_FINITE = ("inf", "-inf", "nan")
 
 @dataclass(frozen=True, slots=True)
 class Ref(Record):
-    """A reference to an entry; in JSON a string such as ``"$7"``."""
+    """A reference to an entry, written in JSON as a string such as ``"$7"``."""
 
     number: int
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> Ref:
-        """Return a reference to an entry that is already parsed."""
+        """Parse a reference, which must be to an entry that is already parsed."""
         if isinstance(value, str) and _REFERENCE.match(value):
             number = int(value[1:])
             if number < len(where.before("entries")):
@@ -85,7 +85,7 @@ class Ref(Record):
         raise where.wrong("a number, or a reference to an earlier entry", value)
 
     def to_json(self, members: Members) -> Any:
-        """Return the text."""
+        """Return the reference as a string."""
         return str(self)
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ def size(value: Any, where: Where) -> int | Ref:
 
 
 def number(value: Any, where: Where) -> Any:
-    """Parse a number of any kind or a reference; non-finite numbers are strings."""
+    """Parse a number of any kind or a reference; non-finite numbers are written as strings."""
     if isinstance(value, float | bool):
         return value
     return float(value) if isinstance(value, str) and value in _NOT_FINITE else size(value, where)
@@ -109,12 +109,12 @@ numbers = list_of(number, "numbers and references to entries")
 
 
 def references(operands: Iterable[Any]) -> Iterator[int]:
-    """Yield the numbers of the entries that operands refer to."""
+    """Yield the index of each entry that the operands refer to."""
     return (operand.number for operand in operands if isinstance(operand, Ref))
 
 
 def argument(value: Any, where: Where) -> int:
-    """Parse the number of an argument of the function."""
+    """Parse the position of a function argument."""
     count = len(where.before("signature").arguments)
     if not is_whole(value) or not 0 <= value < count:
         raise where.wrong(f"the number of one of {count} arguments", value)
@@ -122,13 +122,13 @@ def argument(value: Any, where: Where) -> int:
 
 
 def _ndim(number: int, where: Where) -> int:
-    """Return the number of an argument's dimensions."""
+    """Return an argument's number of dimensions."""
     return len(where.before("signature").arguments[number].broadcastable)
 
 
 @dataclass(frozen=True, slots=True)
 class AxisLength(Record):
-    """The length of an axis of an argument."""
+    """The length of an argument's axis."""
 
     kind: ClassVar[str] = "axis"
     operands: ClassVar[tuple[Any, ...]] = ()
@@ -137,7 +137,7 @@ class AxisLength(Record):
     axis: int = saved(lambda value, where: value)
 
     def check(self, where: Where) -> None:
-        """Check that the argument has such an axis."""
+        """Check that the argument has the axis."""
         ndim = _ndim(self.argument, where)
         if not is_whole(self.axis) or not 0 <= self.axis < ndim:
             raise where.at("axis").wrong(f"one of {ndim} axes", self.axis)
@@ -178,13 +178,13 @@ class Arithmetic(Record):
 
     @property
     def operands(self) -> tuple[int | Ref, int | Ref]:
-        """Both numbers."""
+        """The two operands."""
         return self.left, self.right
 
 
 @dataclass(frozen=True, slots=True)
 class HostScalar(Record):
-    """An operation of `HOST_SCALAR_OPS` on one or two numbers, in a dtype."""
+    """An operation of `HOST_SCALAR_OPS` on one or two numbers, computed in a dtype."""
 
     kind: ClassVar[str] = "scalar"
 
@@ -200,7 +200,7 @@ class HostScalar(Record):
 
 @dataclass(frozen=True, slots=True)
 class Guard(Record):
-    """A condition: a comparison of `COMPARISONS` that has to be true."""
+    """A condition for a trace to be valid: a comparison of `COMPARISONS` that must be true."""
 
     op: str = saved(choice(COMPARISONS))
     left: Any = saved(number)
@@ -208,7 +208,7 @@ class Guard(Record):
 
     @property
     def operands(self) -> tuple[Any, Any]:
-        """Both numbers."""
+        """The two operands."""
         return self.left, self.right
 
 

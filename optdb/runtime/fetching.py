@@ -1,7 +1,7 @@
-"""Copies of bytes to the host while the device continues: commands of plans, and a vector that is read many times.
+"""Copies to the host that do not stop the device: commands for plans, and a vector that is read many times.
 
-A plan repeats the commands by prepared calls, for which Python makes no event objects; each stores its event's handle
-(`EventHandle`), and waiting takes ownership of the event. A `HostMirror` is the vector.
+A plan repeats the commands as prepared calls, which create no Python event objects. Each call stores its event's handle
+in an `EventHandle`, and waiting takes ownership of the event. `HostMirror` holds the vector.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["EnqueueFetch", "EnqueueMark", "EventHandle", "HostMirror", "StartQue
 
 
 class EventHandle:
-    """Memory for the handle of an event that a prepared call makes.
+    """Memory for the handle of an event that a prepared call creates.
 
     Parameters
     ----------
     cell : ctypes.c_void_p, optional
-        The memory, if it is a part of another object, which `cell` keeps alive.
+        The memory, if it is part of another object, which `cell` keeps alive.
     """
 
     def __init__(self, cell: ctypes.c_void_p | None = None) -> None:
@@ -41,14 +41,14 @@ class EventHandle:
         return ctypes.addressof(self._cell)
 
     def take(self) -> cl.Event | None:
-        """Return the event and take ownership of it; None if no call has made one since the last time."""
+        """Return the event and take ownership of it; None if no call has created one since the event was last taken."""
         handle, self._cell.value = self._cell.value, None
         return cl.Event.from_int_ptr(handle, retain=False) if handle else None
 
 
 @dataclass(eq=False, slots=True)
 class EnqueueFetch(DeviceTransfer):
-    """A copy to a C-contiguous host array that stays in place. The prepared call does not block; PyOpenCL's does."""
+    """A copy to a C-contiguous host array at a fixed address; it does not block if it has a prepared call."""
 
     kind: ClassVar[str] = "fetch"
     _fields: ClassVar = (("source", "offset"),)
@@ -72,19 +72,19 @@ class EnqueueFetch(DeviceTransfer):
         return self
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Copy on another queue, and wait."""
+        """Copy on another queue and wait."""
         return cl.enqueue_copy(queue, self.out, self.source, src_offset=self.offset, is_blocking=True)
 
 
 @dataclass(eq=False, slots=True)
 class _WithoutBuffers(DeviceTransfer):
-    """Base of commands that transfer nothing."""
+    """Base class of commands that transfer no bytes."""
 
     _fields: ClassVar = ()
 
     @property
     def nbytes(self) -> int:
-        """0: nothing is transferred."""
+        """0, since no bytes are transferred."""
         return 0
 
 
@@ -126,10 +126,11 @@ class EnqueueMark(_WithoutBuffers):
 
 
 class HostMirror:
-    """A vector on the host, and a non-blocking call that copies it from arrays on a device.
+    """A host vector, and a non-blocking call that copies a device array into it.
 
-    The call is prepared (``driver_calls``), and remade only for another array. It keeps the GIL: a thread that releases
-    the GIL may wait longer for it than the copy takes. The memory is pinned if possible.
+    The call is prepared once (``driver_calls``), and prepared again only for another array. It keeps the GIL, because a
+    thread that releases the GIL may wait longer to reacquire it than the copy takes. The vector is in pinned memory if
+    possible.
 
     Parameters
     ----------
@@ -138,21 +139,21 @@ class HostMirror:
     dtype : numpy.dtype
         The dtype of the elements.
     size : int
-        The number of elements.
+        Number of elements.
     """
 
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
-        #: The call, with its buffer and offset.
+        #: The prepared call, and the buffer and offset that it reads.
         self._call: tuple[PreparedRead | None, Any, int] = None, None, 0
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:
-        """Tell whether the vector has a dtype and a number of elements."""
+        """Tell whether the vector has the given dtype and number of elements."""
         return self.values.dtype == dtype and self.values.size == size
 
     def fetch(self, array: Array) -> cl.Event | None:
-        """Start to copy a C-contiguous array from the device; return the event, None if there is nothing to copy."""
+        """Start copying a C-contiguous array from the device; return the event, or None if there is nothing to copy."""
         if not self.values.size:
             return None
         event = self._prepared(array)
@@ -164,7 +165,7 @@ class HostMirror:
         return event
 
     def fetch_by(self, script: Script, array: Array) -> Any:
-        """Make a script start to copy a C-contiguous array from the device; return the copy to wait for."""
+        """Add the copy of a C-contiguous device array to a script; return the copy, which can be waited for."""
         return script.download(array.queue, array.base_data, array.offset, self.values) if self.values.size else None
 
     def _prepared(self, array: Array) -> cl.Event | None:

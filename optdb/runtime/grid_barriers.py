@@ -1,16 +1,16 @@
-"""Grid barriers, which synchronize all groups of a launch, and the trial of whether they work on a device.
+"""Grid barriers, which synchronize all groups of a launch, and the trial that finds whether a device supports them.
 
-OpenCL does not guarantee progress of groups that wait for each other: a device may start a group only when another one
-has ended. If all groups of a launch are resident at once, they can synchronize by atomics. :func:`usable_barrier` tries
-once per device, in a child process with a timeout, since a launch that never ends blocks the device. The result is
-stored on disk with the tuning results.
+OpenCL does not guarantee that groups that wait for each other make progress: a device may start a group only when
+another group has ended. If all groups of a launch are resident at once, they can synchronize through atomics.
+:func:`usable_barrier` tests this once per device, in a child process with a timeout, since a launch that never ends
+blocks the device. The result is stored on disk with the tuning results.
 
 The groups must also see each other's writes. A fence of OpenCL C 1.2 orders memory only within a group: on an H100,
-groups read stale values after ``mem_fence``. So a barrier uses OpenCL C 3.0's atomics with device scope or, if a driver
-lacks them, PTX, which NVIDIA's compiler accepts in OpenCL C.
+groups read stale values after ``mem_fence``. A barrier therefore uses the device-scope atomics of OpenCL C 3.0, or
+inline PTX on NVIDIA's drivers that lack these.
 
-A group polls for a limited time. Then it sets the failure flag, and all groups end; the host reads the flag when it
-waits for results (``grid_failures``).
+A group that polls for too long sets the failure flag, and all groups end; the host reads the flag when it waits for
+results (``grid_failures``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-#: Increased when barriers or the trial change.
+#: Must be increased when the barriers or the trial change.
 _VERSION = "2"
 _TRIAL_TIMEOUT_S = 12.0
 #: The module that the child process runs.
@@ -51,9 +51,9 @@ _CHILD = "optdb.runtime.grid_barriers_trial"
 class GridBarrier:
     """The code of a barrier in a kernel with the parameters ``words``, ``groups`` and ``polls``.
 
-    The kernel counts its phases from ``first`` on. A group arrives at a barrier when its phase is done, and waits for
-    the others before it reads their results; work between the two overlaps with the wait. The words are: the number of
-    arrivals, the number of groups that ended, and whether a launch failed.
+    The kernel numbers its phases from ``first``. A group arrives at a barrier when it has finished a phase, and waits
+    there before it reads results of other groups; work that it does between arriving and waiting overlaps with the
+    wait. The words are the number of arrivals, the number of groups that have ended, and whether a launch has failed.
     """
 
     name: str
@@ -66,12 +66,12 @@ class GridBarrier:
     options: tuple[str, ...] = ()  #: Compiler options.
     #: Whether the barrier synchronizes several groups.
     meets: bool = True
-    #: Whether there is a function ``its_meet(number, size)``, a barrier for `size` items of a group.
+    #: Whether the code defines ``its_meet(number, size)``, a barrier for `size` items of a group.
     has_teams: bool = False
 
 
 _BOTH = "CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE"
-#: While a group waits, it checks every 256 polls whether another group has failed.
+#: A waiting group checks once every 256 polls whether another group has failed.
 _FUNCTIONS = f"""
 static void optdb_arrive(volatile __global uint *words)
 {{
@@ -183,7 +183,7 @@ static void its_arrive(volatile __global uint *word)
 
 
 def _by_release() -> GridBarrier:
-    """Return a barrier without fences: the group's barrier orders its items' writes before the release."""
+    """Return a barrier without fences: the work-group barrier orders the items' writes before the release."""
     words = {
         "RELEASE": "",
         "ACQUIRE": "",
@@ -194,7 +194,7 @@ def _by_release() -> GridBarrier:
     return _grid_barrier("PTX release", words, _LOAD + _ARRIVE, has_teams=True)
 
 
-#: The work-group barrier, for launches of one group, and for phases that are separate launches.
+#: The work-group barrier, for launches of a single group and for phases that run as separate launches.
 GROUP_BARRIER = GridBarrier("group", wait=f"barrier({_BOTH});", meets=False)
 #: The barriers for several groups, in order of preference.
 GRID_BARRIERS = {
@@ -222,7 +222,7 @@ def is_tried(context: Context) -> bool:
 def usable_barrier(context: Context) -> GridBarrier | None:
     """Return a grid barrier that works on a device; None if there is none.
 
-    A device is tried once, in child processes, up to the first barrier that works; the result is kept on disk.
+    Barriers are tried in child processes until one works. This is done once per device; the result is kept on disk.
     """
     if __name__ not in context.kept:
         found = kept_findings(context)
@@ -233,7 +233,7 @@ def usable_barrier(context: Context) -> GridBarrier | None:
 
 
 def kept_findings(context: Context) -> dict[str, dict[str, Any]]:
-    """Return the trial's findings by barrier, from disk if the device has been tried."""
+    """Return the trial's findings for each barrier, from disk if they are stored there."""
     key = _key_of(context)
     found = tuning.load(key)
     if found is None:
@@ -251,9 +251,9 @@ def _key_of(context: Context) -> dict[str, Any]:
 
 
 def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
-    """Try all barriers, or those up to the first that works, each in a child process; return the findings.
+    """Try all barriers, or only until one works, each in a child process; return the findings.
 
-    A barrier that times out does not work. If no process can be started, there are no findings.
+    A barrier whose trial times out counts as not working. If no process can be started, there are no findings.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in GRID_BARRIERS:
@@ -269,7 +269,7 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
             found[name] = {"right": False, "reason": f"the trial did not finish in {_TRIAL_TIMEOUT_S:g} s"}
             continue
         except OSError as error:
-            # The next process tries again.
+            # Store nothing: the next process tries again.
             _logger.info("grid barriers are not tried, since no child process starts: %s", error)
             return {}
         found[name] = _finding(child)
@@ -280,7 +280,7 @@ def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[s
 
 
 def _finding(child: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    # A driver may write to the same stream: the last line need not be the child's output.
+    # A driver may write to the same stream, so the last line may not be the child's output.
     with contextlib.suppress(ValueError, IndexError):
         finding = json.loads(child.stdout.decode(errors="replace").strip().split("\n")[-1])
         if isinstance(finding, dict):

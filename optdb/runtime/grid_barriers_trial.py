@@ -1,8 +1,8 @@
-"""The trial of a grid barrier in a separate process: ``python -m`` this module SPEC NAME.
+"""The trial of a grid barrier in a separate process: run this module with ``python -m`` and the arguments SPEC NAME.
 
-If the barrier has teams, the teams of each group synchronize first. Then each group writes, waits at a barrier, reads
-values of other groups, and waits again, a thousand times. The last line of output is JSON: whether all values were
-right, and the time of a barrier.
+If the barrier has teams, the teams in each group synchronize first. Then, a thousand times, each group writes values,
+waits at a barrier, reads values from other groups, and waits again. The last line of output is JSON that says whether
+all values were right and how long a barrier took.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __kernel void trial(
 """
 
 
-#: Teams of 64 items synchronize in different numbers of rounds.
+#: Teams of 64 items, each of which synchronizes a different number of times.
 _TEAMS = """
     __local uint seats[1024];
     const uint its = get_local_id(0), team = its / 64, next = team * 64 + (its + 1) % 64;
@@ -64,7 +64,7 @@ _TEAMS = """
 
 
 def tried(context: Context, barrier: GridBarrier) -> dict[str, Any]:
-    """Try a barrier; return the finding."""
+    """Try a barrier and return the finding."""
     words = {
         "FUNCTIONS": barrier.functions,
         "LOCALS": barrier.locals,
@@ -102,7 +102,7 @@ def tried(context: Context, barrier: GridBarrier) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Try a barrier on a device, both named by the arguments."""
+    """Try the barrier on the device that the command-line arguments name."""
     spec, name = sys.argv[1:]
     print(json.dumps(tried(Context(spec), GRID_BARRIERS[name])))
 

@@ -1,8 +1,8 @@
-"""The counters of persistent launches, and the error if the groups of a launch did not all become resident.
+"""The counters of persistent launches, and the error raised if not all groups of a launch became resident.
 
-A group that has waited too long for the others sets the failure flag, the last word. The launch then ends with its work
-half done, and all later persistent launches of the context end at once. When the host waits for results, it reads the
-flag: results of a failed launch are never returned.
+A group that has waited too long for the others sets the failure flag, which is the last word. The launch then ends with
+its work half done, and all later persistent launches in the context end at once. The host reads the flag whenever it
+waits for results, so results of a failed launch are never returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["WORD_COUNT", "check_launches", "check_words", "forget_words", "grid_
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: The counters of each context with persistent launches, by handle; a buffer keeps its OpenCL context alive.
+#: Maps the handle of each context with persistent launches to its counters; a buffer keeps its OpenCL context alive.
 _words: dict[int, cl.Buffer] = {}
 
 
@@ -26,26 +26,26 @@ def grid_words(context: cl.Context) -> cl.Buffer:
     handle = context.int_ptr
     if handle not in _words:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        # Threads that prepare launches at the same time get the same buffer.
+        # Threads that prepare launches concurrently get the same buffer.
         _words.setdefault(handle, cl.Buffer(context, flags, hostbuf=_NO_WORDS))
     return _words[handle]
 
 
 def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
-    """Return the words of a queue's context; None if it has had no persistent launches."""
+    """Return the words of a queue's context; None if the context has had no persistent launches."""
     return _words.get(queue.context.int_ptr) if _words else None
 
 
 def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None) -> None:
-    """Raise DeviceError if a persistent launch in a queue failed; do nothing if there was none.
+    """Raise DeviceError if a persistent launch in a queue failed.
 
     Parameters
     ----------
     queue : pyopencl.CommandQueue
-        The queue.
+        The queue with the launches.
     reader : pyopencl.CommandQueue, optional
-        The queue of the same context that reads the words, by default `queue`. Another queue need not wait for later
-        commands of `queue`.
+        The queue that reads the words, by default `queue`. Another queue in the same context reads them without waiting
+        for later commands in `queue`.
     """
     words = known_words(queue)
     if words is not None:
@@ -53,7 +53,7 @@ def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None
 
 
 def forget_words(queue: cl.CommandQueue) -> None:
-    """Wait for the queue of a context that ends, and drop its words unless a launch failed: results may be unread."""
+    """Wait for the queue of a context that ends, and drop the context's words unless a launch failed."""
     words = known_words(queue)
     if words is not None and not _read(queue, words)[-1]:
         del _words[queue.context.int_ptr]
@@ -66,7 +66,7 @@ def _read(queue: cl.CommandQueue, words: cl.Buffer) -> HostArray:
 
 
 def check_words(queue: cl.CommandQueue, values: HostArray) -> None:
-    """Raise DeviceError if words that were read for a queue's context report a failed launch."""
+    """Raise DeviceError if the words, read from a queue's context, report a failed launch."""
     if not values[-1]:
         return
     cl.enqueue_copy(queue, grid_words(queue.context), _NO_WORDS, is_blocking=True)

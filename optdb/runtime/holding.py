@@ -1,8 +1,8 @@
-"""Deferred enqueueing of commands until no step can raise, so that they change memory entirely or not at all.
+"""Holds commands back until no step can raise, so that either all or none of them are enqueued.
 
-A function may overwrite its shared arrays step by step: each step is Python code that checks arguments, allocates,
-and enqueues. If a later step raises, earlier steps must have no effect. So the commands of such steps are held, and
-enqueued together once the last step has returned.
+A function may overwrite its shared arrays step by step, and each step is Python code that checks arguments, allocates
+and enqueues. If a later step raises, earlier steps must have no effect. The commands of these steps are therefore held,
+and enqueued together once the last step has returned.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _HeldLaunch:
 
 
 class HeldCommands:
-    """Listens to the commands of one thread, and keeps them until `release` or `enqueue`."""
+    """Listens to the commands of one thread and holds them until `release` or `enqueue`."""
 
     tracing = False
     takes_bound = False
@@ -41,9 +41,9 @@ class HeldCommands:
         self._commands: list[Any] = []
 
     def on(self, command: Any) -> None:
-        """Keep a command.
+        """Hold a command.
 
-        Host work that reads values needs them now, so it first enqueues the held commands.
+        Host work that reads values needs the results of the held commands, so these are enqueued first.
         """
         match command:
             case AllocateBuffer():
@@ -52,26 +52,26 @@ class HeldCommands:
                 self.enqueue()
                 command.enqueue()
             case EnqueueUpload(is_constant=True):
-                # The buffer is written once, and an op may keep it for later calls.
+                # The buffer is written only once, and an op may keep it for later calls, so upload at once.
                 command.enqueue()
             case EnqueueUpload(is_blocking=True):
-                # The caller may change the array as soon as this returns.
+                # Copy the array, since the caller may change it as soon as this returns.
                 value = np.array(command.value, order="C")
                 self._hold_upload(replace(command, value=value, is_blocking=False))
             case EnqueueUpload():
                 self._hold_upload(command)
             case EnqueueKernel() if command.lock is not None:
-                # The arguments of a shared kernel object may change before this launch is enqueued.
+                # Keep the arguments: those set on a shared kernel object may change before this launch is enqueued.
                 self._commands.append(_HeldLaunch(command))
             case _:
                 self._commands.append(command)
 
     def hold(self, commands: CommandList) -> None:
-        """Keep commands that do not share their kernel objects."""
+        """Hold commands whose kernel objects are not shared."""
         self._commands.append(commands)
 
     def release(self) -> list[Any]:
-        """Stop holding the commands, and return them for the caller to enqueue."""
+        """Return the held commands, which the caller enqueues, and hold them no longer."""
         commands, self._commands = self._commands, []
         return commands
 
@@ -86,7 +86,7 @@ class HeldCommands:
 
 
 def enqueue_bound(commands: CommandList) -> None:
-    """Enqueue commands that do not share their kernel objects, or hold them with this thread's other commands."""
+    """Enqueue commands whose kernel objects are not shared, or hold them if this thread's commands are held."""
     listener = listening()
     if isinstance(listener, HeldCommands):
         listener.hold(commands)

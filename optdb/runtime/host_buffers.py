@@ -1,8 +1,8 @@
-"""Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy), and mapped buffers.
+"""Mapped buffers, and buffers that wrap NumPy arrays without a copy on devices that share the host's memory.
 
-Wrapping an array of any size takes a microsecond, and copies nothing. Each call wraps its arrays again, since a
-driver may read an array when it makes the buffer. The device's writes are in the array when :func:`sync_to_host`
-returns.
+Wrapping an array of any size takes a microsecond and copies nothing. Each call wraps its arrays again, since a driver
+may read an array at the time when it creates the buffer. The array contains the device's writes once
+:func:`sync_to_host` has returned.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ def pays_zero_copy(nbytes: int) -> bool:
 
 
 def wrap_host_array(context: Context, value: HostArray, writes: bool = False) -> cl.Buffer | None:
-    """Wrap an array's memory as a buffer; if the device writes into it, it must not be read-only.
+    """Wrap an array's memory in a buffer; the array must be writable if the device writes to the buffer.
 
-    Only the device may change the array until it is done. The buffer keeps the array alive, and the caller has to keep
-    the buffer until the device is done. Return None if the values have to be copied: the device has its own memory, the
-    array is small, is not C-contiguous, has the wrong byte order or alignment, or the driver refuses it.
+    Only the device may change the array until its commands are complete. The buffer keeps the array alive; the caller
+    must keep the buffer until the commands are complete. Return None if the values have to be copied: because the
+    device has its own memory, because the array is small, not C-contiguous, or of the wrong byte order or alignment, or
+    because the driver refuses to wrap it.
     """
     if not (context.profile.shares_host_memory and pays_zero_copy(value.nbytes) and _lies_well(context, value)):
         return None
@@ -43,7 +44,7 @@ def wrap_host_array(context: Context, value: HostArray, writes: bool = False) ->
 
 
 def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
-    """Wait until the device has done all commands in its queue, and its writes to a buffer are visible to the host."""
+    """Wait until all commands in the device's queue are complete and its writes to a buffer are visible to the host."""
     queue = context.queue
     if context.profile.writes_wrapped_arrays_directly:  # mapping would take longer than waiting
         queue.finish()
@@ -56,12 +57,12 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
 def map_buffer(
     queue: cl.CommandQueue, buffer: cl.Buffer, access: int, start: int, size: int, dtype: AnyDtype = _BYTE
 ) -> HostArray:
-    """Wait for a queue, and map `size` elements of a buffer from byte `start` on, until `unmap`.
+    """Wait for a queue, and map `size` elements of a buffer, starting at byte `start`, until `unmap`.
 
-    The access is READ or WRITE of `pyopencl.map_flags`, or both.
+    `access` is READ or WRITE from `pyopencl.map_flags`, or both.
     """
     memory: HostArray
-    # PyOpenCL's hints lack flags for both, and the event.
+    # PyOpenCL's type hints lack combined flags and the event.
     flags = cast("cl.map_flags", access)
     memory, _ = cl.enqueue_map_buffer(queue, buffer, flags, start, (size,), dtype, is_blocking=True)
     return memory
@@ -77,5 +78,5 @@ def _lies_well(context: Context, value: HostArray) -> bool:
     flags = value.flags
     if not (flags.c_contiguous and flags.aligned and value.dtype.isnative):
         return False
-    # Processors allow unaligned loads; kernels for other devices may load several numbers at once.
+    # CPU devices allow unaligned loads; kernels for other devices may load several numbers at once.
     return context.profile.reads_unaligned or value.ctypes.data % context.profile.base_alignment_bytes == 0

@@ -1,8 +1,8 @@
-"""PyOpenCL, or an error that says how to install it.
+"""Imports PyOpenCL, or raises an error that says how to install it.
 
-All modules of the runtime import `cl` and `cl_array` from this one, so that they raise the
-same error if PyOpenCL is missing. This module also checks whether the process may use OpenCL
-at all: the state of an OpenCL driver (threads, locks) does not survive a fork.
+All modules in the runtime import `cl` and `cl_array` from this module, so they raise the same error if PyOpenCL is
+missing. This module also checks whether the process may use OpenCL at all, since a driver's state (threads, locks) does
+not survive a fork.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ except ImportError as error:
 
 __all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
 
-#: OpenCL's option to suppress warnings. PoCL and NVIDIA's driver print the number of warnings.
+#: OpenCL's compiler option that suppresses warnings; without it, PoCL and NVIDIA's driver print how many there are.
 _NO_WARNINGS = "-w"
 
 _first_user: int | None = None
@@ -37,18 +37,18 @@ os.environ.setdefault("PYOPENCL_CACHE_FAILURE_FATAL", "")
 
 
 class _Invokers(dict[Any, Any]):
-    """Replaces PyOpenCL's database of generated launch code by a dict of this process."""
+    """Replaces PyOpenCL's database of generated launch code with a dict in this process."""
 
     def store_if_not_present(self, key: Any, value: Any) -> None:
-        """Keep the code that launches a kernel of this name with arguments of these types."""
+        """Keep the code that launches a kernel with a given name and argument types."""
         self.setdefault(key, value)
 
 
 def _generate_invokers() -> None:
-    """Make PyOpenCL generate launch code once per process, instead of using its database on disk.
+    """Make PyOpenCL generate launch code once per process instead of using its database on disk.
 
-    The database raises errors if it is damaged or the disk is full, and waits forever if another process has locked it.
-    Opening it takes as long as generating the code of 18 kernels.
+    The database raises errors if it is damaged or the disk is full, and blocks forever if another process has locked
+    it. Opening it takes as long as generating launch code for 18 kernels.
     """
     no_cache = getattr(cl, "_PYOPENCL_NO_CACHE", False)
     cl._PYOPENCL_NO_CACHE = True  # like the environment variable: the module opens no database
@@ -72,7 +72,7 @@ _generate_invokers()
 
 
 class _Unheard:
-    """Suppresses PyOpenCL's compiler warnings in all threads while any of them is in a block."""
+    """Suppresses PyOpenCL's compiler warnings in all threads while any thread is inside a block."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -81,7 +81,7 @@ class _Unheard:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Suppress the warnings until the last thread leaves its block."""
+        """Suppress the warnings until the last thread has left its block."""
         with self._mutex:
             if not self._blocks:
                 self._kept = warnings.catch_warnings()
@@ -97,12 +97,12 @@ class _Unheard:
                     self._kept.__exit__(None, None, None)
 
 
-#: Suppresses PyOpenCL's warnings about compiler messages for programs that build, in a ``with`` block.
+#: A context manager that suppresses PyOpenCL's warnings about compiler messages for programs that build.
 compilers_unheard = _Unheard().block
 
 
 def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Program:
-    """Build a program without compiler warnings, and without PyOpenCL's cache of binaries."""
+    """Build a program without compiler warnings and without PyOpenCL's cache of binaries."""
     with compilers_unheard():
         built: cl.Program = program.build(
             options=[*options, _NO_WARNINGS],
@@ -112,7 +112,7 @@ def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Progra
 
 
 def check_process() -> None:
-    """Record that this process uses OpenCL; raise ForkedContext in a fork of one that did, where calls would hang."""
+    """Record that this process uses OpenCL; raise ForkedContext in a fork of a process that did, where calls hang."""
     global _first_user
     here = os.getpid()
     if _first_user is None:

@@ -1,7 +1,7 @@
-"""Lookup tables of kernels: arrays of row or class indices that the host computes from the values of arguments.
+"""Lookup tables for kernels: arrays of row or class indices that the host computes from argument values.
 
-The functions of `TABLES` take an array and integers, check them, and return int64 arrays whose shapes depend only on
-the shapes of the arguments. Files refer to the functions by name.
+The functions in `TABLES` take an array and integers, check them, and return int64 arrays whose shapes depend only on
+the arguments' shapes. Files refer to the functions by name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class LookupTable:
     """A function that computes a table from an array and some numbers."""
 
     compute: Callable[..., HostArray]
-    shape: Callable[..., Sequence[Any]]  #: Returns the shape of the table, for the same arguments.
-    numbers: int  #: The count of numbers that it takes.
+    shape: Callable[..., Sequence[Any]]  #: Takes the function's arguments and returns the table's shape.
+    numbers: int  #: How many numbers the function takes.
 
 
 TABLES: dict[str, LookupTable] = {}
@@ -41,7 +41,7 @@ def _table(
 
 @_table(shape=lambda values, columns: values.shape, numbers=1)
 def classes(values: HostArray, columns: int) -> HostArray:
-    """Return class indices; raise ValueError if one has no column."""
+    """Return class indices; raise ValueError if an index exceeds the columns."""
     _check(values)
     wrong = (values < 0) | (values >= columns)
     if wrong.any():
@@ -51,7 +51,7 @@ def classes(values: HostArray, columns: int) -> HostArray:
 
 @_table(shape=lambda values, length, axis: values.shape, numbers=2)
 def indexes(values: HostArray, length: int, axis: int) -> HostArray:
-    """Return non-negative indices; raise IndexError if one is out of bounds for an axis of that length."""
+    """Return non-negative indices into an axis; raise IndexError if one is out of bounds."""
     _check(values)
     wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
     if wrong.any():
@@ -62,7 +62,7 @@ def indexes(values: HostArray, length: int, axis: int) -> HostArray:
 
 @_table(shape=lambda named: named.shape)
 def mentions(named: HostArray) -> HostArray:
-    """Return the positions of the numbers, sorted by number (a stable argsort)."""
+    """Return the positions that sort the numbers, as a stable argsort."""
     _check(named, ndim=1)
     return np.argsort(named, kind="stable").astype(TABLE_DTYPE)
 
@@ -76,7 +76,7 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return where each number of `distinct` starts in `mentions`, then the end, which also pads the result."""
+    """Return where each number in `distinct` starts in `mentions`, followed by the end, which also pads the result."""
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))

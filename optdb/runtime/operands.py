@@ -1,6 +1,6 @@
-"""The operands of a saved command: references to kernels, and kernel arguments.
+"""The operands of saved commands: kernel references and kernel arguments.
 
-Numbers and sizes are those of ``expressions``; memories are numbers of the trace's memories.
+Numbers and sizes are defined in ``expressions``. A memory operand is the index of one of the trace's memory blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from optdb.runtime.expressions import numbers
 from optdb.runtime.records import DTYPES, Parser, Record, Where, choice, index_in, one_of, repeated, saved, text, within
 
-#: A vector of sixteen integers, the only vector that kernels take.
+#: A vector of sixteen integers, the only vector type for kernel arguments.
 LONG16 = "long16"
 #: The kinds of pointer parameters.
 POINTERS = ("global", "constant", "local")
@@ -22,12 +22,12 @@ POINTERS = ("global", "constant", "local")
 
 @functools.cache
 def argument_nbytes(kind: str) -> int:
-    """Return the size in bytes of a kernel's numeric argument, of a dtype or `LONG16`."""
+    """Return the size in bytes of a numeric kernel argument, whose kind is a dtype or `LONG16`."""
     return 128 if kind == LONG16 else np.dtype(kind).itemsize
 
 
 class Slot(int):
-    """The number of a memory."""
+    """The index of a memory block."""
 
     __slots__ = ()
 
@@ -36,19 +36,19 @@ _memory = index_in("memories")
 
 
 def memory_slot(value: Any, where: Where) -> Slot:
-    """Parse the number of a memory."""
+    """Parse the index of a memory block."""
     return Slot(_memory(value, where))
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRef(Record):
-    """A kernel: the number of its program, and its name there."""
+    """A reference to a kernel: the index of its program, and its name in the program."""
 
     program: int = saved(index_in("programs"))
     function_name: str = saved(text)
 
     def check(self, where: Where) -> None:
-        """Check that the program has the kernel."""
+        """Check that the program contains the kernel."""
         kernels = where.before("programs")[self.program].kernels
         if self.function_name not in kernels:
             raise where.at("function_name").wrong(f"one of the kernels {', '.join(kernels)}", self.function_name)
@@ -56,20 +56,20 @@ class KernelRef(Record):
 
 @dataclass(frozen=True, slots=True)
 class LocalArgument(Record):
-    """Local memory as a kernel's argument."""
+    """Local memory as a kernel argument."""
 
     kind: ClassVar[str] = "local"
 
     nbytes: int = saved(within(range(1, 1 << 64)))
 
     def fits(self, param: str) -> bool:
-        """Tell whether a parameter takes it."""
+        """Tell whether a parameter accepts the argument."""
         return param == "local"
 
 
 @dataclass(frozen=True, slots=True)
 class NumberArgument(Record):
-    """A number as a kernel's argument, or the sixteen numbers of a `LONG16`."""
+    """A kernel argument that is a number, or the sixteen numbers of a `LONG16`."""
 
     kind: ClassVar[str] = "number"
 
@@ -77,13 +77,13 @@ class NumberArgument(Record):
     values: tuple[Any, ...] = saved(numbers)
 
     def check(self, where: Where) -> None:
-        """Check the count of numbers."""
+        """Check how many numbers there are."""
         count = 16 if self.dtype == LONG16 else 1
         if len(self.values) != count:
             raise where.at("values").wrong(f"a list of {count} numbers", self.values)
 
     def fits(self, param: str) -> bool:
-        """Tell whether a parameter takes it."""
+        """Tell whether a parameter accepts the argument."""
         return param not in POINTERS and argument_nbytes(self.dtype) == argument_nbytes(param)
 
 
@@ -91,14 +91,14 @@ _other_argument: Parser = repeated(one_of(LocalArgument, NumberArgument))
 
 
 def kernel_argument(value: Any, where: Where) -> Slot | LocalArgument | NumberArgument | None:
-    """Parse a kernel's argument: the number of a memory or null, local memory, or a number."""
+    """Parse a kernel argument: the index of a memory block, null, local memory, or a number."""
     if value is None:
         return None
     return _other_argument(value, where) if isinstance(value, dict) else memory_slot(value, where)
 
 
 def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params: tuple[str, ...], where: Where) -> None:
-    """Check a launch's arguments against the kernel's parameters; raise the archive's error if one does not fit."""
+    """Check a launch's arguments against the kernel's parameters; raise the archive's error if one does not match."""
     if len(args) != len(params):
         raise where.at("args").wrong(f"a list of {len(params)} arguments", args)
     for number, (arg, param) in enumerate(zip(args, params)):
@@ -113,6 +113,6 @@ def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params:
 
 
 def _is_array(memory: Any, offset: Any) -> bool:
-    """Tell whether two arguments are a memory and the offset of an array in it."""
+    """Tell whether two arguments are a memory block and the offset of an array in it."""
     is_memory = memory is None or isinstance(memory, Slot)
     return is_memory and isinstance(offset, NumberArgument) and offset.dtype == "uint64"

@@ -1,6 +1,6 @@
 """Arrays of one dtype packed into one buffer, so that one transfer copies all of them (`PackedVector`).
 
-Another queue (`side_queue`) can copy a part of the arrays while the device computes the others.
+Another queue (`side_queue`) can copy some of the arrays while the device computes the others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["PackedVector", "host_vector", "maps_buffers", "mark", "side_queue"]
 
 
 def side_queue(context: Context) -> cl.CommandQueue:
-    """Return a new queue for a context's device, for copies while the context's queue is busy."""
+    """Return a new queue on a context's device, for copies that run while the context's queue is busy."""
     return cl.CommandQueue(context.cl_context, context.queue.device)
 
 
 def mark(queue: cl.CommandQueue) -> cl.Event:
-    """Return an event for a queue's commands so far, which other queues may wait for."""
+    """Return an event that completes when a queue's earlier commands have; other queues may wait for it."""
     event = cl.enqueue_marker(queue)
     queue.flush()
     return event
@@ -42,7 +42,7 @@ def maps_buffers(context: Context) -> bool:
 def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
     """Return the owner of a host vector's memory, and the vector.
 
-    The memory is pinned if the device has memory of its own and the driver supports it.
+    The memory is pinned if the device has its own memory and the driver supports pinning.
     """
     dtype = np.dtype(dtype)
     if not size or context.profile.shares_host_memory:
@@ -52,12 +52,13 @@ def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, Host
 
 
 class PackedVector:
-    """A buffer that holds arrays of one dtype, and its elements on the host as one vector.
+    """A buffer that contains several arrays of one dtype, and is one vector on the host.
 
-    Arrays are aligned for the widest vectors of a kernel. Elements between arrays are zeros.
+    Arrays are aligned for the widest vector types in OpenCL. Padding between arrays is zero.
 
-    On a processor, the host maps the buffer, and copies nothing. Other devices copy it to and from pinned memory. A
-    downloaded vector keeps its memory alive, and may be read at any later time, such as by a message still being sent.
+    On a CPU device, the host maps the buffer without copying. Other devices copy it to and from pinned memory. A
+    downloaded vector keeps its memory alive and may be read at any later time, for example by a message that is still
+    being sent.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ class PackedVector:
     shapes : sequence of tuple of int
         The shapes of the arrays.
     on_host : bool
-        Whether to allocate memory for the elements on the host.
+        Whether to allocate host memory for the elements.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class PackedVector:
         self._queue = context.queue
         starts, nbytes = _starts(self.dtype, self.shapes)
         self._bounds = [start // self.dtype.itemsize for start in (*starts, nbytes)]
-        #: The size of the buffer in bytes; if it is 0, there is no buffer.
+        #: The buffer's size in bytes; if it is 0, there is no buffer.
         self.nbytes = nbytes
         #: Whether the host reads and writes the buffer in place.
         self.is_mapped = maps_buffers(context)
@@ -109,27 +110,27 @@ class PackedVector:
         return DeviceArray(self._queue, shape, self.dtype, data=self._buffer, offset=start)
 
     def copy_from(self, other: PackedVector) -> None:
-        """Copy the elements of a vector of the same shapes in the same context, on the device."""
+        """Copy all elements, on the device, from a vector with the same shapes in the same context."""
         if self.nbytes:
             cl.enqueue_copy(self._queue, self._buffer, other._buffer, byte_count=self.nbytes)
 
     def holds(self, index: int, array: Any) -> bool:
-        """Tell whether an array is the vector's array `index`: it has the same shape, buffer and offset."""
+        """Tell whether an array is the vector's array `index`, with the same shape, buffer and offset."""
         return self.is_place(index, array.shape, array.base_data, array.offset)
 
     def is_place(self, index: int, shape: tuple[int, ...], buffer: Any, offset: int) -> bool:
-        """Tell whether an array with a shape, at an offset in a buffer, is the vector's array `index`."""
+        """Tell whether the vector's array `index` has the given shape, buffer and offset."""
         mine = self.arrays[index]
         if shape != mine.shape:
             return False
         return not mine.size or (offset == mine.offset and bool(buffer == self._buffer))
 
     def on_both(self, part: slice) -> tuple[cl.Buffer, int, HostArray]:
-        """Return elements' buffer and offset on a device with its own memory, and their memory on the host."""
+        """Return the buffer, offset and host memory of some elements, for a device with its own memory."""
         return self._buffer, part.start * self.dtype.itemsize, self._host[part]
 
     def download(self) -> HostArray:
-        """Wait for the device; return the elements, which must not be modified, and may change after `release`."""
+        """Wait for the device and return the elements, which must not be modified and may change after `release`."""
         if not self.nbytes:
             return self._host
         if self.is_mapped:
@@ -138,25 +139,25 @@ class PackedVector:
         return self._host
 
     def open(self) -> HostArray:
-        """Return memory for new elements, which must all be written before `upload`."""
+        """Return memory for new elements; all of them must be written before `upload`."""
         if not (self.nbytes and self.is_mapped):
             return self._host
         return self._map(cl.map_flags.READ | cl.map_flags.WRITE)
 
     def upload(self) -> None:
-        """Start to upload the written elements, which must not change until the copy is done."""
+        """Start uploading the written elements, which must not change until the copy is complete."""
         if not self.nbytes or self.is_mapped:
             self.release()
             return
-        # Keep the event: PyOpenCL waits for a copy whose event is dropped.
+        # Keep the event, since PyOpenCL waits for a copy when its event is dropped.
         self._upload = cl.enqueue_copy(self._queue, self._buffer, self._host, is_blocking=False)
 
     def part(self, first: int, stop: int) -> slice:
-        """Return the slice of elements of the arrays from `first` up to, but not including, `stop`."""
+        """Return the slice of the elements in the arrays from `first` up to, but not including, `stop`."""
         return slice(self._bounds[first], self._bounds[stop])
 
     def fetch(self, queue: cl.CommandQueue, part: slice, after: Sequence[cl.Event]) -> tuple[HostArray, cl.Event]:
-        """Start to download elements on a queue after given events; return the host memory, and the copy's event."""
+        """Start downloading elements once given events are complete; return the host memory and the copy's event."""
         buffer, start, elements = self.on_both(part)
         event = cl.enqueue_copy(queue, elements, buffer, src_offset=start, is_blocking=False, wait_for=list(after))
         return elements, event
@@ -169,10 +170,10 @@ class PackedVector:
         after: Sequence[cl.Event],
         calls: Calls,
     ) -> cl.Event | ScriptedCopy:
-        """Start to upload elements on a queue once given events are complete.
+        """Start uploading elements on a queue once given events are complete.
 
-        The elements must not change until the copy is done. Return the event, which keeps them alive: PyOpenCL waits
-        for a copy whose event is dropped.
+        The elements must not change until the copy is complete. Return its event, which keeps them alive; PyOpenCL
+        waits for the copy when the event is dropped.
         """
         return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 
@@ -194,7 +195,7 @@ class PackedVector:
 
 
 def _starts(dtype: AnyDtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], int]:
-    """Return the byte offsets of arrays, and their total size in bytes."""
+    """Return the byte offset of each array, and the total size in bytes."""
     starts, stop = [], 0
     for shape in shapes:
         starts.append(stop)
@@ -203,7 +204,7 @@ def _starts(dtype: AnyDtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[in
 
 
 def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, HostArray]:
-    """Return the owner of pinned host memory, and the memory; ordinary memory if the driver has none."""
+    """Return host memory and its owner; the memory is pinned if the driver supports that."""
     try:
         buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
         access = cl.map_flags.READ | cl.map_flags.WRITE

@@ -1,9 +1,9 @@
-"""Pinned memory, through which some drivers copy arrays to a device several times as fast.
+"""Pinned memory, through which some drivers copy arrays to a device several times faster.
 
-Pinned memory is not paged, so a device reads it by DMA. An array that is copied into it on the host may be changed at
-once, while the device is still reading. If the copy is asynchronous, this is quicker than the driver's own copy, which
-needs a copy of the array as well. Whether it is also quicker for a blocking copy is measured once per context, on
-arrays of `_TRIAL_NBYTES`.
+Pinned memory is not paged, so a device can read it by DMA. After an array is copied into it on the host, the caller may
+change the array while the device is still reading. For asynchronous copies this is faster than the driver's own copy,
+which needs a host copy of the array too. For blocking copies, a trial on arrays of `_TRIAL_NBYTES` finds once per
+context whether it is faster.
 """
 
 from __future__ import annotations
@@ -24,46 +24,47 @@ from optdb.runtime.library import cl
 
 __all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinned_memory"]
 
-#: The sizes in bytes of arrays that benefit: copies of smaller arrays take no time, and larger arrays are rare.
+#: The sizes in bytes of arrays that benefit: smaller arrays take almost no time to copy, and larger arrays are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
-#: The sizes that benefit from asynchronous copies.
+#: The sizes in bytes of arrays that benefit when the copy is asynchronous.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
-#: The maximum bytes of all blocks of a context, and the maximum number of blocks of one size in use: the host waits
-#: rather than run further ahead of the device. Allocating a block takes some milliseconds.
+#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size in use. At the
+#: maximum, the host waits instead of running further ahead of the device. Allocating a block takes several
+#: milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 
 
 @dataclass(eq=False)
 class _Block:
-    """Pinned memory, and the copy that reads it."""
+    """A block of pinned memory, and the copy that reads it."""
 
     buffer: cl.Buffer  #: Keeps the memory alive.
     memory: HostArray  #: The bytes.
-    event: Any = None  #: The event of the last copy; None if there was none.
+    event: Any = None  #: The event of the latest copy; None if there was none.
 
     @property
     def is_free(self) -> bool:
-        """Whether the last copy has completed or failed."""
+        """Whether the latest copy has completed or failed."""
         return self.event is None or self.event.command_execution_status <= cl.command_execution_status.COMPLETE
 
 
 class PinnedMemory:
-    """Blocks of pinned memory of a context, used by any thread."""
+    """The blocks of pinned memory in a context, which any thread may use."""
 
     def __init__(self, queue: cl.CommandQueue, is_quicker: bool = True) -> None:
-        #: Whether it is quicker than the driver's own copy for a blocking copy.
+        #: Whether a blocking copy through pinned memory is faster than the driver's own copy.
         self.is_quicker = is_quicker
         self._context = queue.context
-        #: A separate queue to map blocks without waiting for commands of another queue.
+        #: A separate queue that maps blocks without waiting for commands in other queues.
         self._queue = cl.CommandQueue(queue.context, queue.device)
         self._blocks: list[_Block] = []
         self._lock = threading.Lock()
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
-        """Start to copy an array with any strides into a buffer; return the event. The array may be changed at once.
+        """Start copying an array with any strides into a buffer and return the event. The array may be changed at once.
 
-        If there is no room for another block, copy nothing and return None.
+        Copy nothing and return None if no block is free and another one would take too much memory.
         """
         with self._lock:
             block = self._free_block(value.nbytes)
@@ -113,12 +114,12 @@ def pinned_memory(context: Context) -> PinnedMemory | None:
 
 
 def known_pinned_memory(context: Context) -> PinnedMemory | None:
-    """Return a context's pinned memory if it has been tried already; None if it has not, or there is none."""
+    """Return a context's pinned memory if its trial has been run and succeeded, and None otherwise."""
     return context.kept.get(__name__)
 
 
 def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
-    """Return pinned memory for a queue's context if copies through it are correct; measure whether they are quicker."""
+    """Return pinned memory for a queue's context if copies through it are correct; measure whether they are faster."""
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
     result = np.empty_like(value)
     try:
@@ -134,7 +135,7 @@ def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
 
 
 def _seconds(copy: Callable[[], Any]) -> float:
-    """Return the median time of a copy, after a warm-up copy."""
+    """Return the median time of a copy in seconds, measured after a warm-up copy."""
     copy()
     seconds = []
     for _ in range(_TRIALS):

@@ -1,7 +1,7 @@
-"""The binding of a recorded call's inputs and outputs: copied, or external memory that is rebound in each call.
+"""Decides whether a recorded call's inputs and outputs are copied, or use external memory that is rebound in each call.
 
 On a device that shares the host's memory, arguments are used in place, and results are computed in the caller's memory.
-Their buffers change between calls; the plan's other buffers stay the same. :func:`bind_io` decides once, after the
+Their buffers change between calls, while the plan's other buffers do not. :func:`bind_io` decides once, after the
 recorded call, and returns an immutable table.
 """
 
@@ -19,7 +19,7 @@ from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["bind_io", "may_be_external"]
 
-#: The seconds that zero-copy saves: a constant, and seconds per byte.
+#: The time that zero-copy saves: a constant in seconds, and seconds per byte.
 _SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
 
 
@@ -31,24 +31,25 @@ def bind_io(
 ) -> IOBinding:
     """Decide how the inputs and outputs of a recorded call are bound.
 
-    A command with external memory cannot be merged (``optdb.device.launches``). If that costs more than a copy, the
-    value is copied. The buffers of external inputs are dropped from the recording, since they belong to the caller.
+    A command with an external operand cannot be merged (``optdb.device.launches``). If that costs more time than a
+    copy, the value is copied. The buffers of external inputs are dropped from the recording, since they belong to the
+    caller.
 
     Parameters
     ----------
     inputs : mapping
-        Inputs that may be external, with their memories.
+        Maps each input that may be external to its `Memory`.
     outputs : mapping
-        Outputs that may be external, with their layouts.
+        Maps each output that may be external to its layout.
     next_values : collection of Memory
-        The memories of next values: their outputs are not external.
+        Each `Memory` that holds the next value of a shared variable; outputs in it are not external.
     mergeable : iterable of Command
         The recorded commands that can be merged if they are small.
 
     Raises
     ------
     ValueError
-        If inputs that may be external share a buffer: the function's caller has to separate them.
+        If inputs that may be external share a buffer; the function's caller must separate them.
     """
     merged = Counter(memory for command in mergeable for memory in {memory for _, memory in command.operands()})
     external_inputs: dict[Hashable, Memory] = {}
@@ -70,12 +71,12 @@ def bind_io(
 
 
 def may_be_external(layout: ArrayLayout) -> bool:
-    """Tell whether a value is large and fills a memory that the function has allocated."""
+    """Tell whether a value is large and fills a whole `Memory` that the function has allocated."""
     memory = layout.memory
     return memory is not None and memory.buffer is None and layout.is_whole and pays_zero_copy(memory.nbytes)
 
 
 def _pays(memory: Memory, merged: Counter[Memory]) -> bool:
-    """Tell whether zero-copy of a memory saves more time than merging its commands would."""
+    """Tell whether zero-copy for a `Memory` saves more time than merging the commands that use it."""
     launch_s = profile_of(memory.context.devices[0]).quirks.launch_s
     return merged[memory] * launch_s < _SAVED_S + memory.nbytes * _SAVED_BY_BYTE_S

@@ -1,8 +1,8 @@
-"""Recording of a function's commands on a device, so that they can be repeated without Python.
+"""Recording of the commands that a function enqueues, so that they can be repeated without Python.
 
 A :class:`Recorder` listens to commands (``optdb.runtime.commands``) and writes them into *segments*, one for each step
-of the function. Buffers become :class:`~optdb.runtime.commands.Memory`. Buffers that the function allocates are
-assigned later (``optdb.runtime.buffer_assignment``); those that existed before are kept.
+of the function. Each buffer is replaced with a :class:`~optdb.runtime.commands.Memory`. A `Memory` that the function
+allocates gets a buffer later (``optdb.runtime.buffer_assignment``); buffers that existed before the call are kept.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Segment:
     """The commands of one step of a function."""
 
     commands: CommandList = field(default_factory=CommandList)
-    allocated: list[Memory] = field(default_factory=list)  #: The memories that the step allocates.
+    allocated: list[Memory] = field(default_factory=list)  #: Each `Memory` that the step allocates.
     unsupported_reason: str | None = None  #: Why the step cannot be repeated without Python; None if it can.
-    #: The lookup tables that the step has uploaded, with their arrays on the device.
+    #: The lookup tables that the step has uploaded, each with its device array.
     tables: list[tuple[TableSource, Array]] = field(default_factory=list)
 
 
@@ -51,7 +51,7 @@ class ArrayLayout:
     """The memory layout of an array."""
 
     queue: cl.CommandQueue
-    memory: Memory | None  #: The array's memory; None if it has no elements.
+    memory: Memory | None  #: The array's `Memory`; None if the array has no elements.
     offset: int  #: The offset in bytes.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -64,13 +64,13 @@ class ArrayLayout:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the array is C-contiguous and fills its memory."""
+        """Whether the array is C-contiguous and fills its `Memory`."""
         itemsize = self.dtype.itemsize
         is_all = self.memory is not None and not self.offset and self.memory.nbytes == self.size * itemsize
         return is_all and lies_in_order(self.shape, self.strides, itemsize)
 
     def array(self, buffer: cl.Buffer | None, shift: int = 0) -> DeviceArray:
-        """Return the array; byte `shift` of the buffer is the start of the array's memory."""
+        """Return the array in a buffer in which the array's `Memory` starts at byte `shift`."""
         if buffer is None:
             return DeviceArray(self.queue, self.shape, self.dtype)
         return DeviceArray(
@@ -79,19 +79,20 @@ class ArrayLayout:
 
 
 class Recorder:
-    """Records the commands of one thread, and enqueues them."""
+    """Records the commands of one thread and enqueues them."""
 
     tracing = False
     takes_bound = True
 
     def __init__(self) -> None:
         self._segment = Segment()
-        #: The tables that the current step has computed, with their sources, by id.
+        #: The tables that the current step has computed, each with its source, keyed by the table's id.
         self._computed: dict[int, tuple[HostArray, TableSource]] = {}
         #: Receives the commands in place of the device; None if they are enqueued at once.
         self.held: HeldCommands | None = None
-        # Keyed by handle, with the allocation number: drivers reuse the handles of released buffers, and another thread
-        # may have allocated the new buffer, for example a table that a context keeps.
+        # Maps a buffer's handle to its allocation number and `Memory`. The number is needed because drivers reuse the
+        # handles of released buffers, and another thread may have allocated the new buffer, for example for a table
+        # that a context keeps.
         self._memories: dict[int, tuple[int, Memory]] = {}
 
     @contextmanager
@@ -120,7 +121,7 @@ class Recorder:
         return self._keep(buffer, Memory(buffer.size, buffer.context, buffer))
 
     def on(self, command: Any) -> None:
-        """Record a command, and enqueue or hold it."""
+        """Record a command and enqueue or hold it."""
         self.write(command)
         if self.held is None:
             command.enqueue()
@@ -150,27 +151,27 @@ class Recorder:
             self._segment.tables.append((source, array))
 
     def source_of(self, array: HostArray) -> TableSource | None:
-        """Return the source of a table of the current step; None for other arrays."""
+        """Return the source of a table computed in the current step; None for any other array."""
         _, source = self._computed.get(id(array), (None, None))
         return source
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Record a new buffer; return its `Memory`."""
+        """Record a new buffer and return its `Memory`."""
         memory = self._keep(buffer, Memory(nbytes, buffer.context))
         self._segment.allocated.append(memory)
         return memory
 
     def _keep(self, buffer: cl.Buffer, memory: Memory) -> Memory:
-        """Map a buffer to a memory, but not later buffers with the same handle."""
+        """Map a buffer to a `Memory`; later buffers with the same handle are not mapped to it."""
         self._memories[buffer.int_ptr] = allocation_number(buffer), memory
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload with its current values; if the target is never written again, keep its buffer instead."""
+        """Record an upload with its current values, or keep the target's buffer if it is never written again."""
         target = self.memory(command.target)
         if command.is_constant:
             target.buffer = command.target
             return
-        # The caller may change an array as soon as a blocking copy is done.
+        # Copy the array, since the caller may change it as soon as a blocking upload is complete.
         value = np.array(command.value, order="C") if command.is_blocking else command.value
         self._segment.commands.append(EnqueueUpload(command.queue, target, command.offset, value))

@@ -1,10 +1,10 @@
-"""Records: dataclasses that a file holds as JSON objects with named fields.
+"""Records: dataclasses that a file stores as JSON objects with named fields.
 
-A :func:`saved` field names the function that parses it. `Record.parse` makes a record of an untrusted JSON value, and
-checks every field; `Record.to_json` is its inverse. A field may refer to fields parsed before it, in its own record or
-in an enclosing one (`Where.before`): sizes refer to entries, commands to memories.
+Each :func:`saved` field names the function that parses it. `Record.parse` creates a record from an untrusted JSON value
+and checks every field; `Record.to_json` is its inverse. A field may refer to fields that were parsed before it, in its
+own record or in an enclosing one (`Where.before`): a size refers to entries, and a command to memory blocks.
 
-This module imports nothing of optdb but types, so that every record can import it.
+This module imports only types from optdb, so every module with records can import it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 
-#: Integers of a file are at least `-LIMIT` and below ``2 * LIMIT``, which covers all integers of OpenCL.
+#: Integers in a file are at least `-LIMIT` and less than ``2 * LIMIT``, which covers all integer types in OpenCL.
 LIMIT = 1 << 63
-#: The `marshal` version in which identical values, and no others, have the same bytes: 0.0 and -0.0 differ.
+#: The `marshal` version that serializes values to equal bytes exactly if they are identical; 0.0 and -0.0 differ.
 _WITHOUT_REFERENCES = 2
-#: The dtypes of arrays and numbers.
+#: The dtypes that arrays and numbers in a file may have.
 DTYPES = frozenset(
     [
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -33,7 +33,7 @@ DTYPES = frozenset(
     ]
 )
 
-#: Shortens an invalid value for an error: its whole text may be larger than the file.
+#: Shortens an invalid value for an error message, since its full repr may be larger than the file.
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 6, 4, 40, 40
 
@@ -42,18 +42,18 @@ class Members(Protocol):
     """Receives the parts of a file that are not JSON."""
 
     def array(self, value: HostArray) -> str:
-        """Return the name of the member for an array."""
+        """Return the name of the member that contains an array."""
 
     def text(self, value: str) -> str:
-        """Return the name of the member for a program."""
+        """Return the name of the member that contains a program."""
 
 
 class Invalid(Exception):
-    """A value of a file is not valid. While the error propagates, the keys of enclosing values are added to it."""
+    """A value in a file is not valid. As the error propagates, the keys of enclosing values are added to it."""
 
     def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
         super().__init__(f"must be {wanted}, not {_SHORT.repr(got)}")
-        #: The keys on the path from the value to the root of the JSON.
+        #: The keys on the path from the value up to the root of the JSON document.
         self.keys = [*reversed(keys)]
 
     def __str__(self) -> str:
@@ -63,10 +63,10 @@ class Invalid(Exception):
 
 
 class Where:
-    """The context of parsers: the archive, and the fields that are parsed already.
+    """The state that parsers share: the archive, and the fields that have already been parsed.
 
-    A file has very many values, and almost always all are valid. So positions are not tracked while parsing: the error
-    about an invalid value collects the position as it propagates (`Invalid`).
+    A file has very many values, and usually all of them are valid. Parsers therefore do not track positions: the error
+    about an invalid value collects its position as it propagates (`Invalid`).
     """
 
     __slots__ = ("_keys", "archive", "field", "records", "repeated")
@@ -74,22 +74,23 @@ class Where:
     def __init__(
         self, archive: Any, records: list[dict[str, Any]] | None = None, keys: tuple[str | int, ...] = ()
     ) -> None:
-        #: Returns members by their names, and errors about the file (`Archive`).
+        #: Reads members by name, and creates errors about the file (`Archive`).
         self.archive = archive
-        #: The fields parsed so far of each enclosing record, the innermost last.
+        #: For each enclosing record, innermost last, the fields parsed so far.
         self.records = [] if records is None else records
-        #: The name of the field whose value is parsed next; None for a value that is no field.
+        #: The name of the field whose value is parsed next; None if the value is not a field.
         self.field: str | None = None
-        #: Results of `repeated` parsers, by value. A parser starts a new dict where references resolve to other fields.
+        #: Results of `repeated` parsers, keyed by serialized value. A parser starts a new dict where equal references
+        #: would refer to different fields.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 
     def at(self, key: str | int) -> Where:
-        """Return the position of a field, or of an element, for an error about it."""
+        """Return the position of a field or an element, for an error about it."""
         return Where(self.archive, self.records, (*self._keys, key))
 
     def before(self, name: str) -> Any:
-        """Return the innermost field with a name, which may be partly parsed; it has to exist."""
+        """Return the innermost field with a name, which must exist and may be partly parsed."""
         for parsed in reversed(self.records):
             if name in parsed:
                 return parsed[name]
@@ -100,30 +101,31 @@ class Where:
         return Invalid(wanted, got, self._keys)
 
 
-#: Returns the value of a field for a JSON value at a position; raises `Where.wrong` if it is not valid.
+#: Converts a JSON value at a position to a field's value; raises `Where.wrong` if the JSON value is not valid.
 Parser = Callable[[Any, Where], Any]
 _R = TypeVar("_R", bound="Record")
 
 
 def saved(parse: Parser, **options: Any) -> Any:
-    """Return a field of a record that a file holds; the options are those of `dataclasses.field`."""
+    """Return a record field that is saved to files; the options are passed to `dataclasses.field`."""
     return dataclasses.field(metadata={"parse": parse}, **options)
 
 
 class Record:
-    """Base of dataclasses that a file holds as JSON objects.
+    """Base class of dataclasses that a file stores as JSON objects.
 
-    An object has all saved fields of the record and no others. Fields that are not saved get their defaults, or None.
+    An object has exactly the saved fields of the record. Fields that are not saved get their defaults, or None.
     """
 
     __slots__ = ()
-    #: The object's field `kind`, which identifies the class among those allowed at a position; None without the field.
+    #: The value of the object's field `kind`, which selects one of the classes allowed at a position; None if the
+    #: object has no such field.
     kind: ClassVar[str | None] = None
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @classmethod
     def parse(cls: type[_R], value: Any, where: Where) -> _R:
-        """Return the record of a JSON value; raise `Invalid` or the archive's error if a field is not valid."""
+        """Parse a JSON value as a record; raise `Invalid` or the archive's error if a field is not valid."""
         parsers, unsaved, names = _fields(cls)
         if not isinstance(value, dict) or value.keys() != names:
             raise where.wrong(f"an object with the fields {', '.join(names)}" if names else "an empty object", value)
@@ -143,15 +145,15 @@ class Record:
         return record
 
     def check(self, where: Where) -> None:
-        """Check the fields of a parsed record for consistency; raise an error as `parse` does if they do not fit."""
+        """Check that the fields of a parsed record are consistent; raise the same errors as `parse`."""
 
     def to_json(self, members: Members) -> Any:
-        """Return the JSON value; arrays and texts become members of the file."""
+        """Return the record's JSON value; arrays and texts become members of the file."""
         kind = {} if self.kind is None else {"kind": self.kind}
         return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
 
-#: A record's saved fields with their parsers, None for each other field without a default, and the names in JSON.
+#: A record's saved fields with their parsers, a None for each other field without a default, and the names in JSON.
 _Fields: TypeAlias = "tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]"
 
 
@@ -173,7 +175,7 @@ def saved_values(record: Record) -> list[Any]:
 
 
 def to_json(value: Any, members: Members) -> Any:
-    """Return the JSON value of a field's value."""
+    """Convert a field's value to JSON."""
     match value:
         case Record():
             return value.to_json(members)
@@ -188,13 +190,13 @@ def to_json(value: Any, members: Members) -> Any:
         case bytes():
             return value.hex()
         case float() if not math.isfinite(value):
-            # JSON has no infinity or NaN: they are written as strings.
+            # JSON has no infinity or NaN, so they are written as strings.
             return repr(value)
     return value
 
 
 def checked(test: Callable[[Any], bool], wanted: str) -> Parser:
-    """Return a parser that accepts values which pass a test; `wanted` describes them for error messages."""
+    """Return a parser that accepts values that pass a test; `wanted` describes these values in error messages."""
 
     def parse(value: Any, where: Where) -> Any:
         if not test(value):
@@ -215,7 +217,7 @@ dtype = checked(lambda value: isinstance(value, str) and value in DTYPES, "a dty
 
 
 def choice(among: Any) -> Parser:
-    """Return a parser for one of several strings."""
+    """Return a parser that accepts one of several strings."""
     return checked(lambda value: isinstance(value, str) and value in among, f"one of {', '.join(among)}")
 
 
@@ -231,9 +233,9 @@ def maybe(parse: Parser) -> Parser:
 
 
 def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) -> Parser:
-    """Return a parser for a list; `what` names its elements, and `make` returns the field's value for the list.
+    """Return a parser for a list; `what` names its elements, and `make` converts the list to the field's value.
 
-    Elements may refer to those before them.
+    An element may refer to earlier elements.
     """
 
     def parse_list(value: Any, where: Where) -> Any:
@@ -255,7 +257,7 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
 
 
 def repeated(parse: Parser) -> Parser:
-    """Return a parser of immutable records that parses equal values once for each `Where.repeated`."""
+    """Return a parser for immutable records that parses equal values only once for each `Where.repeated`."""
 
     def parse_once(value: Any, where: Where) -> Any:
         key = marshal.dumps(value, _WITHOUT_REFERENCES)
@@ -282,7 +284,7 @@ def one_of(*records: type[Record]) -> Parser:
 
 
 def index_in(name: str) -> Parser:
-    """Return a parser for an index into a list that is parsed earlier."""
+    """Return a parser for an index into a list that was parsed earlier."""
 
     def parse(value: Any, where: Where) -> int:
         count = len(where.before(name))
@@ -294,7 +296,7 @@ def index_in(name: str) -> Parser:
 
 
 def array(value: Any, where: Where) -> HostArray:
-    """Parse the name of a member that is an array; return the array."""
+    """Parse the name of a member that is an array, and return the array."""
     values: HostArray = where.archive.array(value)
     return values
 

@@ -8,20 +8,20 @@ from optdb.runtime.library import cl
 
 __all__ = ["RunAhead"]
 
-#: The maximum seconds that the device takes for the steps between two markers.
+#: The maximum time in seconds that the device takes for the steps between two markers.
 STRIDE_S = 0.1
 
 
 class RunAhead:
     """Lets the host run at most two strides of steps ahead of the device.
 
-    A driver accepts any number of commands, and an interrupt has to wait for all of them. A stride starts as one step,
-    and grows until it takes the device a tenth of a second, so that the overhead of markers is negligible.
+    A driver accepts any number of commands, and an interrupt must wait for all of them. A stride starts as one step,
+    and grows until the device takes a tenth of a second for it, which makes the overhead of markers negligible.
 
     Parameters
     ----------
     queue : pyopencl.CommandQueue
-        The queue of the steps' commands.
+        The queue on which the steps enqueue their commands.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -32,7 +32,7 @@ class RunAhead:
         self._marked_at = time.perf_counter()
 
     def after_step(self) -> None:
-        """Count a step whose commands are enqueued; at the end of a stride, wait for the previous stride."""
+        """Count a step whose commands are enqueued. At the end of a stride, wait for the previous stride."""
         self._steps += 1
         if self._steps < self._stride:
             return
@@ -46,7 +46,7 @@ class RunAhead:
 
 
 def _next_stride(stride: int, seconds: float) -> int:
-    """Return the number of steps in the next stride, given the seconds that the last one took."""
+    """Return the number of steps in the next stride, given the time in seconds of the previous stride."""
     if seconds < STRIDE_S / 2:
         return 2 * stride
     return max(1, stride // 2) if seconds > STRIDE_S else stride

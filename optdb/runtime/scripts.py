@@ -1,8 +1,8 @@
-"""The calls that feed a device: made at once (`Immediate`), or prepared for later without the GIL (`Script`).
+"""The calls that feed a device, made at once (`Immediate`), or prepared and run later without the GIL (`Script`).
 
 When several devices finish together, their threads all need the GIL at the same moment. Python then takes tenths of a
-millisecond for each, since its code and data have left the caches. So a thread prepares a script while the devices
-compute, and C code runs it (``driver_batches``).
+millisecond for each thread, since the interpreter's code and data are no longer in the caches. A thread therefore
+prepares a script while the devices compute, and C code runs the script (``driver_batches``).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = [
 
 
 class Arrival:
-    """Copies in progress. Any thread may wait for them.
+    """Copies in progress, which any thread may wait for.
 
     Parameters
     ----------
     events : sequence
-        The copies' events or script commands; see `finish_event`.
+        The events or the script commands of the copies; see `finish_event`.
     """
 
     def __init__(self, events: Sequence[Any]) -> None:
@@ -52,7 +52,7 @@ class Arrival:
 
 
 def finish_event(event: Any) -> None:
-    """Wait for an event or a script's command. The GIL is released only if the event is not complete."""
+    """Wait for an event or a script's command; the GIL is released only if the event is not complete."""
     if event is None:
         return
     if not isinstance(event, cl.Event) or event.command_execution_status != cl.command_execution_status.COMPLETE:
@@ -63,7 +63,7 @@ _NOT_BLOCKING = ctypes.c_uint(0)
 
 
 def can_script(queue: cl.CommandQueue) -> bool:
-    """Tell whether scripts can feed a queue now: the C loop is loaded, and the driver accepts prepared calls."""
+    """Tell whether scripts can feed a queue: the C loop must be loaded, and the driver must accept prepared calls."""
     return loop_library() is not None and driver_calls(queue) is not None
 
 
@@ -74,12 +74,12 @@ def _loop() -> ctypes.CDLL:
 
 
 class NativeAgreement:
-    """An agreement of several threads, any of which may give up, without the GIL.
+    """A vote among several threads that runs without the GIL; any thread may make it fail by giving up.
 
     Parameters
     ----------
     count : int
-        Number of threads that have to agree.
+        Number of threads that must agree.
     """
 
     def __init__(self, count: int) -> None:
@@ -88,28 +88,29 @@ class NativeAgreement:
 
     @property
     def is_reached(self) -> bool:
-        """Whether all have agreed."""
+        """Whether all threads have agreed."""
         return not self.missing.value
 
     def agree(self, timeout: float) -> bool:
-        """Agree, and wait until all have agreed; return whether they have. If not, the agreement has failed for good.
+        """Agree and wait for all other threads; return whether all agreed. If not, the agreement has failed for good.
 
         Parameters
         ----------
         timeout : float
-            Maximum seconds to wait.
+            Maximum time to wait, in seconds.
         """
         return not self._library.optdb_agree(ctypes.byref(self.missing), _microseconds(timeout))
 
     def give_up(self) -> bool:
-        """Fail the agreement unless all have agreed; return whether it has failed."""
+        """Fail the agreement unless all threads have agreed; return whether it has failed."""
         return bool(self._library.optdb_give_up(ctypes.byref(self.missing)))
 
 
 class Latch:
-    """Makes threads wait until another thread opens it.
+    """A latch: threads wait until another thread opens it.
 
-    A `threading.Event` takes its lock in Python, where an interrupt may leave it locked; here, C code takes the lock.
+    A `threading.Event` acquires its lock in Python, where an interrupt may leave it locked. Here, C code acquires the
+    lock.
     """
 
     def __init__(self) -> None:
@@ -118,7 +119,7 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Release the waiting threads. Only one thread may call this, any number of times."""
+        """Release the waiting threads. Only one thread may call this method; it may do so repeatedly."""
         if not self._is_open:
             self._is_open = True
             self._lock.release()
@@ -130,32 +131,32 @@ class Latch:
 
 
 class ScriptedCopy:
-    """A copy between host and device that a script starts. Any thread may wait for it, even before the script runs."""
+    """A copy between host and device that a script starts; any thread may wait for it, even before the script runs."""
 
     def __init__(self, ended: Latch) -> None:
         self._ended = ended
         self.handle = ctypes.c_void_p()
-        #: The copy's event, once the script has ended; None if the script failed before the copy.
+        #: The copy's event once the script has ended; None if the script failed before it reached the copy.
         self.event: cl.Event | None = None
 
     def replace(self, event: cl.Event) -> None:
-        """Use an event that PyOpenCL has made."""
+        """Use an event that PyOpenCL has created."""
         self.event, self.handle.value = event, event.int_ptr
 
     def take_event(self) -> cl.Event | None:
-        """Take ownership of the event that the call has made, if any, and return it."""
+        """Take ownership of the event that the call has created, if any, and return it."""
         if self.event is None and self.handle.value:
             self.event = cl.Event.from_int_ptr(self.handle.value, retain=False)
         return self.event
 
     def wait(self) -> None:
-        """Wait until the copy is complete, or the script has failed before it."""
+        """Wait until the copy is complete, or until the script has failed before reaching it."""
         self._ended.wait()
         finish_event(self.event)
 
 
 class Immediate:
-    """Makes each call at once, through PyOpenCL."""
+    """Makes each call at once through PyOpenCL."""
 
     def wait(self, events: Sequence[cl.Event]) -> None:
         """Wait for events."""
@@ -164,11 +165,11 @@ class Immediate:
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> cl.Event:
-        """Start to copy values to a device once events are complete; the values must not change."""
+        """Start copying values to a device once events are complete; the values must not change meanwhile."""
         return cl.enqueue_copy(queue, target, values, dst_offset=offset, is_blocking=False, wait_for=list(after))
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event]) -> None:
-        """Make later commands of a queue wait for events of other queues of its context."""
+        """Make later commands in a queue wait for events of other queues in the same context."""
         if events:
             cl.enqueue_barrier(queue, wait_for=list(events))
 
@@ -181,7 +182,7 @@ class Immediate:
         queue.flush()
 
     def note_time(self) -> ctypes.c_double:
-        """Return the current time in seconds, by a clock with an arbitrary origin."""
+        """Return the current time in seconds, from a clock with an arbitrary origin."""
         return ctypes.c_double(time.perf_counter())
 
 
@@ -189,19 +190,19 @@ IMMEDIATE = Immediate()
 
 
 class Script:
-    """A `Batch` of calls that wait, copy, launch and agree, in the order of the method calls.
+    """A `Batch` of calls that wait, copy, launch and agree, made in the order in which the methods were called.
 
-    If the library refuses a call, PyOpenCL repeats it, which frees memory first, or raises its own error.
+    If the library refuses a call, PyOpenCL repeats it: PyOpenCL frees memory first, or raises its own error.
     """
 
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
-        #: The finished batches, followed by the calls that are not in a batch yet, with their fallbacks.
+        #: The finished batches.
         self._batches: list[Batch] = []
         self._calls: list[PreparedCall] = []
         self._fallbacks: list[Callable[[], None]] = []
-        #: The objects whose addresses are in the calls.
+        #: Objects whose addresses the calls contain.
         self._kept: list[Any] = []
         self._copies: list[ScriptedCopy] = []
         #: Opened once the script has run or failed.
@@ -215,7 +216,7 @@ class Script:
     def upload(
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> ScriptedCopy:
-        """Start to copy values to a device once events are complete; the values must not change."""
+        """Start copying values to a device once events are complete; the values must not change meanwhile."""
         copy = self._copy()
         ends = _handle(target), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(values.nbytes)
         events = ctypes.c_uint(len(after)), _handles(after) if after else None, _pointer(copy.handle)
@@ -229,7 +230,7 @@ class Script:
         return copy
 
     def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> ScriptedCopy:
-        """Start to copy from a device into a host array, which must stay at its address."""
+        """Start copying from a device into a host array, which must stay at its address."""
         copy = self._copy()
         ends = _handle(source), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(out.nbytes)
         events = ctypes.c_uint(0), None, _pointer(copy.handle)
@@ -243,7 +244,7 @@ class Script:
         return copy
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event | ScriptedCopy]) -> None:
-        """Make later commands of a queue wait for events of other queues of its context."""
+        """Make later commands in a queue wait for events of other queues in the same context."""
         for event in events:
             handles = _pointer(event.handle) if isinstance(event, ScriptedCopy) else _handles([event])
 
@@ -257,7 +258,7 @@ class Script:
             self._kept.append(event)
 
     def enqueue(self, commands: CommandList) -> None:
-        """Enqueue the commands of a list; none of them may need Python."""
+        """Enqueue the commands of a list, none of which may need Python."""
         self._end_calls()
         self._batches.append(commands.batch)
 
@@ -266,30 +267,30 @@ class Script:
         self._add(self._driver.clFlush, queue.flush, _handle(queue))
 
     def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
-        """Agree, and wait until all have agreed.
+        """Agree and wait until all threads have agreed.
 
         Parameters
         ----------
         agreement : NativeAgreement
-            The agreement of all threads.
+            The agreement among all threads.
         timeout : float
-            Maximum seconds to wait.
+            Maximum time to wait, in seconds.
         refused : callable
-            Called if the agreement fails; it raises an error.
+            Called if the agreement fails; must raise an error.
         """
         missing = _pointer(agreement.missing)
         self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return a number that is set to the time in seconds at this point of the script; the origin is arbitrary."""
+        """Return a number that the script sets to the time in seconds when it gets here; the origin is arbitrary."""
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)
         return seconds
 
     def run(self) -> None:
-        """Make the calls, once; raise the errors of PyOpenCL or of `refused`."""
+        """Make the calls; raise the errors of PyOpenCL or of `refused`. A script can run only once."""
         self._end_calls()
         try:
             Batch.joined(self._batches).run()
@@ -308,13 +309,13 @@ class Script:
         self._fallbacks.append(otherwise)
 
     def _end_calls(self) -> None:
-        """Put the calls so far into one batch: many small batches would take three times as long."""
+        """Put the calls added so far into one batch, since many small batches would take three times as long."""
         if self._calls:
             self._batches.append(Batch(self._calls, self._fallbacks))
             self._calls, self._fallbacks = [], []
 
 
-#: The ways to feed a device.
+#: The two ways to feed a device.
 Calls = Immediate | Script
 
 

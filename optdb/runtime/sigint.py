@@ -1,12 +1,12 @@
 """Deferral of SIGINT, so that a call commits its updates entirely or not at all.
 
-A call writes the next values of its shared arrays at its end. Until then an interrupt loses nothing. From the
-:func:`commit_point` on, an interrupt waits for the end of the call, which only enqueues a few more commands.
+A call writes the next values of its shared arrays at its end. An interrupt before the end changes no shared array.
+After the :func:`commit_point`, an interrupt waits for the end of the call, which enqueues only a few more commands.
 """
 
 from __future__ import annotations
 
-import _signal  # the C module that `signal` wraps: it takes plain numbers, and a tenth of the time
+import _signal  # the C module that `signal` wraps; it takes plain numbers and a tenth of the time
 import os
 import signal
 import threading
@@ -22,9 +22,9 @@ _SIGINT = int(signal.SIGINT)
 
 
 def defer_sigint(call: Callable[..., T], *args: Any) -> T:
-    """Call a function; from its `commit_point` on, defer SIGINT until the outermost such call returns.
+    """Call a function; after its `commit_point`, defer SIGINT until the outermost call of `defer_sigint` returns.
 
-    This is not a context manager: an interrupt raised as ``__enter__`` returns would skip ``__exit__``.
+    This is not a context manager because an interrupt raised while ``__enter__`` returns would skip ``__exit__``.
     """
     if _state.holder is not None:
         return call(*args)
@@ -33,13 +33,13 @@ def defer_sigint(call: Callable[..., T], *args: Any) -> T:
         _state.holder = holder
         return call(*args)
     finally:
-        # Python raises interrupts only at calls, so not before this line.
+        # Python raises interrupts only at calls, and there is none before this line.
         _state.holder = None
         holder.release()
 
 
 def without_sigint(call: Callable[..., T], *args: Any) -> T:
-    """Call a function; defer SIGINT until it returns, or until the outermost call of `defer_sigint` does."""
+    """Call a function and defer SIGINT until it returns, or until the outermost call of `defer_sigint` returns."""
 
     def commit() -> T:
         commit_point()
@@ -49,13 +49,13 @@ def without_sigint(call: Callable[..., T], *args: Any) -> T:
 
 
 def repeat_without_sigint(call: Callable[[], object], times: int) -> None:
-    """Call a function several times; SIGINT waits for the end of the current call."""
+    """Call a function several times; SIGINT is raised when the current call ends."""
     while times:
         times = defer_sigint(_repeated, call, times)
 
 
 def _repeated(call: Callable[[], object], times: int) -> int:
-    """Call a function several times, until SIGINT arrives; return the number of remaining calls."""
+    """Call a function several times or until SIGINT arrives; return the number of remaining calls."""
     commit_point()
     holder = _state.holder
     for left in reversed(range(times)):
@@ -66,13 +66,13 @@ def _repeated(call: Callable[[], object], times: int) -> int:
 
 
 def commit_point() -> None:
-    """Defer SIGINT from now on, until the outermost call of `defer_sigint` in this thread returns."""
+    """Defer SIGINT until the outermost call of `defer_sigint` in this thread returns."""
     if _state.holder is not None:
         _state.holder.hold()
 
 
 class _Holder:
-    """Replaces the handler of SIGINT. Only the main thread is interrupted and may set the handler."""
+    """Replaces the SIGINT handler. Only the main thread receives interrupts and may set the handler."""
 
     def __init__(self) -> None:
         #: The replaced handler; None before the replacement.
@@ -81,7 +81,7 @@ class _Holder:
 
     @property
     def has_come(self) -> bool:
-        """Whether SIGINT is deferred."""
+        """Whether a SIGINT is waiting to be handled."""
         return self._came is not None
 
     def hold(self) -> None:
@@ -93,7 +93,7 @@ class _Holder:
             _signal.signal(_SIGINT, self._note)
 
     def release(self) -> None:
-        """Restore the usual handler, and pass a deferred interrupt to it."""
+        """Restore the usual handler and pass a deferred interrupt to it."""
         if self._usual is None:
             return
         _signal.signal(_SIGINT, self._usual)

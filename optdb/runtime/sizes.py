@@ -1,12 +1,12 @@
-"""Symbolic integers: the lengths that a trace computes from the shapes of a call.
+"""Symbolic integers: lengths that a trace computes from the shapes in a call.
 
-While a function is traced (``optdb.runtime.tracing``), each length of its inputs is a :class:`SymInt`: its value in the
-example call, and an expression that computes it in other calls. Arithmetic on sizes makes new ones. A comparison
-returns the example's answer and records a *guard*: the trace is valid only for calls with the same answer. An operation
-that needs a plain number also records a guard. Hence no operation on a SymInt makes a trace wrong for other shapes; at
-worst the trace is valid for fewer of them.
+While a function is traced (``optdb.runtime.tracing``), each axis length of its inputs is a :class:`SymInt`: a value in
+the example call, and an expression that computes the value in other calls. Arithmetic on symbolic sizes creates new
+ones. A comparison returns the example's result and records a *guard*: the trace is valid only for calls in which the
+comparison has the same result. An operation that needs a plain number also records a guard. Hence no operation on a
+SymInt makes a trace wrong for other shapes; at worst, the trace is valid for fewer shapes.
 
-:class:`ShapeEnv` holds the expressions and the guards of a trace, records of ``optdb.runtime.expressions``;
+:class:`ShapeEnv` holds a trace's expressions and guards, which are records from ``optdb.runtime.expressions``;
 ``optdb.runtime.exported.rules`` evaluates them for a call.
 """
 
@@ -25,21 +25,21 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
 class ShapeEnv:
-    """The expressions of a trace's sizes, and the guards under which the trace is valid."""
+    """The expressions that compute a trace's sizes, and the guards under which the trace is valid."""
 
     def __init__(self) -> None:
-        #: The expression of each SymInt, by its number.
+        #: The expressions that compute the symbolic sizes, indexed by `SymInt.number`.
         self.entries: list[Entry] = []
-        #: The values of `entries` in the example.
+        #: The values of `entries` in the example call.
         self.examples: list[Any] = []
-        #: The guards in the order of recording; all of them have to be true.
+        #: The guards in the order in which they were recorded; all must hold.
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: The values of sizes for which guards allow only one value, by number.
+        #: Maps the number of each size for which the guards allow only one value to that value.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:
-        """Return the size that an entry computes, `value` in the example."""
+        """Return the size that an entry computes, which is `value` in the example call."""
         number = self._known.setdefault(entry, len(self.entries))
         if number == len(self.entries):
             self.entries.append(entry)
@@ -47,7 +47,7 @@ class ShapeEnv:
         return SymInt(self, number, value)
 
     def guard(self, word: str, one: Any, other: Any) -> bool:
-        """Compare two operands of the example; record the outcome as a guard."""
+        """Compare two operands in the example call and record the result as a guard."""
         answer = bool(COMPARISONS[word](example_value(one), example_value(other)))
         if not answer:
             word = _OPPOSITE[word]
@@ -63,24 +63,24 @@ _Method = Callable[["SymInt", Any], Any]
 
 
 def _arithmetic(word: str) -> tuple[_Method, _Method]:
-    """Return a SymInt's methods for an operator of `ARITHMETIC`: as the left operand, and as the right one."""
+    """Return SymInt's two methods for an operator in `ARITHMETIC`, as the left and as the right operand."""
     return (lambda self, other: _combined(word, self, other)), (lambda self, other: _combined(word, other, self))
 
 
 def _comparison(word: str) -> tuple[_Method, _Method]:
-    """Return a SymInt's methods for an operator of `COMPARISONS`: as the left operand, and as the right one."""
+    """Return SymInt's two methods for an operator in `COMPARISONS`, as the left and as the right operand."""
     return (lambda self, other: _compared(word, self, other)), (lambda self, other: _compared(word, other, self))
 
 
 class SymInt:
-    """A value of the example call, and the number of the entry that computes it in other calls.
+    """A value in the example call, and the number of the entry that computes it in other calls.
 
-    Integers are Python's own. Other values, which have a dtype, are only compared and uploaded.
+    An integer value is a Python int. Other values have a dtype, and can only be compared and uploaded.
     """
 
     __slots__ = ("number", "rules", "value")
 
-    # Makes NumPy's numbers defer arithmetic to this class.
+    # None makes NumPy scalars defer arithmetic to this class.
     __array_ufunc__ = None
 
     def __init__(self, rules: ShapeEnv, number: int, value: Any) -> None:
@@ -121,7 +121,8 @@ class SymInt:
         return self != 0
 
     def __hash__(self) -> int:
-        # Not the hash of the value: caches keyed by plain shapes must not match. Do not mix both kinds in one set.
+        # Do not return the hash of the value: caches keyed by plain shapes must not match. Do not mix both kinds in one
+        # set.
         return hash((id(self.rules), self.number))
 
     def __int__(self) -> int:
@@ -139,13 +140,13 @@ class SymInt:
         return f"SymInt({self.value})"
 
     def _specialize(self) -> Any:
-        """Return the example's value, and record a guard that requires it in each call."""
+        """Return the value in the example call, and record a guard that requires it in every call."""
         self.rules.guard("==", self, self.value)
         return self.value
 
 
 class SymIntVector(tuple[Any, ...]):
-    """A vector of host numbers, some of them symbolic; integers unless `dtype` says otherwise."""
+    """A vector of host numbers, some of which may be symbolic; they are integers unless `dtype` says otherwise."""
 
     dtype = np.dtype("int64")
     ndim = 1
@@ -173,56 +174,56 @@ class SymIntVector(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A kernel's scalar argument whose value is not known before a call, or sixteen in a vector of `dtype`."""
+    """A kernel argument of type `dtype` whose value is unknown before a call: a scalar or a vector of sixteen."""
 
     dtype: AnyDtype
     values: tuple[Any, ...]
 
 
 def example_value(x: Any) -> Any:
-    """Return the example's value without recording a guard: for uses that concern only the example, such as memory."""
+    """Return the value in the example call without recording a guard, for uses that affect only the example."""
     return x.value if isinstance(x, SymInt) else x
 
 
 def specialize(x: Any) -> Any:
-    """Return a plain number, and record a guard that requires it in each call."""
+    """Return a plain number, and record a guard that requires it in every call."""
     return x._specialize() if isinstance(x, SymInt) else x
 
 
 def resolve(x: Any) -> Any:
-    """Return a size's plain number if guards allow only one value; else the size itself."""
+    """Return a plain number if the guards allow only one value for a size; else return the size itself."""
     return x.rules.resolved.get(x.number, x) if isinstance(x, SymInt) else x
 
 
 def as_int(x: Any) -> Any:
-    """Convert a number as ``int`` does, but keep a SymInt."""
+    """Convert a number with ``int``, but return a SymInt unchanged."""
     return resolve(x) if isinstance(x, SymInt) else int(x)
 
 
 def as_float(x: Any) -> Any:
-    """Convert a number as ``float`` does, but keep a SymInt."""
+    """Convert a number with ``float``, but return a SymInt unchanged."""
     return resolve(x) if isinstance(x, SymInt) else float(x)
 
 
 def lengths_of(values: Any) -> list[Any]:
-    """Return the integers of a host number or vector as a list."""
+    """Return the integers in a host number or vector as a list."""
     if isinstance(values, SymInt):
         return [values]
     return [as_int(value) for value in (values if isinstance(values, SymIntVector) else np.atleast_1d(values))]
 
 
 def largest(one: Any, other: Any) -> Any:
-    """Return the larger of two integers, as ``max`` does, but without recording a guard."""
+    """Return the larger of two integers, like ``max``, without recording a guard."""
     return _combined("max", one, other) if isinstance(one, SymInt) or isinstance(other, SymInt) else max(one, other)
 
 
 def smallest(one: Any, other: Any) -> Any:
-    """Return the smaller of two integers, as ``min`` does, but without recording a guard."""
+    """Return the smaller of two integers, like ``min``, without recording a guard."""
     return _combined("min", one, other) if isinstance(one, SymInt) or isinstance(other, SymInt) else min(one, other)
 
 
 def starts(length: Any, step: Any) -> Sequence[Any]:
-    """Return the start indices of chunks of at most `step` elements, as ``range(0, length, step)`` does."""
+    """Return the start indices of chunks of at most `step` elements, like ``range(0, length, step)``."""
     if isinstance(length, SymInt) or isinstance(step, SymInt):
         if 0 < length <= step:
             return (0,)
@@ -251,7 +252,7 @@ def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
 
 
 def _within(bound: Any, length: Any, forward: bool) -> Any:
-    """Return a bound of a slice as an index from the front, as Python's ``slice.indices`` does."""
+    """Return a slice bound as an index from the front, like Python's ``slice.indices``."""
     lowest, highest = (0, length) if forward else (-1, length - 1)
     if bound < 0:
         bound = bound + length
@@ -260,7 +261,7 @@ def _within(bound: Any, length: Any, forward: bool) -> Any:
 
 
 def operand(x: Any) -> Any:
-    """Return a number as the operand of an entry: a plain number, or a reference to an entry."""
+    """Return a number as an entry's operand: a plain number, or a reference to another entry."""
     if isinstance(x, SymInt):
         return Ref(x.number)
     return x.item() if isinstance(x, np.generic) else x
@@ -288,7 +289,7 @@ def _compared(word: str, one: Any, other: Any) -> Any:
 
 
 def _combined(word: str, one: Any, other: Any) -> Any:
-    """Apply an operator of `ARITHMETIC` to two integers."""
+    """Apply an operator in `ARITHMETIC` to two integers."""
     one, other = _unpacked(one), _unpacked(other)
     if not (_is_whole(one) and _is_whole(other)):
         if _is_number(one) and _is_number(other) and word in "+-*//%":
@@ -315,7 +316,7 @@ def _order(x: Any) -> int:
 
 
 def _simplified(word: str, one: Any, other: Any) -> Any:
-    """Return a simpler form of an expression, so that equal lengths compare equal; None if there is none."""
+    """Simplify an expression, so that equal lengths compare equal; return None if no rule applies."""
     if isinstance(one, int) and word in ("+", "*", "max", "min"):
         one, other = other, one
     if isinstance(other, SymInt):
@@ -330,7 +331,7 @@ def _simplified(word: str, one: Any, other: Any) -> Any:
 
 
 def _with_factor(word: str, one: SymInt, number: int) -> Any:
-    """Return a simpler form of a product, quotient or remainder of a size and a number; None if there is none."""
+    """Simplify the product, quotient or remainder of a size and a number; return None if no rule applies."""
     entry = one.rules.entries[one.number]
     if not isinstance(entry, Arithmetic):
         return None
@@ -347,7 +348,7 @@ def _with_factor(word: str, one: SymInt, number: int) -> Any:
 
 
 def _rounded_up(one: SymInt, quotient: Arithmetic) -> Any:
-    """Return ``-(-a // b)``, the negative of a quotient, as one ceiling division; None if it has another form."""
+    """Simplify ``-(-a // b)``, a negated quotient, to one ceiling division; return None for any other form."""
     rules = one.rules
     inner = rules.entries[quotient.left.number] if isinstance(quotient.left, Ref) else None
     if not isinstance(inner, Arithmetic) or inner.op != "*" or inner.right != -1:
@@ -358,7 +359,7 @@ def _rounded_up(one: SymInt, quotient: Arithmetic) -> Any:
 
 
 def _with_term(word: str, one: SymInt, number: int) -> Any:
-    """Return a simpler form of the sum or difference of a size and a number; None if there is none."""
+    """Simplify the sum or difference of a size and a number; return None if no rule applies."""
     if word not in ("+", "-"):
         return None
     if word == "-":
@@ -370,13 +371,13 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
 
 
 def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
-    """Return the left operand of a size's entry as a size. The right operand has to be a plain number."""
+    """Return the left operand of a size's entry as a size. The right operand must be a plain number."""
     assert isinstance(entry.left, Ref)
     return SymInt(one.rules, entry.left.number, value)
 
 
 def _unpacked(x: Any) -> Any:
-    """Return the number in a 0-d array; anything else unchanged."""
+    """Return the number in a 0-d array, and any other value unchanged."""
     return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 

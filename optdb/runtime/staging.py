@@ -1,4 +1,4 @@
-"""Staging buffers: arrays are copied to a device while it computes, and moved to their target later."""
+"""Staging buffers, into which arrays are copied while a device computes, to be moved to their targets later."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from optdb.runtime.scripts import IMMEDIATE
 
 __all__ = ["Staged", "StagingBuffer"]
 
-#: The maximum number of arrays on the device that have not been moved yet.
+#: The maximum number of staged arrays that have not been moved yet.
 _MOST_STAGED = 2
 
 
 class Staged:
-    """A host array's values that are being copied to a device; it is passed in place of the array in one call."""
+    """A host array that is being copied to a device; one call receives this object in place of the array."""
 
     def __init__(self, context: Context, array: DeviceArray, event: cl.Event) -> None:
         self._context = context
@@ -32,24 +32,24 @@ class Staged:
 
 
 class StagingBuffer:
-    """Copies the next array of one argument to a device, on a separate queue and through pinned memory.
+    """Copies the next array for one argument to a device, on a separate queue and through pinned memory.
 
     Parameters
     ----------
     context : Context
-        The context of a device with its own memory.
+        A context whose device has its own memory.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._queue = side_queue(context)
-        #: The arrays, all of one shape and dtype; the one that is used next is first.
+        #: The device arrays, all with one shape and dtype; the array to use next is first.
         self._arrays: list[DeviceArray] = []
 
     def begin(self, value: HostArray) -> Staged | None:
-        """Start to copy an array to the device; return None if staging does not pay. The array may be changed at once.
+        """Start copying an array, which may be changed at once, to the device; return None if staging saves no time.
 
-        The device has to be done with the array staged before the previous one.
+        The device must have finished using the array that was staged before the previous one.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

@@ -1,7 +1,7 @@
-"""Computation of lookup tables, at once or when a trace runs, and their upload to the device.
+"""Lookup tables: computing them, at once or when a trace runs, and uploading them to the device.
 
-A `TableListener`, such as a recorder, receives the source of each table (`TableSource`): a plan recomputes the table
-from new values, and writes it where kernels read it.
+A `TableListener`, such as a recorder, receives the source of each table (`TableSource`). A plan can then recompute the
+table from new values, and write it to the array that kernels read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TableSource:
 
     @property
     def root(self) -> HostArray | None:
-        """The array from which the first table was computed."""
+        """The array from which the first table in the chain was computed."""
         return self.array.root if isinstance(self.array, TableSource) else self.array
 
     def without_root(self) -> TableSource:
@@ -37,7 +37,7 @@ class TableSource:
         return replace(self, array=self.array.without_root() if isinstance(self.array, TableSource) else None)
 
     def of(self, array: HostArray) -> HostArray:
-        """Compute the table with another root array; raise the errors of the table's function."""
+        """Compute the table from another root array; raise the errors of the table's function."""
         inner = self.array.of(array) if isinstance(self.array, TableSource) else array
         return TABLES[self.name].compute(inner, *self.numbers)
 
@@ -47,7 +47,7 @@ class TableListener(Protocol):
     """A command listener that also receives tables."""
 
     def on_table_computed(self, table: HostArray, source: TableSource) -> None:
-        """Receive a computed table; it may be the array of another `TableSource`."""
+        """Receive a computed table, which may be the array of another `TableSource`."""
 
     def on_table_uploaded(self, table: HostArray, array: Array) -> None:
         """Receive the device array of a table."""
@@ -57,7 +57,7 @@ class TableListener(Protocol):
 
 
 def table_on_device(context: Context, table: Any) -> Array:
-    """Return a table on the device; only a plan's next call overwrites it."""
+    """Return a table as a device array, which only a plan's next call overwrites."""
     array = from_host(context, table, constant=True)
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):
@@ -66,7 +66,7 @@ def table_on_device(context: Context, table: Any) -> Array:
 
 
 def computed(name: str, *args: Any) -> HostArray | DeferredArray:
-    """Compute a table of `TABLES` from an array and numbers; if they are not known in a trace, return it deferred."""
+    """Compute a table in `TABLES` from an array and numbers; the result is deferred if their values are unknown."""
     table = TABLES[name]
     if tracing() is None or not any(isinstance(x, DeferredArray | SymInt) for x in args):
         return _noted(name, table.compute(*args), *args)
@@ -81,7 +81,7 @@ def computed(name: str, *args: Any) -> HostArray | DeferredArray:
 
 
 def _noted(name: str, table: HostArray, array: Any, *numbers: Any) -> HostArray:
-    """Pass a table and its source to the listener; return the table."""
+    """Pass a table and its source to the listener, and return the table."""
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):
         listener.on_table_computed(table, TableSource(name, listener.source_of(array) or array, numbers))

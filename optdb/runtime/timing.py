@@ -1,12 +1,12 @@
-"""Times of commands on a device, by its own clock, and of calls of a function.
+"""Timing of commands by the device's clock, and of function calls by the host's clock.
 
-A context's queue does not profile, since that has a cost. A :class:`Timer` listens to the commands of a thread
-(``commands``), and enqueues them on a profiling queue; at each switch between the two queues, it waits for both. A
-:class:`CommandRange` times the commands that are enqueued between its creation and its `stop`.
+Profiling is disabled on a context's queue, since it has a cost. A :class:`Timer` listens to a thread's commands
+(``commands``) and enqueues them on a profiling queue; at each switch between the two queues, it waits for both. A
+:class:`CommandRange` times the commands enqueued between its creation and its `stop`.
 
-A :class:`StepTrial` times alternative implementations of a step, by the host's clock, on the function's own calls. Most
-commands cannot be repeated, since a step updates what the next one reads. So some calls use one implementation, and
-then some another.
+A :class:`StepTrial` times alternative implementations of a step on the function's own calls, by the host's clock. Most
+commands cannot be repeated, since a step updates values that the next step reads. Each implementation is therefore used
+for several successive calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def timed_beside(queue: cl.CommandQueue) -> cl.CommandQueue:
 
 
 def seconds_of(event: cl.Event) -> float:
-    """Return the seconds that a command ran on the device; it has to be complete, in a profiling queue."""
+    """Return a command's run time on the device in seconds, from the event of a completed command that was profiled."""
     return (event.profile.end - event.profile.start) * 1e-9
 
 
@@ -39,27 +39,27 @@ class Timed:
 
     command: Any
     event: cl.Event
-    #: Host times, by `time.perf_counter`, when the previous command was enqueued, and when this one was.
+    #: The times, from `time.perf_counter` on the host, at which the previous command and this command were enqueued.
     begun: float
     enqueued: float
 
     @property
     def seconds(self) -> float:
-        """The seconds that it ran on the device; it has to be complete."""
+        """The command's run time on the device in seconds; the command must be complete."""
         return seconds_of(self.event)
 
 
 class Timer:
-    """Listens to the commands of one thread, and times them."""
+    """Listens to the commands of one thread and times them."""
 
     tracing = False
     takes_bound = True
 
     def __init__(self) -> None:
-        #: The commands since `begin`.
+        #: The commands enqueued since `begin`.
         self.commands: list[Timed] = []
         self._queues: dict[int, tuple[cl.CommandQueue, cl.CommandQueue]] = {}
-        # The timer has to wait for commands outside the timed queues.
+        # Whether commands may have been enqueued outside the profiling queues; if so, the timer must wait for them.
         self._beside = True
         self._since = 0.0
 
@@ -75,7 +75,7 @@ class Timer:
             timed.finish()
 
     def on(self, command: Any) -> None:
-        """Enqueue a command on a profiling queue, and keep its event."""
+        """Enqueue a command on a profiling queue and keep its event."""
         if isinstance(command, AllocateBuffer):
             return
         if isinstance(command, HostCall):  # it does not use the profiling queues
@@ -103,16 +103,16 @@ class Timer:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of work on a device, in nanoseconds by its own clock."""
+    """The times at which a device handled some work, in nanoseconds of its own clock."""
 
-    queued: int  #: The work was enqueued.
-    submitted: int  #: The driver submitted it to the device.
-    start: int  #: All earlier work was complete.
-    end: int  #: The work was complete.
+    queued: int  #: When the work was enqueued.
+    submitted: int  #: When the driver submitted the work to the device.
+    start: int  #: When all earlier work was complete.
+    end: int  #: When the work was complete.
 
 
 class CommandRange:
-    """The commands enqueued on a context's queue from now on until `stop`, timed by markers in another queue."""
+    """The commands enqueued on a context's queue between construction and `stop`, timed by markers in another queue."""
 
     def __init__(self, context: Context) -> None:
         self._queue = context.queue
@@ -123,7 +123,7 @@ class CommandRange:
         self._last: Any = None
 
     def stop(self) -> None:
-        """End the range, and flush it to the device."""
+        """End the range and flush its commands to the device."""
         self._last = self._mark()
         self._queue.flush()
         self._clock.flush()
@@ -139,33 +139,33 @@ class CommandRange:
         check_launches(self._queue, self._reader)
 
     def times(self) -> Times:
-        """Wait for the range, and return its times."""
+        """Wait for the range and return its times."""
         self.wait()
         first, last = self._first.profile, self._last.profile
-        # On an H100 shared by twelve processes, the first marker sometimes ended later than the last one.
+        # On an H100 shared by twelve processes, the first marker sometimes ended later than the last marker.
         return Times(first.queued, first.submit, min(first.end, last.end), last.end)
 
     def _mark(self) -> Any:
-        """Enqueue a marker in the profiling queue, which waits for a marker in the context's queue."""
+        """Enqueue a marker in the profiling queue that waits for a marker in the context's queue."""
         return cl.enqueue_marker(self._clock, wait_for=[cl.enqueue_marker(self._queue)])
 
 
-#: The number of timed calls per implementation, whose median counts.
+#: The number of timed calls per implementation; their median is used.
 TIMED_CALLS = 5
 
 
 class StepTrial:
-    """Times the implementations of a step on successive calls, one implementation after another.
+    """Times the implementations of a step on successive calls, one implementation after the other.
 
-    A timed call starts and ends with an idle device. A call that raises an error does not count. The first call of each
-    implementation except the first one does not count either: it launches kernels for the first time.
+    A timed call starts and ends with an idle device. A call that raises an error is not counted. For every
+    implementation except the first, the first call is not counted either, since it launches kernels for the first time.
 
     Parameters
     ----------
     queues : iterable of pyopencl.CommandQueue
-        The queues of the step's commands.
+        The queues on which the step enqueues its commands.
     ways : int
-        The number of implementations.
+        Number of implementations.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:
@@ -175,17 +175,17 @@ class StepTrial:
 
     @property
     def way(self) -> int | None:
-        """The number of the next call's implementation; None if all have been timed."""
+        """The index of the implementation that the next call uses; None if all have been timed."""
         timed = (TIMED_CALLS + (way > 0) for way in range(len(self._seconds)))
         return next((way for way, calls in enumerate(timed) if len(self._seconds[way]) < calls), None)
 
     @property
     def medians(self) -> list[float]:
-        """The median seconds of a call, by implementation."""
+        """The median time of a call in seconds, for each implementation."""
         return [statistics.median(seconds[-TIMED_CALLS:]) for seconds in self._seconds]
 
     def begin(self) -> int | None:
-        """Start to time a call, unless all implementations have been timed; return its implementation."""
+        """Start timing a call unless all implementations have been timed; return the index of its implementation."""
         way = self.way
         if way is not None:
             self._finish()
@@ -193,7 +193,7 @@ class StepTrial:
         return way
 
     def end(self) -> None:
-        """End the timing of a call that has enqueued all its commands."""
+        """Stop timing a call, which must have enqueued all its commands."""
         way, began = self.way, self._began
         if way is None or began is None:
             return

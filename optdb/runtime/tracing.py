@@ -1,10 +1,10 @@
-"""Traces of a function's commands for inputs of more than one shape, made without a device.
+"""Traces of a function's commands, created without a device and valid for inputs of more than one shape.
 
-A :class:`Tracer` records commands as a recorder does (``optdb.runtime.recording``), but does not enqueue them: arrays
-have no memory, their lengths may be symbolic (``optdb.runtime.sizes``), and uploads may have unknown values. So a
-function can be traced for a device that is not present. An operation that needs values ends the trace.
+A :class:`Tracer` is a recorder (``optdb.runtime.recording``) that does not enqueue commands: arrays have no memory,
+axis lengths may be symbolic (``optdb.runtime.sizes``), and uploads may have unknown values. A function can therefore be
+traced for a device that is not present. Tracing fails at an operation that needs values.
 
-The result is a :class:`Trace`, which ``optdb.runtime.exported.writing`` puts into a file.
+The result is a :class:`Trace`, which ``optdb.runtime.exported.writing`` writes to a file.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from optdb.runtime.sizes import ShapeEnv
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel, given by its program's source and its name in it."""
+    """A kernel, identified by its program's source and its name in the program."""
 
     source: str
     function_name: str
 
 
 class Untraceable(RuntimeError):
-    """A function does something that cannot be traced. The message names it and the cure."""
+    """A function contains an operation that cannot be traced. The message names the operation and the cure."""
 
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """A result of a traced function: its layout on the device, or its value.
+    """A result of a traced function, given by its layout on the device or by its value.
 
     The value is an ArrayLayout, DeferredArray, SymInt, SymIntVector or numpy.ndarray.
     """
@@ -59,29 +59,29 @@ class OutputSpec:
 
 @dataclass
 class Trace:
-    """The commands, sizes and results of a traced function."""
+    """A traced function's commands, sizes and results."""
 
-    #: The kind of device that its kernels are written for, 'cpu' or 'gpu'.
+    #: The kind of device that the kernels are written for, 'cpu' or 'gpu'.
     device_kind: str
-    #: The number of compute units that the example's work was divided over.
+    #: The number of compute units that the work was divided over in the example call.
     compute_units: int
-    #: The expressions of the trace's sizes, and its guards.
+    #: The trace's guards, and the expressions that compute its sizes.
     rules: ShapeEnv = field(default_factory=ShapeEnv)
     #: The shape of each argument.
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
-    #: The numbers of shared values, by memory.
+    #: Maps the `Memory` of each shared value to its number.
     states: dict[Memory, int] = field(default_factory=dict)
-    #: The values of memories that never change.
+    #: Maps each `Memory` that never changes to its values.
     constants: dict[Memory, HostArray] = field(default_factory=dict)
-    #: The commands in order; numbers may be symbolic, and an upload's value may be a `DeferredArray`.
+    #: The commands in order. Numbers may be symbolic, and an upload's value may be a `DeferredArray`.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
-    #: The dtypes that kernels compute in and that some devices lack.
+    #: The dtypes that kernels compute in but that some devices lack.
     flags: set[str] = field(default_factory=set)
 
 
 class Tracer(Recorder):
-    """Records the commands of one thread in a trace, in place of the device."""
+    """Records one thread's commands in a trace instead of enqueueing them."""
 
     tracing = True
     takes_bound = False
@@ -90,7 +90,7 @@ class Tracer(Recorder):
         super().__init__()
         self.trace = trace
         self._context = context
-        # Buffers that are kept alive, so that their handles are not reused.
+        # Buffers kept alive so that drivers do not reuse their handles.
         self._alive: list[Any] = []
 
     @contextmanager
@@ -114,7 +114,7 @@ class Tracer(Recorder):
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Record a command, and a launch's kernel source; raise Untraceable if a file cannot hold the command."""
+        """Record a command, and the kernel source of a launch; raise Untraceable if a file cannot store the command."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)

@@ -1,8 +1,8 @@
-"""The results of tuning a device, on disk.
+"""Storage of tuning results on disk.
 
-A finding is a small JSON dict. Its key contains everything that it depends on: the device, its driver, the tuned
-operation and dtype, and the version of the tuner. If a file is unreadable or has another key, it is ignored, and the
-device counts as not tuned.
+A finding is a small JSON dict. Its key contains everything that it depends on: the device, the driver, the tuned
+operation and dtype, and the tuner's version. A file that is unreadable or has another key is ignored, as if the device
+had not been tuned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from optdb.json_text import parse_json
 from optdb.runtime import binaries
 from optdb.runtime.device_profiles import profile_of
 
-#: Changed when the file format changes.
+#: Must change whenever the file format changes.
 FORMAT = "optdb tuning 1"
-#: The maximum size of a file; a finding has some kilobytes.
+#: The maximum size of a file in bytes; a finding takes a few kilobytes.
 _MAX_BYTES = 1 << 20
 
 
 def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
     """Return the key of a finding: the device, the tuned operation and dtype, and the tuner's version.
 
-    A sub-device has a key of its own.
+    A sub-device has its own key.
     """
     profile = profile_of(device)
     return {
@@ -42,7 +42,7 @@ def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
 
 
 def load(key: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the finding under a key of `key_of`; None if there is none or the file is damaged."""
+    """Return the finding stored under a key; None if there is none or the file is damaged."""
     try:
         content = parse_json(read_file(path_of(key), _MAX_BYTES))
     except (OSError, ValueError):
@@ -52,14 +52,14 @@ def load(key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def save(key: dict[str, Any], found: dict[str, Any]) -> Path:
-    """Write a finding atomically, and return the file's path; raise OSError if it cannot be written."""
+    """Write a finding atomically and return the file's path; raise OSError if it cannot be written."""
     path = path_of(key)
     replace_file(path, json.dumps({"key": key, "found": found}, indent=1).encode())
     return path
 
 
 def forget(key: dict[str, Any]) -> None:
-    """Remove the finding under a key, if there is one."""
+    """Remove the finding stored under a key, if there is one."""
     path_of(key).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""The rewrite engine for any host, its database, and the plug that connects it to Theano.
+"""The rewrite engine for any host, its database, and the module that connects it to Theano.
 
 From the bottom up::
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 import_host()
 
-#: The module that each public name is imported from on first use: most modules are only for Theano.
+#: Maps each public name to the module that it is imported from on first use, because most modules need Theano.
 _LAZY_ATTRS = {
     "TopoMode": "plug",
     "TopoOptDB": "db",

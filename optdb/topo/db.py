@@ -73,7 +73,7 @@ class TopoOptDB(DB):
         obj : LocalOptimizer, Optimizer or DB
             A node rewriter, a graph rewriter, or a database of either.
         *tags : str
-            Names that it shares with others.
+            Names that the object shares with other members.
         position : float or 'last'
             Rewriters are tried in the order of their positions.
         final_opt, cleanup : bool
@@ -144,7 +144,7 @@ class TopoOptDB(DB):
         )
 
 
-#: The tag that every query of the engine includes, and no query of stock Theano.
+#: The tag that every query of the engine includes, and that no query of stock Theano includes.
 ENGINE_TAG = "with_topo_engine"
 
 #: The default database of :func:`register_topo`.
@@ -232,7 +232,7 @@ def _registered(database: DB, name: str) -> Any:
 
 
 def _is_defined_again(new: Any, old: Any) -> bool:
-    """Tell whether two rewriters are made from one function that an interactive session has defined twice."""
+    """Return whether two rewriters were made from a function that an interactive session has defined twice."""
     functions = [_function_of(new), _function_of(old)]
     if type(new) is not type(old) or None in functions:
         return False
@@ -247,7 +247,7 @@ def _function_of(rewriter: Any) -> Any:
 
 
 def _unregister(database: DB, name: str) -> None:
-    """Remove a member under its name and all its tags."""
+    """Remove a member from its name and all its tags."""
     [member] = [member for member in database.__db__[name] if member.name == name]
     for tagged in database.__db__.values():
         if member in tagged:

@@ -1,10 +1,9 @@
 """An incremental destroy handler: decides whether a node may overwrite an input.
 
-A node may overwrite a variable under two conditions.  No other node may
-overwrite its memory, and no caller may own it; and all other users of that
-memory have to run first.  The second condition is a set of edges: *user
-▶ destroyer*.  They are added to an incremental topological order, which
-detects the cycle that an edge would close while it orders the edge's ends.
+A node may overwrite a variable under two conditions. First, no other node may overwrite the variable's memory, and no
+caller may own that memory. Second, all other users of the memory have to run before the node.  The second condition is
+a set of edges: *user ▶ destroyer*.  The edges are added to an incremental topological order. While it orders the ends
+of an edge, it detects a cycle that the edge would close.
 
 Flow of one change::
 
@@ -13,7 +12,7 @@ Flow of one change::
                                    ▼
     validate() ────▶ order.add_edge ──▶ fine, or InconsistencyError
 
-A validation checks only what changed since the last one.  Theano's handler
+A validation checks only the changes since the last one.  Theano's handler
 rebuilds all claims for each validation, and sorts the whole graph.
 """
 
@@ -42,7 +41,7 @@ from optdb.topo.order import TopologicalOrder
 
 
 class IncrementalDestroyHandler(DestroyHandler):
-    """The host's DestroyHandler, which validates only what changed in the graph.
+    """The host's DestroyHandler, which validates only the changes in the graph.
 
     Attributes
     ----------
@@ -137,7 +136,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._gain(node, new)
 
     def validate(self, fgraph: FunctionGraph) -> bool:
-        """Check what changed since the last call.
+        """Check the changes since the last call.
 
         Raises
         ------
@@ -179,7 +178,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         return list(self._order)
 
     def has_destroyers(self, variables: Iterable[Variable]) -> bool:
-        """Tell whether a node overwrites the memory of any of `variables`."""
+        """Return whether a node overwrites the memory of any of `variables`."""
         self._claim_all()
         destroyed = self.root_destroyer
         return bool(destroyed) and any(self.root(var) in destroyed for var in variables)
@@ -202,9 +201,9 @@ class IncrementalDestroyHandler(DestroyHandler):
                 raise InconsistencyError("Trying to destroy a protected Variable.", var)
 
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
-        """Tell whether the graph would stay valid if `node` also overwrote its input `slot`.
+        """Return whether the graph would stay valid if `node` also overwrote its input `slot`.
 
-        If so, `node` has been moved in the order after all other users of that memory.
+        If it would, this method moves `node` in the order after all other users of that memory.
 
         Parameters
         ----------
@@ -294,7 +293,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._faults[node] = InconsistencyError(f"Input aliasing: {node} ({slot})")
 
     def _gain(self, node: Apply, var: Variable) -> None:
-        """Record that an input of `node` has become `var`."""
+        """Record that `var` has become an input of `node`."""
         destroyer = self._other_destroyer(node, var)
         if destroyer is None:
             return
@@ -305,7 +304,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._backward.append((node, destroyer))
 
     def _lose(self, node: Apply, var: Variable) -> None:
-        """Record that an input of `node` is no longer `var`."""
+        """Record that `var` is no longer an input of `node`."""
         destroyer = self._other_destroyer(node, var)
         if destroyer is None:
             return
@@ -375,7 +374,7 @@ def _is_indestructible(var: Variable) -> bool:
 
 
 def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
-    """Tell whether `node` also reads the memory of input `slot` through another input, where this is not tolerated."""
+    """Return whether `node` also reads the memory of input `slot` through another input that does not tolerate it."""
     if len(node.inputs) == 1:
         return False
     same = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_same", []) if dest == slot}

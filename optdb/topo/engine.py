@@ -60,7 +60,7 @@ class Folding(Protocol):
         """Fold the constant parts of replacements that are not in the graph yet; return the replacements."""
 
     def is_broadcast(self, node: Apply) -> bool:
-        """Tell whether a node only permutes or adds axes of its input."""
+        """Return whether a node only permutes or adds axes of its input."""
 
 
 class CycleError(InconsistencyError):

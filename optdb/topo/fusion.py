@@ -2,18 +2,16 @@
 
 The pass visits nodes from outputs to inputs.  A node joins the group of its
 users if all of them are in one group and have the same broadcast pattern, and
-the fused op would not have too many arguments.  So the output of the last node,
-the *root*, is the only output of a group, and fusion closes no cycle.  Theano's
-FusionOptimizer finds the same groups, but it fuses one pair at a time, builds
-a Composite for each, and sorts the graph again until nothing changes.
+the fused op would not have too many arguments.  The output of the last node, the *root*, is therefore the only output
+of a group, and fusion closes no cycle.  Theano's FusionOptimizer finds the same groups, but it fuses one pair at a
+time, builds a Composite for each, and sorts the graph again until nothing changes.
 
 Cheap arithmetic is recomputed if that saves a node: a cheap node joins each of
 several groups that use it, and a node with a single element joins the group of
-a larger pattern.  Theano leaves such work duplicated if its rewriters derive it
-twice; the engine shares it, and would have more nodes without recomputation.
-Recomputed nodes depend on no member of the group, so this closes no cycle
-either.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP`
-bound the work, and recomputing an array must not read more arrays than it saves.
+a larger pattern.  If Theano's rewriters derive such arithmetic twice, Theano leaves it duplicated. The engine merges
+it, and would have more nodes without recomputation. Recomputed nodes depend on no member of the group, so this closes
+no cycle either.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP` bound the work, and recomputing an
+array must not read more arrays than it saves.
 
 Groups of the same structure get the same op.
 """
@@ -43,7 +41,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 MAX_RECOMPUTING_GROUPS = 4
 #: The maximum number of nodes that a group recomputes for each element.
 MAX_RECOMPUTED_PER_GROUP = 8
-#: The maximum for a group with a single element, where any op is cheaper than a separate node.
+#: The same maximum for a group with a single element, where any op is cheaper than a separate node.
 MAX_RECOMPUTED_SCALARS = 16
 
 
@@ -53,7 +51,7 @@ def takes_all(node: Apply) -> bool:
 
 
 def is_integer_scalar(node: Apply) -> bool:
-    """Tell whether an elementwise node computes an integer scalar, such as a length, from others, and not in place."""
+    """Return whether a node computes integer scalars, such as lengths, elementwise from others, and not in place."""
     if not isinstance(node.op, Elemwise) or node.op.inplace_pattern:
         return False
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
@@ -65,7 +63,7 @@ class GroupFusion(FusionOptimizer):
     Parameters
     ----------
     takes : callable
-        A predicate that tells whether an elementwise node may be fused.
+        A predicate that returns whether an elementwise node may be fused.
     """
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
@@ -137,7 +135,7 @@ class Group:
         self._limit: float = elemwise_max_input_fct(root)
 
     def has_room_for(self, node: Apply) -> bool:
-        """Tell whether the fused op would stay within the argument limit if `node` joined."""
+        """Return whether the fused op would stay within the argument limit if `node` joined."""
         return len(self._inputs_with(node)) <= self._limit
 
     def _inputs_with(self, node: Apply) -> set[Variable]:
@@ -190,7 +188,7 @@ class Grouping:
         return list(groups)
 
     def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Tell whether several nodes would remain if `node` were recomputed.
+        """Return whether several nodes would remain if `node` were recomputed.
 
         Its cheap operands would also be recomputed. Expensive operands, such as an exp or a log, would not: each would
         remain a separate node, whereas one node can compute all of them together with `node`.
@@ -218,7 +216,7 @@ class Grouping:
         return owner if len(clients(fgraph, var)) == 1 and self.can_fuse(owner) else None
 
     def can_fuse(self, node: Apply) -> bool:
-        """Tell whether an elementwise node may be fused and its scalar op has C code for its inputs."""
+        """Return whether an elementwise node may be fused and its scalar op has C code for its inputs."""
         if not self._takes(node):
             return False
         key = (scalar_op_of(node), tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
@@ -231,7 +229,7 @@ class Grouping:
 
 
 def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
-    """Tell whether joining `groups` would compute `node` more often than now."""
+    """Return whether joining `groups` would compute `node` more often than now."""
     (out,) = node.outputs
     return len(groups) > 1 or any(
         group.root.outputs[0].type.broadcastable != out.type.broadcastable for group in groups
@@ -239,7 +237,7 @@ def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
 
 
 def _may_join(node: Apply, groups: list[Group], recomputed: bool) -> bool:
-    """Tell whether `node` can be a member of each of `groups`, and is cheap enough to be one."""
+    """Return whether `node` can be a member of each of `groups`, and is cheap enough to be one."""
     if recomputed and not _is_worth_recomputing(node, groups):
         return False
     return all(group.has_room_for(node) for group in groups)

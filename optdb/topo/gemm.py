@@ -1,12 +1,11 @@
 """Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
 Theano's GemmOptimizer finds two terms that form a Gemm, puts the sum of the
-Gemm and all other terms into the graph, and starts again. For the gradient of
-a recurrent net's weights, which is a sum of one product per time step, that
-takes quadratic time.  Here the pairs of a sum are found in one walk over its
-terms, and the sum is replaced once.  The pairs are the same as Theano's: the
-first two terms of one type of which one is a product, then the next two.  Each
-Gemm is appended as a new term.  A product with other users ends the search.
+Gemm and all other terms into the graph, and starts again. This takes quadratic time for the gradient of a recurrent
+net's weights, which is a sum of one product per time step.  Here the pairs of a sum are found in one walk over its
+terms, and the sum is replaced once.  The pairs are the same as Theano's: the first two terms that have the same type
+and include a product, then the next two.  Each Gemm is appended as a new term.  A product with other users ends the
+search.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ class _Pairing:
 
     @property
     def has_products(self) -> bool:
-        """Whether there was a product that a Gemm could swallow."""
+        """Whether there was a product that a Gemm could include."""
         return bool(self._products)
 
     def sum_like(self, out: Variable) -> Variable | None:
@@ -157,7 +156,7 @@ class _Pairing:
         self._terms.append(term)
 
     def _is_ours(self, matrix: Variable, product: Variable) -> bool:
-        """Tell whether the steps of this sum are the only users of a product."""
+        """Return whether the steps of this sum are the only users of a product."""
         users = {client for client, _ in clients(self._fgraph, matrix)}
         rearranged = product is not matrix
         return users <= self._steps and (not rearranged or len(clients(self._fgraph, product)) == 1)

@@ -24,7 +24,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.host.api.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
-#: In graphs with more nodes, Theano skips scalars, since nothing is gained.
+#: In graphs with more nodes, Theano skips scalars, because overwriting them gains nothing.
 _BIG = 500
 
 
@@ -122,7 +122,7 @@ class _InplacePass:
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
         """Replace `node` by one with an inplace pattern; return it, or None if the graph refuses it."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
-        # One by one: otherwise the traces of a node with many outputs would multiply with each replacement.
+        # Copy traces one by one. Otherwise the traces of a node with many outputs would multiply with each replacement.
         for before, after in zip(node.outputs, new, strict=True):
             copy_stack_trace(before, after)
         self.profile["nb_call_replace"] += len(new)
@@ -148,7 +148,7 @@ class _InplacePass:
 
 
 def _is_number(var: Variable) -> bool:
-    """Tell whether a variable is an array of one element that a node has computed.
+    """Return whether a variable is an array of one element that a node has computed.
 
     Overwriting it saves nothing, and adds ordering constraints: on a device, commands would have to wait for readers.
     """

@@ -1,9 +1,9 @@
 """Limits on one run of the engine, determined by the graph that it starts from.
 
 Rewriters may loop on their own output: each application adds a node to which the next one applies.  A limit that
-follows the size of the growing graph never stops them.  The *base size* of a run does not grow that way: it counts
-the nodes of the starting graph and their direct replacements, so that a rewriter may replace one node by a large
-expression, such as an inlined graph.  Rewriters that apply to the new nodes in turn do not raise it.
+follows the size of the growing graph never stops them.  The *base size* of a run does not grow with the graph: it
+counts the nodes of the starting graph and their direct replacements, so that a rewriter may replace one node by a large
+expression, such as an inlined graph.  Rewriters that then apply to the new nodes do not increase it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 from optdb.host.api.graph import Apply
 
-#: The maximum graph size, as a multiple of the base size, that counts in the limit on applications.
+#: The graph size that enters the limit on applications is at most this multiple of the base size.
 MAX_GROWTH = 10
 #: The minimum base size in the limit on applications.
 MIN_BASE_NODES = 10
 #: A graph may have this many nodes, regardless of its base size.
 MIN_NODE_LIMIT = 20_000
-#: The maximum graph size, as a multiple of the base size, if that is more.
+#: A graph may have this many times its base size in nodes, if that is more than `MIN_NODE_LIMIT`.
 MAX_NODE_RATIO = 100
 
 

@@ -1,11 +1,9 @@
 """Detection of rewriters that undo each other: A becomes B, B becomes A, and so on.
 
-For each new node, the node that it replaces is recorded.  A few generations
-after an original node of the graph, new nodes are numbered by their ops and
-their operands' numbers, so that a node that is built again from equal parts
-gets the same number (value numbering).  A node with the number of one of its
-ancestors closes a loop.  After a few repetitions the engine reports the rule
-that replaced that ancestor, and stops applying it to nodes of that number.
+For each new node, the node that it replaces is recorded.  From a few generations after an original node of the graph
+on, new nodes are numbered by their ops and the numbers of their operands, so that a node that is built again from equal
+parts gets the same number (value numbering).  A node with the number of one of its ancestors closes a loop.  After a
+few repetitions the engine reports the rule that replaced that ancestor, and stops applying it to nodes of that number.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class Lineage:
     """Numbers and ancestors of the nodes of one run."""
 
     def __init__(self) -> None:
-        #: By node: the node that it replaced, the rule, and the generation.
+        #: Maps a node to the node that it replaced, the rule, and the generation.
         self._parent: dict[Apply, tuple[Apply, Rule, int]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[Apply, int] = {}
@@ -41,7 +39,7 @@ class Lineage:
         self._stopped: set[tuple[Rule, int]] = set()
 
     def is_stopped(self, rule: Rule, node: Apply) -> bool:
-        """Tell whether `rule` must no longer be applied to nodes like `node`."""
+        """Return whether `rule` must no longer be applied to nodes like `node`."""
         return bool(self._stopped) and (rule, self._number(node)) in self._stopped
 
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:

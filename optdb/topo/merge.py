@@ -1,10 +1,9 @@
 """Common-subexpression elimination with an incrementally updated index.
 
 Theano's MergeFeature searches for an equal node among all users of one of a
-node's inputs: a constant with a thousand users costs a thousand comparisons
-for each new node.  Here a dictionary maps ops and inputs to distinct nodes, so
-that finding an equal node is one lookup.  Theano's MergeOptimizer still merges
-the nodes (types, Assert inputs, destroyers, validation).
+node's inputs: if that input is a constant with a thousand users, each new node takes a thousand comparisons.  Here a
+dictionary maps ops and inputs to distinct nodes, so that finding an equal node is one lookup.  Theano's MergeOptimizer
+still merges the nodes (types, Assert inputs, destroyers, validation).
 """
 
 from __future__ import annotations

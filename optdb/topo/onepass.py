@@ -2,9 +2,8 @@
 
 A one-pass optimizer offers each node of a graph to its rewriter, even those that
 the rewriter does not track.  Many passes look for an op that the graph does not
-contain.  A pass whose rewriters have trusted tracks checks the ops first.  Only
-the tracks of Theano's own rewriters are trusted: a third party's rewriter may
-apply to more ops than it tracks, which Theano's pass tolerates.
+contain.  A pass whose rewriters have trusted tracks checks the ops first.  Only the tracks of Theano's own rewriters
+are trusted. A third party's rewriter may apply to ops that it does not track, which Theano's pass tolerates.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class OnePass(TopoOptimizer):
         return stock if tracks is None else cls(stock, tracks)
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether the rewriter applies to no node of `fgraph`."""
+        """Return whether the rewriter applies to no node of `fgraph`."""
         return not self._concerned(fgraph)
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
@@ -127,7 +126,7 @@ class FoldingPass(TopoOptimizer):
     """Theano's constant folding pass, which is skipped if no node has only constant inputs."""
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether no node of `fgraph` has only constant inputs."""
+        """Return whether no node of `fgraph` has only constant inputs."""
         return not any(map(_is_constant, fgraph.apply_nodes))
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
@@ -146,6 +145,6 @@ def _is_constant(node: Apply) -> bool:
 
 
 def is_idle(rewriter: Any, fgraph: FunctionGraph) -> bool:
-    """Tell whether a graph rewriter is known to find nothing to do in `fgraph`, by its own `is_idle` if it has one."""
+    """Return whether a graph rewriter's own `is_idle`, if it has one, says that it has nothing to do in `fgraph`."""
     tell = getattr(rewriter, "is_idle", None)
     return tell(fgraph) if tell is not None else is_scan_pass(rewriter) and not has_scan(fgraph)

@@ -11,9 +11,9 @@ Two algorithms maintain the order, and neither ever sorts the whole graph again:
 * a new edge that violates the order starts a search from both of its ends for
   the nodes between them, and moves those that the edge reorders, as Pearce and
   Kelly do ("A dynamic topological sort algorithm for directed acyclic graphs",
-  ACM JEA 11, 2006).  Their order is an array, and the nodes of both searches
-  share the indices that these had.  A list allows insertion anywhere, so only
-  the nodes of the search that finishes first are moved.
+  ACM JEA 11, 2006).  Their order is an array, and the nodes that both searches find are redistributed over the indices
+  that these nodes had.  A list allows insertion anywhere, so only the nodes of the search that finishes first are
+  moved.
 
 If the searches meet, the edge would close a cycle.
 """
@@ -73,7 +73,7 @@ class _Front(Generic[Node]):
         self._nearest = nearest
 
     def meets(self, other: _Front[Node]) -> bool:
-        """Follow one node's edges; tell whether one of them leads to a node that the other front has found."""
+        """Follow one node's edges; return whether one of them leads to a node that the other front has found."""
         lower, upper = self._window
         for node in self._neighbours(heappop(self.todo)[2]):
             if node in other.found:
@@ -133,7 +133,7 @@ class TopologicalOrder(Generic[Node]):
             position = position.prev
 
     def precedes(self, first: Node, second: Node) -> bool:
-        """Tell whether `first` comes before `second`."""
+        """Return whether `first` comes before `second`."""
         return self.position_of[first].label < self.position_of[second].label
 
     def extend(self, nodes: Iterable[Node]) -> None:
@@ -222,7 +222,7 @@ class TopologicalOrder(Generic[Node]):
         return position
 
     def _spread(self, start: OrderPosition[Node]) -> None:
-        """Make room after `start`: relabel the shortest sparse range.
+        """Make room for a label after `start` by relabelling the shortest sparse range.
 
         A range of j positions is sparse enough if its labels span more than 4 j
         squared, which makes the amortized cost of an insertion logarithmic.

@@ -1,9 +1,9 @@
-"""The connection of the engine to Theano, for every function or for those of one mode.
+"""Connects the engine to Theano, for all functions or for the functions of one mode.
 
-Both translate the results of database queries (see :mod:`optdb.topo.translate`), build C code in batches, and
-compute nodes without C code on whole arrays.
-:func:`enable` covers every mode, every inner graph of a Scan and every third-party pipeline. :func:`mode` does the same
-only in the thread that compiles a function with that mode, until the function is compiled.
+Both :func:`enable` and :func:`mode` translate the results of database queries (see :mod:`optdb.topo.translate`), build
+C code in batches, and compute nodes without C code on whole arrays. :func:`enable` covers every mode, every inner graph
+of a Scan and every third-party pipeline. :func:`mode` does the same only in the thread that compiles a function with
+that mode, until the function is compiled.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _patches = PatchGroup(
 
 
 def is_enabled() -> bool:
-    """Tell whether the engine handles every query."""
+    """Return whether the engine handles every query."""
     return _state.enabled
 
 
@@ -147,7 +147,7 @@ def enable(tiered: bool | None = None, matmul_precision: str | None = None) -> S
 
 
 def disable() -> None:
-    """Restore Theano's own optimizers, whichever call enabled the engine."""
+    """Restore Theano's own optimizers, regardless of which call enabled the engine."""
     with _lock:
         _state.enabled = False
         _uninstall_unused()
@@ -186,7 +186,7 @@ def _uninstall_unused() -> None:
 
 
 class TopoMode(Mode):
-    """A Mode whose rewrite phases the engine runs, enabled or not."""
+    """A Mode whose rewrite phases the engine runs, whether or not the engine is enabled."""
 
     @property
     def optimizer(self) -> Any:
@@ -196,9 +196,9 @@ class TopoMode(Mode):
 
 
 class DeviceMode(TopoMode):
-    """A Mode whose functions are computed on a device.
+    """A Mode whose functions run on a device.
 
-    Theano caches its default mode by class name, so this class differs from that of the mode TOPO.
+    Theano caches its default mode by class name, so the mode OPENCL needs another class than the mode TOPO.
     """
 
 

@@ -1,8 +1,8 @@
 """The engine's statistics in the form of the host's equilibrium profile.
 
-The reports of Theano and PyTensor take a tuple of twelve: times, counts and sub-profiles, each a
-list with one entry per round.  :class:`PhaseProfile` fills it during a run, so
-that Theano's own code prints and merges the engine's statistics.
+The reports of Theano and PyTensor take a tuple of twelve items: times, counts and sub-profiles, some of which are lists
+with one entry per round.  :class:`PhaseProfile` fills it during a run, so that Theano's own code prints and merges the
+engine's statistics.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class TopoResult:
     name : str or None
         The name of the phase's database.
     converged : bool
-        True if no rewriter applies to any node any more.
+        Whether no rewriter applies to any node of the graph.
     reason : str
         The reason for stopping, if the run did not converge.
     nodes_before, nodes_after, nodes_most : int
@@ -181,7 +181,7 @@ def collect() -> Iterator[list[TopoResult]]:
     try:
         yield results
     finally:
-        # By identity: another list may be equal, for example empty.
+        # Compare by identity, because another list may be equal, for example empty.
         _listeners.lists = [listening for listening in _listeners.lists if listening is not results]
 
 

@@ -37,7 +37,7 @@ from optdb.topo.result import TopoResult, announce
 from optdb.topo.rules import RuleTable
 from optdb.topo.worklist import DIRECTIONS
 
-#: The direction with the better results in Theano's own tests: see docs/engine.md.
+#: The direction that gives better results in Theano's own tests, see docs/engine.md.
 DEFAULT_DIRECTION = "out_to_in"
 
 
@@ -229,14 +229,14 @@ class _RewritePass(EquilibriumPass):
         return self.profile.finish(result, self.engine.table.rules)
 
     def _is_idle(self) -> bool:
-        """Tell whether only global graph rewriters could change the graph, and all of them are idle."""
+        """Return whether only global graph rewriters could change the graph, and all of them are idle."""
         rewriter = self.rewriter
         if rewriter.folds or rewriter.final_optimizers or rewriter.cleanup_optimizers:
             return False
         return not self._has_rules_here() and all(is_idle(member, self.fgraph) for member in rewriter.global_optimizers)
 
     def _has_rules_here(self) -> bool:
-        """Tell whether a node rewriter tracks an op of the graph."""
+        """Return whether a node rewriter tracks an op of the graph."""
         if not self._has_rules:
             return False
         grouped = nodes_by_op(self.fgraph).values()
@@ -275,7 +275,7 @@ class _RewritePass(EquilibriumPass):
             raise error
         if isinstance(error, CycleError) and callback is NavigatorOptimizer.warn_inplace:
             # The default callback ignores InconsistencyError, which in-place
-            # rewriters cause by design. A cycle is a mistake.
+            # rewriters cause by design. A cycle is a bug in a rewriter.
             report_failure(error, self.rewriter, pairs, rewriter, node)
             return
         callback(error, self.rewriter, pairs, rewriter, node)

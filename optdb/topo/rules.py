@@ -68,9 +68,9 @@ class RuleTable:
 
     The order for a node is Theano's: first the rewriters without tracks, then
     those that track the op's class, then those that track the op itself, each
-    in the given order; but rewriters that find a node to be zero come before
-    those that move it. As in Theano, a class is matched exactly, not by
-    inheritance. Rewriters that are known to decline a tracked op are left out.
+    in the given order; but rewriters that replace a node by zero come before rewriters that move the node. As in
+    Theano, a class is matched exactly, not by inheritance. Rewriters that are known to decline a tracked op are left
+    out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -107,7 +107,7 @@ class RuleTable:
         return list(self._rule_of.values())
 
     def may_track(self, op: PureOp) -> bool:
-        """Tell whether a rule may track `op`, without creating the rule."""
+        """Return whether a rule may track `op`, without creating the rule."""
         return op in self._tracked or any(asks is None or asks(op) for _, asks in self._of_class(type(op)))
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:

@@ -1,9 +1,8 @@
 """Recomputation of shared scalar arithmetic in each of its users.
 
-Theano fuses an elementwise node into its user if there is only one.  A 0-d
-node with several users stays a separate node, which costs a call per
-evaluation, while its arithmetic costs nothing.  After fusion and merging, each
-user of such a node is fused with its own copy of it.
+Theano fuses an elementwise node into its user if there is only one.  A 0-d node with several users stays a separate
+node. Calling the node takes much longer than its arithmetic.  After fusion and merging, each user of such a node is
+fused with its own copy of it.
 """
 
 from __future__ import annotations

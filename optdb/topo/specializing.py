@@ -4,12 +4,13 @@ Theano expands powers up to 512 in one step. For larger exponents, the rule here
 applies it to each result until Theano's own rule applies: x ** 1024 takes ten multiplications.
 
 Theano removes a reshape to ``[x.shape[0], ..., x.shape[-1]]`` while these lengths are in the graph. In topological
-order, other rewriters replace the lengths before the reshape is visited. So the rule here compares them with the
-inferred lengths. Inferred lengths are not in a graph that is folded, so the rule evaluates constant ones itself.
+order, other rewriters replace the lengths before the reshape is visited. The rule here therefore compares the lengths
+with the inferred lengths. Inferred lengths are not part of the graph that is folded, so the rule evaluates constant
+lengths itself.
 
 Theano's rewriters build a shape with MakeVector if all lengths are symbolic, and with Join if some are already
-constant, which depends on the order of visits. Rewriters that look for a shape only match MakeVector. So another rule
-converts Join to MakeVector. The last rule merges two DimShuffles, such as those around a removed reshape.
+constant, which depends on the order of visits. Rewriters that look for a shape only match MakeVector. Another rule
+therefore converts Join to MakeVector. The last rule merges two DimShuffles, such as those around a removed reshape.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def local_reshape_to_own_shape(fgraph: FunctionGraph, node: Apply) -> list[Varia
 
 
 def _is_length(length: Variable, inferred: Variable) -> bool:
-    """Tell whether an inferred length is provably equal to `length`."""
+    """Return whether an inferred length is provably equal to `length`."""
     if length is inferred:
         return True
     if not isinstance(length, Constant):

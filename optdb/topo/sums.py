@@ -1,4 +1,4 @@
-"""Reuse of wide sums that are computed anyway as terms of wider sums, and likewise of products.
+"""Reuses wide sums as terms of wider sums if they are computed anyway, and likewise wide products.
 
 A canonical sum has no sums among its terms, so a recurrence ``s[t] = s[t-1] + a[t]`` becomes a sum of t terms for each
 t: the work is quadratic in the number of steps, and each sum is a separate op to fuse and to compile.  Before fusion,
@@ -24,8 +24,8 @@ from optdb.topo.db import ENGINE_TAG
 
 #: The minimum number of terms of a reused sum: rereading fewer terms does not justify another rounding order.
 MIN_SHARED_TERMS = 3
-#: The maximum number of narrower sums that are compared with a sum, the widest first. The widest one that has its last
-#: term nearly always matches.
+#: The maximum number of narrower sums that are compared with a sum, the widest first. The widest narrower sum whose
+#: last term the sum has nearly always matches.
 MAX_COMPARISONS = 32
 
 #: A term, and whether it is subtracted (or divided by).
@@ -84,7 +84,7 @@ def _with_reused(
 
 
 def _has_node_after_fusion(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Tell whether a user of `var` cannot be fused with it."""
+    """Return whether a user of `var` cannot be fused with it."""
     return any(is_output(user) or not isinstance(user.op, Elemwise) for user, _ in clients(fgraph, var))
 
 
@@ -102,7 +102,7 @@ class _Operation:
         self.inverse = inverse
 
     def has_wide_nodes(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether a graph has several sums, so that one may be a term of another."""
+        """Return whether a graph has several sums, so that one may be a term of another."""
         widths = [
             len(node.inputs)
             for node in fgraph.apply_nodes
@@ -111,7 +111,7 @@ class _Operation:
         return len(widths) > 1 and max(widths) >= MIN_SHARED_TERMS
 
     def is_step(self, node: Apply | None) -> TypeGuard[Apply]:
-        """Tell whether a node is of this operation and computes in one dtype.
+        """Return whether a node is of this operation and computes in one dtype.
 
         With several dtypes, the order of the operands determines the dtype in which C computes.
         """
@@ -121,7 +121,7 @@ class _Operation:
         return dtype != "bool" and all(var.type.dtype == dtype for var in node.inputs)
 
     def is_root(self, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Tell whether a node is the last step of a sum, or of a partial sum with several users."""
+        """Return whether a node is the last step of a sum, or of a partial sum with several users."""
         if not self.is_step(node):
             return False
         users = clients(fgraph, node.outputs[0])
@@ -192,7 +192,7 @@ class _WideSums:
                     yield var, others
 
 
-# After all phases that look for sums of products (such as Gemm), and before fusion.
+# This pass runs after all phases that look for sums of products (such as Gemm), and before fusion.
 _POSITION = 48.9
 
 compile_db().register("reuse_wide_sums", ReuseWideSums(), _POSITION, ENGINE_TAG)

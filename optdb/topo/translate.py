@@ -1,4 +1,4 @@
-"""Replacement of Theano's queried optimizers by the engine's, member by member.
+"""Replaces the members of Theano's queried optimizers by the engine's rewriters.
 
 A query of Theano's database returns a tree: a SeqOptimizer of phases, each of
 them an equilibrium, a one-pass TopoOptimizer, another sequence, or something
@@ -42,7 +42,7 @@ class TopoSequence(SeqOptimizer):
         return stock
 
     def is_idle(self, fgraph: FunctionGraph) -> bool:
-        """Tell whether all members are known to find nothing to do in `fgraph`."""
+        """Return whether all members are known to find nothing to do in `fgraph`."""
         return all(is_idle(member, fgraph) for member in self)
 
     def optimize(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
@@ -62,7 +62,7 @@ def translate(optimizer: Any) -> Any:
         return TopoSequence.of(optimizer)
     if type(optimizer) is EquilibriumOptimizer:
         rewriter = TopoRewriter.from_equilibrium(optimizer)
-        # A group within a fixed point needs no fixed point of its own: it stays one pass.
+        # A group within a fixed point needs no fixed point of its own, so it stays one pass.
         rewriter.global_optimizers = [
             member if _is_fixed_point_group(member) else translate(member) for member in rewriter.global_optimizers
         ]
@@ -83,7 +83,7 @@ def translate(optimizer: Any) -> Any:
 
 
 def _is_fixed_point_group(optimizer: Any) -> bool:
-    """Tell whether a TopoOptimizer's group applies all its rewriters repeatedly."""
+    """Return whether a TopoOptimizer's group applies all its rewriters repeatedly."""
     return (
         type(optimizer) is TopoOptimizer
         and isinstance(optimizer.local_opt, LocalOptGroup)

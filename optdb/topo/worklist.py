@@ -2,11 +2,10 @@
 
 The worklist is a set of pending nodes and a cursor that walks over a
 :class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and back,
-like an elevator.  Nodes that are pushed ahead of the cursor are popped on the
-same walk, and nodes behind it on the way back: once, however many of their
-operands have changed.  Alternating directions matters: a change that propagates
-from user to user crosses the whole graph in one walk towards the outputs, but
-would take one walk per node in the other direction.
+like an elevator.  Nodes that are pushed ahead of the cursor are popped on the same walk, and nodes behind it on the way
+back. A node is popped once, however many of its operands have changed.  Alternating directions matters: a change that
+propagates from user to user crosses the whole graph in one walk towards the outputs, but would take one walk per node
+in the other direction.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Milliseconds of float32 operations whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its
 rows and its columns, and matrix products (CuPy uses cuBLAS, with tensor cores off). A copy by CuPy shows the device's
-bandwidth. The first column is a step of many, by the host's clock; the result is computed in the variable that keeps
-it. The second one is the time of its kernels by the device's clock. With ``CUPY_TF32=1
-THEANO_FLAGS=optdb.matmul_precision=default``, both multiply on tensor cores.
+bandwidth. The first column is the mean time of a step in a call of many steps, by the host's clock; the result is
+written to a variable's memory. The second column is the time of the step's kernels by the device's clock. With
+``CUPY_TF32=1 THEANO_FLAGS=optdb.matmul_precision=default``, both libraries multiply on tensor cores.
 """
 
 from __future__ import annotations

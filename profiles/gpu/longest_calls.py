@@ -42,7 +42,7 @@ MODELS = "gru30", "mlp", "lstm", "cifar_resnet"
 _BEFORE = 100
 #: Number of calls after the choice of merged launches.
 _SETTLED = 300
-#: Interval of samples in seconds; a call is sampled if it takes more than this many times the median.
+#: Interval of samples in seconds; and the multiple of the median time from which a call is sampled.
 _LOOKS_EVERY_S, _LONG = 0.01, 2.0
 _MOST_FRAMES = 5
 #: Maximum number of calls over twice the median that are listed.
@@ -230,7 +230,7 @@ def report(
 
 
 def _emulate(device: str) -> None:
-    """Make a device merge launches as a GPU does, and soon, to test this program without a GPU."""
+    """Make a device merge launches as a GPU does, after few calls, to test this program without a GPU."""
     context = get_context(context_of(device))
     quirks = replace(context.profile.quirks, persistent_launches=True, launch_s=1e-5, kernel_compile_s=0.01)
     context.profile = replace(context.profile, quirks=quirks)

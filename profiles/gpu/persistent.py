@@ -39,7 +39,7 @@ from profiles.steps_of_simulators import batches_of, compiled
 _STARTED = time.monotonic()
 #: Number of calls whose results are compared.
 _CALLS = 4
-#: One of Theano's steps of the random functions.
+#: An operation of the random functions.
 _STEPS = (
     lambda a, b: tt.tanh(a) + b,
     lambda a, b: a * b.sum(axis=0),
@@ -103,7 +103,7 @@ class Variant:
 
 
 def nvidia_options(context: Any, registers: int) -> tuple[str, ...]:
-    """Return options that limit registers, if wanted, and make the compiler report how many it uses."""
+    """Return compiler options that limit registers, if requested, and make the compiler report how many it uses."""
     for options in ((f"-cl-nv-maxrregcount={registers}",), ("-cl-nv-maxrregcount", str(registers))):
         if not registers:
             return ("-cl-nv-verbose",)
@@ -156,7 +156,7 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: t
 
 
 def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, float]:
-    """Return the time of a step of many, and of a call."""
+    """Return the time of a step in a call of many steps, and the time of a call."""
     sim.call_n_times(5, *data)
     step = min(_elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat for _ in range(3))
     return step, statistics.median(_elapsed_ms(lambda: sim(*data)) for _ in range(repeat))

@@ -1,6 +1,6 @@
 """Training errors for each precision of products: ``python -m profiles.gpu.precision [MODELS]``.
 
-Each model makes some steps on a device with each value of the flag ``optdb.matmul_precision``, and in float64. All
+Each model runs some steps on a device with each value of the flag ``optdb.matmul_precision``, and in float64. All runs
 start with the same values. An error is the largest difference from float64's numbers, relative to the largest number of
 an array. The arrays are the costs of all steps, and the changes of the shared variables. ``--curves FILE`` draws the
 costs of a longer training of one model with each precision.

@@ -55,7 +55,7 @@ class Multiplication:
         return [draw.random((*batch, *shape), dtype=np.float32).astype(dtype) for shape in lengths]
 
     def as_read(self, a: Any, b: Any, transpose: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Return views of the stored operands, as the product reads them."""
+        """Return the stored operands, transposed where the product reads them transposed."""
         return transpose(a) if self.left else a, transpose(b) if self.right else b
 
 
@@ -116,7 +116,7 @@ def time_cublas(product: Multiplication, precision: str, repeat: int) -> float:
 
 
 def measure(rows: list[Multiplication], device: str, repeat: int, cublas: bool) -> Iterator[list[str]]:
-    """Yield the cells of each row, and at last those of the geometric means."""
+    """Yield the cells of each row, and finally the cells of the row of geometric means."""
     shares: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
     for product in rows:
         cells = [str(product)]

@@ -27,7 +27,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer, seconds_of, timed_beside
 
 REPEAT = 15
-#: Number of drawn numbers; longer arrays repeat them.
+#: Number of random numbers; longer arrays repeat them.
 _DRAWN = 1 << 20
 
 

@@ -1,10 +1,10 @@
 """The times of training steps on a GPU, compared with JAX: ``python -m profiles.gpu.steps [MODELS]``.
 
-The first table has the milliseconds of a step of many with resident inputs: in `call_n_times`, in JAX with float32
-products ('highest'), and in JAX by default. Without JAX, these columns are missing. The costs of the first steps are
-compared. The second table has a call with NumPy arguments that waits for its cost; `run_async` until it returns and
-until the call is done; and a call of many in the queue. Commands are those of a step in which nothing changes, without
-those that commit its updates; merged commands count once.
+The first table has the mean milliseconds of a step over many steps with resident inputs: in `call_n_times`, in JAX with
+float32 products ('highest'), and in JAX by default. Without JAX, these columns are missing. The costs of the first
+steps are compared. The second table has the milliseconds of a call with NumPy arguments that waits for its cost; of
+`run_async` until it returns and until the call is done; and of one of many queued calls. The number of commands is that
+of a step in which nothing changes, without the commands that commit updates; merged commands count as one.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Step:
     commands : int
         Number of commands in the plan of a step.
     resident, call, async_returns, async_done, queued : float
-        A step of many; a call with NumPy arguments; `run_async` until it returns, and until it is done; a call of many
-        in the queue.
+        A step in a call of many steps; a call with NumPy arguments; `run_async` until it returns, and until it is done;
+        one of many queued calls.
     costs : list of float
         The costs of the first steps.
     of_jax : dict
-        By precision: a step of many, and a call with NumPy arguments.
+        Maps a precision to the times of a step in a call of many steps, and of a call with NumPy arguments.
     difference : float
         The largest relative difference between the first costs and those of JAX with float32 products.
     """
@@ -104,7 +104,7 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, trainin
 
 
 def settle(sim: optdb.SimulatorOCL, call: Callable[[], Any], least_s: float) -> None:
-    """Call for some seconds at least, and until the launches to merge are chosen."""
+    """Call a function for at least some seconds, and until the launches to merge are chosen."""
     began = time.monotonic()
     while (elapsed := time.monotonic() - began) < _MOST_TRAINING_S:
         call()

@@ -30,7 +30,7 @@ def of_libraries() -> list[str]:
 
 
 def _is_of_libraries(name: str) -> bool:
-    # Searching for the libraries takes longer than building a small model of our own.
+    # Searching for the libraries takes longer than building a small model of this package.
     return name not in known() and name in of_libraries()
 
 

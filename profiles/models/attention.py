@@ -69,7 +69,7 @@ class _Blocks:
 
 
 def gelu(x: TensorVariable) -> TensorVariable:
-    """The Gaussian error linear unit (Hendrycks and Gimpel, 2016), approximated with tanh."""
+    """Return the Gaussian error linear unit (Hendrycks and Gimpel, 2016), approximated with tanh."""
     return 0.5 * x * (1 + tt.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
 
 

@@ -88,7 +88,7 @@ def register(name: str, available: bool = True, **sizes: object) -> Callable[[Bu
 
 
 def known() -> list[str]:
-    """Names of all registered models, in the order of their registration."""
+    """Return the names of all registered models, in the order of their registration."""
     return list(_builders)
 
 

@@ -25,7 +25,7 @@ CLASSES = 10
 
 
 def _installed() -> bool:
-    """Whether a Keras that uses Theano is installed."""
+    """Return whether a Keras that uses Theano is installed."""
     try:
         return importlib.metadata.version("Keras").startswith("2.3.")
     except importlib.metadata.PackageNotFoundError:
@@ -63,7 +63,7 @@ def _initial_weights(rng: np.random.RandomState) -> dict[str, Any]:
 
 
 def _train_function(name: str, keras: ModuleType, net: Any, inputs: list[np.ndarray], optimizer: str) -> Model:
-    """The symbolic train function of a classifier of `CLASSES`."""
+    """Return the symbolic train function of a classifier of `CLASSES`."""
     backend = keras.backend
     net.compile(optimizer=optimizer, loss="categorical_crossentropy")
     with mock.patch.object(backend, "function") as function:

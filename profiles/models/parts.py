@@ -23,7 +23,7 @@ def floats(value: np.ndarray | float) -> np.ndarray:
 def weights(
     rng: np.random.RandomState, *shape: int, name: str | None = None, scale: float | None = None
 ) -> TensorSharedVariable:
-    """A shared variable of normal numbers, by default scaled by its fan-in as He et al. (2015) do."""
+    """Return a shared variable of normal numbers, by default scaled by its fan-in as He et al. (2015) do."""
     if scale is None:
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
         scale = np.sqrt(2.0 / fan_in)
@@ -31,7 +31,7 @@ def weights(
 
 
 def constant(value: float, *shape: int, name: str | None = None) -> TensorSharedVariable:
-    """A shared variable filled with `value`."""
+    """Return a shared variable filled with `value`."""
     return theano.shared(floats(np.full(shape, value)), name=name)
 
 
@@ -42,12 +42,12 @@ def like(parameter: TensorSharedVariable) -> TensorSharedVariable:
 
 
 def cross_entropy(logits: TensorVariable, labels: TensorVariable) -> TensorVariable:
-    """Mean cross-entropy of the softmax of `logits`."""
+    """Return the mean cross-entropy of the softmax of `logits`."""
     return tt.nnet.categorical_crossentropy(tt.nnet.softmax(logits), labels).mean()
 
 
 def l2(parameters: list[TensorSharedVariable], strength: float) -> TensorVariable:
-    """The usual penalty on the squares of the weights."""
+    """Return the usual penalty on the squares of the weights."""
     return strength * sum(tt.sqr(p).sum() for p in parameters)
 
 

@@ -1,9 +1,9 @@
 """Compares modes OPENCL and OPENCL_AUTO with PyTensor's default: values, gradients and times of many small models.
 
-Each model has its own process, in which the three modes take turns; the fastest turn of each counts, since other
-programs disturb the measurement. Values are compared at three points, relative to the largest number of the default's
-array, and again with data of another length, if the model has any. The command fails if values differ, if mode
-OPENCL_AUTO takes longer than `MOST_BY_CHOICE` of the default's time, or if a model cannot be evaluated.
+Each model has its own process, in which the three modes take turns. The fastest turn of each mode is reported, because
+other programs disturb the measurement. Values are compared at three points, relative to the largest number of the
+default's array, and again with data of another length, if the model has any. The command fails if values differ, if
+mode OPENCL_AUTO takes longer than `MOST_BY_CHOICE` of the default's time, or if a model cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from profiles.pytensor.gallery import GALLERY, build
 __all__ = ["MOST_BY_CHOICE", "TOLERANCE", "Outcome", "compare", "main", "measure", "render"]
 
 TOLERANCE = 1e-9
-#: Maximum time of a choice, relative to the default's.
+#: Maximum time of mode OPENCL_AUTO, relative to the default's.
 MOST_BY_CHOICE = 1.1
 SIDES = ("default", "OPENCL", "OPENCL_AUTO")
 #: Number of untimed calls, after which the choice is made.
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def is_slower(self) -> bool:
-        """Whether mode OPENCL_AUTO is slower than the default in CPU time and wall time: other programs disturb one."""
+        """Whether mode OPENCL_AUTO is slower than the default in both CPU time and wall time; noise may affect one."""
         times = (self.cpu_ms, self.wall_ms)
         return min(ms["OPENCL_AUTO"] / ms["default"] for ms in times) > MOST_BY_CHOICE
 

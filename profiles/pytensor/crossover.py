@@ -1,4 +1,4 @@
-"""Measures and plots the size from which a device pays: models of growing sizes, compared with PyTensor's default."""
+"""Measures and plots the model size from which a device is faster than PyTensor's default."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from profiles.pytensor import models, sides
 
 __all__ = ["Density", "compiled", "difference", "evaluate", "points_of"]
 
-#: The distance of points from the model's initial point: the standard deviation of each number.
+#: The standard deviation of each number of a point from the model's initial point.
 DISTANCE = 0.1
 
 

@@ -1,4 +1,4 @@
-"""Measures functions that draw random variables, and compute with them: ``python -m profiles.pytensor.draws``."""
+"""Measures functions that draw random variables and compute with the draws: ``python -m profiles.pytensor.draws``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VARIABLES: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "normal": (pt.random.normal, (0.0, 1.0)),
     "exponential": (pt.random.exponential, (1.0,)),
 }
-#: Calls that compile, and record commands.
+#: Number of untimed calls, which compile code and record commands.
 _WARM_UP = 6
 
 

@@ -41,7 +41,7 @@ VALUED = {"gru": 3, "garch": 8, "ode": 3, "kalman": 3, "mixture_of_mixtures": 2,
 
 
 class _Done(Exception):
-    """The graph is rewritten, and need not be compiled."""
+    """Raised when the graph is rewritten, because it need not be compiled."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class Comparison:
     stock, ours
         The medians.
     error
-        The largest relative difference of the values, at a smaller size for large graphs; None where not compared.
+        The largest relative difference of the values, at a smaller size for large graphs; None if they were not
+        compared.
     """
 
     name: str

@@ -3,8 +3,9 @@
 Both sides draw with the same seed, with PyMC's NUTS, in one chain, each in a separate process. Their draws are equal
 except for rounding errors, which each step of the sampler passes on to the next. If the posterior is well determined,
 the difference stays small; otherwise the sampler is chaotic, and the chains of any two linkers diverge after several
-dozen draws. So the models here are those of `SIZES`. The command fails if a mean differs by more than `TOLERANCE`,
-relative to the variable's standard deviation or to one, whichever is larger.
+dozen draws. Only the models in `SIZES`, whose posteriors are well determined, are therefore compared. The command fails
+if a mean differs by more than `TOLERANCE`, relative to the variable's standard deviation or to one, whichever is
+larger.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ SIDES: dict[str, Side] = {
 
 
 def available(name: str) -> bool:
-    """Tell whether the modules that a side needs are installed."""
+    """Return whether the modules that a side needs are installed."""
     return not missing(name)
 
 

@@ -1,4 +1,4 @@
-"""One training loop in a separate process, which makes steps on request.
+"""One training loop in a separate process, which runs steps on request.
 
 It is run as a file, ``python -P profiles/pytensor/training_steps.py MODEL UPDATES SIZE SIDE``, so that the first
 checkout of optdb in ``PYTHONPATH`` runs it. It reads the seconds for which to make steps, one number per line, and
@@ -72,7 +72,7 @@ def _sgd(loss: Any, parameters: list[Any]) -> dict[Any, Any]:
 
 
 def _adam(loss: Any, parameters: list[Any]) -> dict[Any, Any]:
-    """Updates of Adam (Kingma and Ba, 2015)."""
+    """Return the updates of Adam (Kingma and Ba, 2015)."""
     count = pytensor.shared(Single(0))
     now = count + Single(1)
     changes: dict[Any, Any] = {count: now}

@@ -78,7 +78,7 @@ def _with_gradient(point: Any, logp: Any) -> Graph:
 
 
 def garch(steps: int = 50) -> Graph:
-    """Log density of a GARCH(1, 1) process and its gradient, without scan."""
+    """Return the log density of a GARCH(1, 1) process and its gradient, without scan."""
     y = _random(steps)
     point = pt.vector("point", dtype="float64", shape=(4,))
     mean, omega, alpha, beta = point[0], pt.exp(point[1]), pt.sigmoid(point[2]), pt.sigmoid(point[3])
@@ -91,7 +91,7 @@ def garch(steps: int = 50) -> Graph:
 
 
 def ode(steps: int = 20) -> Graph:
-    """Log density of a predator-prey system, integrated by the Runge-Kutta method, and its gradient."""
+    """Return the log density of a predator-prey system, integrated by the Runge-Kutta method, and its gradient."""
     observed = np.abs(_random(steps, 2)) + 1
     point = pt.vector("point", dtype="float64", shape=(6,))
     a, b, c, d, prey, predators = (pt.exp(point[i]) for i in range(6))
@@ -113,7 +113,7 @@ def ode(steps: int = 20) -> Graph:
 
 
 def kalman(steps: int = 20) -> Graph:
-    """Log density of a linear state space model with the Kalman filter, without scan, and its gradient."""
+    """Return the log density of a linear state space model with the Kalman filter, without scan, and its gradient."""
     y = _random(steps, 1)
     point = pt.vector("point", dtype="float64", shape=(4,))
     transition = pt.stack([pt.stack([1.0, pt.tanh(point[0])]), pt.stack([0.0, pt.tanh(point[1])])])
@@ -138,7 +138,7 @@ def of_model(model: Any) -> Graph:
 
 
 def mixture_of_mixtures(parts: int = 4) -> Graph:
-    """Log density of a mixture of mixtures of three normal distributions each."""
+    """Return the log density of a mixture of mixtures of three normal distributions each."""
     import pymc as pm
 
     with pm.Model() as model:
@@ -156,7 +156,7 @@ def mixture_of_mixtures(parts: int = 4) -> Graph:
 
 
 def additive_gp(parts: int = 8) -> Graph:
-    """Log density of a Gaussian process whose covariance is a sum of parts."""
+    """Return the log density of a Gaussian process whose covariance is a sum of parts."""
     import pymc as pm
 
     with pm.Model() as model:

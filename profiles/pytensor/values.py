@@ -24,7 +24,7 @@ TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model's values on a side, compared with those of another.
+    """The comparison of a model's values on two sides.
 
     Parameters
     ----------

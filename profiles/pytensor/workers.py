@@ -18,7 +18,7 @@ from profiles import isolated
 
 __all__ = ["Seconds", "Worker", "race"]
 
-#: Number of uncounted calls: memory is new, caches are cold.
+#: Number of untimed first calls, in which memory is newly allocated and caches are cold.
 WARM_UP = 3
 
 

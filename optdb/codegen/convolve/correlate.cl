@@ -1,6 +1,6 @@
-/* Kernels that multiply filters with images, see correlate.py. */
+/* Kernels that multiply filters by images, see correlate.py. */
 
-/* For processors. Vectors are those of all images. Those that there are not are the last one again, and not stored. */
+/* For CPUs. Vectors are numbered across all images. Out-of-range vectors are clamped on load and not stored. */
 OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups,
     ga_size vectors, ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane,
     ARRAY W *x, ARRAY W *w, ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *targets,
@@ -55,7 +55,7 @@ OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_s
         }
 }
 
-/* For graphics cards. */
+/* For GPUs. */
 KERNEL void correlate_few(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups, ga_size vectors,
     ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane, ARRAY W *x, ARRAY W *w,
     ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *targets, ARRAY T *z)

@@ -1,12 +1,10 @@
 """Products of filters with packed images: results of convolutions, and gradients for images.
 
-On CPUs, a work item computes blocks of some filters by some vectors of neighbouring outputs in
-registers; GPUs compute tiles, see :mod:`optdb.codegen.convolve.tiles`. Where a group of channels
-has few filters, as in a depthwise convolution, a second kernel computes them one by one, with
-more outputs at a time.
+On CPUs, a work item keeps a block of sums in registers, for several filters and several vectors of neighbouring
+outputs. GPUs compute tiles, see :mod:`optdb.codegen.convolve.tiles`. If a group of channels has few filters, as in a
+depthwise convolution, a second kernel processes filters one by one, with more outputs at a time.
 
-The rows of the image matrix overlap in memory, see :mod:`optdb.codegen.convolve.plan`: no im2col
-matrix is written.
+No im2col matrix is written: the rows of the image matrix overlap in memory, see :mod:`optdb.codegen.convolve.plan`.
 """
 
 from __future__ import annotations
@@ -38,11 +36,11 @@ from optdb.runtime.sizes import largest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Filters and vectors of outputs in the block that a CPU's work item computes at a time.
+#: Size of a CPU work item's block: number of filters, and of vectors of outputs.
 _BLOCKS = {"correlate": (8, 2), "correlate_few": (1, 8)}
-#: The most filters that a CPU computes one by one.
+#: A CPU processes up to this many filters one by one.
 _FEW = 3
-#: Elements of images that a CPU's work item reads before the next filters.
+#: Number of image elements that a CPU work item reads before it proceeds to the next filters.
 _NEAR = 32768
 
 
@@ -78,7 +76,7 @@ def correlate(
     """Compute products of filters and images with the kernels of `correlate_kernels`.
 
     Images have the shape (images, channels, two or three axes) and any strides; filters and the result, `out`, are
-    contiguous; none is empty. Elements of `out` that no product of the plan writes are unchanged.
+    contiguous. No array is empty. Elements of `out` that no product of the plan writes are unchanged.
     """
     layout, products = plan.layout, plan.products
     groups, rows, channels, strides = shape
@@ -127,7 +125,7 @@ def _launch(
     arrays: Sequence[Array],
     near: int,
 ) -> None:
-    """Launch one product; a CPU's work item processes at most `near` vectors before the next filters."""
+    """Launch one product; a CPU work item processes at most `near` vectors before the next filters."""
     _, rows, blocks, images, groups, vectors = sizes
     columns = images * vectors
     if not context.profile.runs_items_serially:

@@ -36,7 +36,7 @@ class Axis:
 
     @property
     def fits(self) -> bool:
-        """Whether the filter fits into the padded image, or is longer by one element, so that the output is empty.
+        """Whether the filter fits into the padded image; it may be one element longer, which makes the output empty.
 
         A filter without taps does not fit if dilation makes its extent, or 'full' makes its padding, negative.
         """
@@ -56,9 +56,9 @@ class Phase:
     first: int
     #: Number of elements.
     count: int
-    #: Index of the output from which the `taps` below count backwards, for the first element.
+    #: Index of the output from which `taps` count backwards, for the first element.
     origin: int
-    #: Pairs of a tap and the distance from the output that it connects to the first element, back from `origin`.
+    #: Pairs of a tap, and how far before `origin` the output is that the tap connects to the first element.
     taps: tuple[tuple[int, int], ...]
 
 
@@ -68,12 +68,12 @@ def reach(taps: int, dilation: int) -> int:
 
 
 def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the padding before and after, for each axis; `reaches` are the elements that the filter spans.
+    """Return the padding before and after each axis; `reaches` has the number of elements that the filter spans.
 
     Raises
     ------
     ValueError
-        If `border_mode` is none that Theano's convolutions accept.
+        If Theano's convolutions do not accept `border_mode`.
     """
     named: dict[str, Callable[[int], int]] = {
         "valid": lambda span: 0,
@@ -99,7 +99,7 @@ def axes_of(
     steps: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[Axis, Axis, Axis]:
-    """Return the three axes of a convolution, from the parameters of its two or three axes."""
+    """Return the three axes of a convolution, given parameters for two or three axes."""
     spans = [reach(taps, dilation) for taps, dilation in zip(kernel, dilations)]
     pads = paddings(border_mode, spans)
     axes = [

@@ -1,10 +1,10 @@
 """Convolutions in two and three dimensions, and their gradients, as operations.
 
 Images have the shape (images, channels, *lengths), and filters (filters, channels of a group, *lengths). Unshared
-filters have one for each output: (filters, *outputs, channels of a group, *lengths). No operand of theirs is reused, so
-nothing could stay in registers: each work item computes some elements of the result, one by one. Results and gradients
-for filters read packed images with zero padding; the gradient for images finds, for each tap, the output that it
-contributed to.
+filters differ for each output: (filters, *outputs, channels of a group, *lengths). Their elements are not reused, so
+keeping them in registers gains nothing: each work item computes elements of the result one by one. Results and
+gradients for filters read packed images with zero padding; the gradient for images finds, for each tap, the output that
+it contributed to.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ConvolutionOperation(Operation):
         return contiguous(x, (self.first, self.second)[i], kernels, self.context, f"copy{i}")
 
     def _filters(self, i: int, x: Array, kernels: Kernels) -> tuple[Array, bool]:
-        """Return contiguous filters, and whether they are reversed; filters reversed in memory are not copied."""
+        """Return contiguous filters, and whether these are reversed; filters reversed in memory need no copy."""
         taps = self.settings.dims
         backwards = subtensor(x, [slice(None)] * (x.ndim - taps) + [slice(None, None, -1)] * taps)
         if not is_contiguous(x) and is_contiguous(backwards):
@@ -99,8 +99,8 @@ class ConvolutionOperation(Operation):
         return self._contiguous(i, x, kernels), self.settings.flip
 
     def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
-        """Return the axes for the shapes of images, filters and (optionally) results; raise ValueError if unfit."""
-        # The number of images may be symbolic in a trace; the other lengths determine tables and kernels.
+        """Return the axes for shapes of images, filters and maybe results; raise ValueError for a mismatch."""
+        # In a trace, the number of images may be symbolic; the other lengths must be known for tables and kernels.
         image, kernel = (image[0], *map(int, image[1:])), tuple(map(int, kernel))
         dims, groups = self.settings.dims, self.settings.groups
         axes = self._axes(image[2:], kernel[-dims:])
@@ -117,7 +117,7 @@ class ConvolutionOperation(Operation):
         return axes
 
     def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
-        """Return the axes of a convolution of one image with one filter; raise ValueError if the filter does not fit.
+        """Return the axes for convolving an image with a filter; raise ValueError if the filter does not fit.
 
         As on the host, a filter may be one element longer than the padded image: then the result is empty.
         """
@@ -233,7 +233,7 @@ class ImageGradient(ConvolutionOperation):
 
 
 def unshared_kernels(dtype: str, context: Context, name: str) -> list[Kernel]:
-    """Return the kernels of `unshared` for the given `name`, or those of the function `unshared_inputs`."""
+    """Return the kernels of `unshared` for a given `name`, or the kernels of `unshared_inputs`."""
     packing = [] if name == "unshared_inputs" else ["pack_images"]
     return convolution_kernels(dtype, context, functions("convolve/unshared.cl")[name], packing)
 
@@ -251,7 +251,7 @@ def unshared(
 ) -> None:
     """Compute a result ('unshared_forward'), or the gradient for filters ('unshared_weights').
 
-    `other` and `out` are the filters and the result, or the gradient of the result and the gradient for filters.
+    `other` and `out` are the filters and the result, or the result's gradient and the gradient for filters.
     """
     planned = plan.forward(tuple(axes), flip, 1)
     layout = planned.layout
@@ -278,7 +278,7 @@ def unshared_inputs(
     t: Array,
     out: Array,
 ) -> None:
-    """Compute the gradient for images from the filters and the gradient `t` of the result; all are contiguous."""
+    """Compute the gradient for images from the filters and the result's gradient `t`; all arrays are contiguous."""
     numbers = [groups, t.shape[1] // groups, out.shape[1] // groups, int(flip)]
     numbers += [getattr(axis, name) for axis in axes for name in _NUMBERS]
     launch_chunks(kernels["unshared_inputs"], context, size_of(out.shape), *numbers, t, filters, out, least=1)

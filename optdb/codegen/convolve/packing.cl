@@ -1,6 +1,6 @@
-/* Kernels that lay out arrays, see packing.py. */
+/* Kernels that pack arrays, see packing.py. */
 
-/* PoCL's vstore_half takes the address to be one where vectors may lie, and kills the process where it is not. */
+/* PoCL's vstore_half assumes vector alignment, and crashes the process if the address is not aligned. */
 static inline VECTOR load_halves(int at, const GLOBAL_MEM T *p)
 {
     W lanes[WIDTH];
@@ -33,7 +33,7 @@ OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
     const GLOBAL_MEM T *channel = x;
     for (ga_size line = first; line < last; line += by_line) {
         q1 += by_line;
-        if (by_line > 1 || line == first || q1 >= (ga_ssize)extent1) {  /* not for each line: divisions take long */
+        if (by_line > 1 || line == first || q1 >= (ga_ssize)extent1) { /* not for each line, since divisions are slow */
             ga_size rest = line;
             q1 = rest % extent1; rest /= extent1;
             q0 = rest % extent0; rest /= extent0;
@@ -59,7 +59,7 @@ OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
                 out[q] = LOAD(row[begin + q - start]);
         else {
             ga_ssize q = start;
-            if (step2 == 2 && x2 == 1)  /* every other one of two vectors; what lies beside the row may not be there */
+            if (step2 == 2 && x2 == 1)  /* every second element of two vectors; only elements of the row may be read */
                 for (; q + WIDTH <= stop; q += WIDTH) {
                     const ga_ssize at = q * 2 + from;
                     const int late = at + 2 * WIDTH > length2;
@@ -82,7 +82,7 @@ OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
     }
 }
 
-/* A block of filters lies together, tap by tap; blocks are filled up with zeros. */
+/* Each block of filters is contiguous, tap by tap, and padded with zeros. */
 OUTLINED_KERNEL void pack_filters(ga_size lines, ga_size chunk, ga_size block, ga_size rows, ga_size blocks,
     ga_size channels, ga_size count, ga_ssize by_group, ga_ssize by_row, ga_ssize by_channel, ARRAY ga_long *taps,
     ARRAY T *x, ARRAY W *y)
@@ -113,7 +113,7 @@ OUTLINED_KERNEL void pack_filters(ga_size lines, ga_size chunk, ga_size block, g
     }
 }
 
-/* From channels of pixels to pixels of channels, the channels of each group filled up with zeros. */
+/* Make the channels of each pixel contiguous, and pad the channels of each group with zeros. */
 OUTLINED_KERNEL void pack_features(ga_size lines, ga_size chunk, ga_size pixels, ga_size groups, ga_size features,
     ga_size padded, ARRAY T *x, ARRAY W *y)
 {

@@ -1,7 +1,7 @@
 """Kernels that pack the operands of convolutions: padded images, filters, and features.
 
-They read arrays of the op's dtype, and write the dtype to compute in. The packed layout is the
-same on all devices. On a CPU, a work item packs many lines; on a GPU, one element of a line.
+They read arrays of the op's dtype, and write arrays of the dtype to compute in. The packed layout is the
+same on all devices. A work item packs many lines on a CPU, and one element of a line on a GPU.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 Kernels = Mapping[str, CompiledKernel]
 
-#: The most bytes of images packed at a time, unless a single image is larger.
+#: Maximum size in bytes of the images packed at a time, unless a single image is larger.
 LARGEST = 64 * 2**20
-#: The most work groups in the second dimension of a GPU launch; the kernels loop over the rest.
+#: Maximum number of work groups in the second dimension of a GPU launch; kernels loop over the rest.
 _MOST_GROUPS = 65535
 
 _PACKING = functions("convolve/packing.cl")
@@ -40,7 +40,7 @@ def width_of(context: Context, dtype: str) -> int:
 
 
 def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequence[str]) -> list[Kernel]:
-    """Return the kernels in `code` for arrays of a dtype, and the kernels named in `packing` that pack their operands.
+    """Return the kernels in `code` for arrays of a dtype, and the packing kernels named in `packing`.
 
     The code uses the placeholders of ``packing.cl`` for types, vectors, and the kind of device.
     """
@@ -59,10 +59,10 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 
 
 def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
-    """Return the lookup tables, int64 arrays, of kernels that read `channels` channels of each image.
+    """Return the int64 lookup tables for kernels that read `channels` channels of each image.
 
-    These are the concatenated shifts of the plan's layout, and for each product its taps, its offsets for each channel
-    and tap, and its starts, runs and targets, see `TapProduct`.
+    The tables are the concatenated shifts of the plan's layout, and for each product the taps, the offsets for each
+    channel and tap, and the starts, runs and targets, see `TapProduct`.
     """
 
     def make() -> list[Any]:
@@ -83,7 +83,7 @@ def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequenc
 
 
 def images_at_once(context: Context, elements: int, dtype: str, images: int) -> int:
-    """Return how many of `images` images, of `elements` elements each, are packed at a time."""
+    """Return how many of `images` images with `elements` elements each are packed at a time."""
     largest_memory = min(LARGEST, context.profile.max_allocation_bytes // 4)
     most = max(largest_memory // max(elements * np.dtype(dtype).itemsize, 1), 1)
     return images if images <= most else most
@@ -98,7 +98,7 @@ def laid_out(
     at_once: int,
     y: Array | None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Pack images, `at_once` at a time; yield the index of the first, their number, and the packed images.
+    """Pack `at_once` images at a time; yield the index of the first one, their number, and the packed images.
 
     Images have the shape (images, channels, two or three axes) and any strides. They are packed into `y`; if it is
     None, they have the right layout already. `shifts` are the concatenated shifts of the layout.
@@ -116,7 +116,7 @@ def laid_out(
 
 
 def some_of(array: Array, first: int, count: int) -> Array:
-    """Return `count` items along the first axis of an array, from `first` on."""
+    """Return `count` items along the first axis of an array, starting at `first`."""
     return view(array, (count, *array.shape[1:]), array.strides, first * array.strides[0])
 
 

@@ -1,14 +1,13 @@
 """Plans of convolutions as matrix products: tables of the elements to read and to write.
 
 An image is packed with its zero padding, and split into pieces, one for each remainder of the tap
-positions modulo the stride of the convolution. Then every tap reads one piece contiguously from one
-index on, whatever stride and dilation are. So the matrix that im2col would write is already in
-memory, with overlapping rows, and a product needs only the index at which each row begins (its
-*offset*). The gradient for the image reads the gradient of the result in the same way, once for each
-remainder of the stride.
+positions modulo the stride of the convolution. Then every tap reads one piece contiguously from one index on, for any
+stride and dilation. So the matrix that im2col would write is already in memory, with overlapping rows, and a product
+needs only the index at which each row begins (its *offset*). The gradient for the image reads the result's gradient in
+the same way, once for each remainder modulo the stride.
 
-Outputs are computed in vectors of neighbours. A vector may extend beyond the end of a row, where its
-lanes are not results; `targets` is the index to which each lane is written, or -1.
+Outputs are computed in vectors of neighbours. A vector may extend beyond the end of a row; its lanes there are not
+results. `targets` has the index to which each lane is written, or -1.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ import numpy as np
 from optdb.codegen.convolve.geometry import Axis, Phase, phases_of
 from optdb.numpy_types import HostArray
 
-#: Size of the caches of plans.
+#: Maximum number of cached plans.
 _KEPT = 256
-#: The most taps of a reading, which has one bit of a 32-bit mask for each.
+#: Maximum number of taps in a reading, which has one mask bit for each tap.
 _BITS = 32
 #: Vectors do not cross rows if that increases their number by at most this factor.
 _ROWS_MAY_COST = 1.15
@@ -60,7 +59,7 @@ class ChannelLayout:
 
     @property
     def is_unpacked(self) -> bool:
-        """Whether the layout is that of the unpacked channel."""
+        """Whether the layout equals the unpacked channel's."""
         return self.extents == self.lengths and self.shifts == ((0,),) * len(self.lengths)
 
     def index(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
@@ -75,25 +74,25 @@ class ChannelLayout:
 class ConvolutionPlan:
     """The layout and the products of a convolution or a gradient."""
 
-    #: Layout of the images, or of the gradient of the result.
+    #: Layout of the images, or of the result's gradient.
     layout: ChannelLayout
     #: Products of the filters with packed images.
     products: tuple[TapProduct, ...]
     #: Whether the products write every element of the result.
     complete: bool = True
-    #: The same products, in the same order, of unpadded images; None if filters have too many taps.
+    #: The same products in the same order, for unpadded images; None if filters have too many taps.
     readings: tuple[Reading, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class TapProduct:
-    """One matrix product, of some taps and some outputs."""
+    """One matrix product, for some of the taps and some of the outputs."""
 
     #: Indices of the taps in the filter's memory order.
     taps: HostArray
-    #: Index in a channel at which each tap's row of the matrix begins.
+    #: Index in a channel at which each tap's matrix row begins.
     offsets: HostArray
-    #: Index in a row at which each vector of outputs begins.
+    #: Index in a matrix row at which each vector of outputs begins.
     starts: HostArray
     #: Index of each output in a channel of the result, or -1, with shape (vectors, lanes).
     targets: HostArray
@@ -106,7 +105,7 @@ class TapProduct:
         return np.where(whole, self.targets[:, 0], -1)
 
     def inside(self, layout: ChannelLayout) -> bool:
-        """Tell whether no vector reads beyond the end of its channel."""
+        """Return whether no vector reads beyond the end of its channel."""
         if not len(self.starts) or not len(self.offsets):
             return True
         last = self.starts.max() + self.targets.shape[1] - 1 + self.offsets.max()
@@ -126,7 +125,7 @@ class Reading:
     #: Offset and mask bit of each tap.
     offsets: HostArray
     bits: HostArray
-    #: Start, and mask of the taps inside the image, of each output.
+    #: Start of each output, and mask of the taps that are inside the image.
     starts: HostArray
     inside: HostArray
     #: Index of each output in a channel of the result.
@@ -139,7 +138,7 @@ class Reading:
 
 
 def reading_of(product: TapProduct) -> Reading:
-    """Return a product of packed images, with vectors of one lane, as a reading."""
+    """Return a product with packed images and single-lane vectors as a reading."""
     offsets, starts = product.offsets.astype(np.int32), product.starts.astype(np.int32)
     ones = np.ones_like(offsets), np.ones_like(starts)
     return Reading(product.taps, offsets, ones[0], starts, ones[1], product.targets.ravel().astype(np.int32))
@@ -152,7 +151,7 @@ def _reading(
     lengths: Sequence[int],
     targets: HostArray,
 ) -> Reading:
-    """Return a reading of channels of `lengths`.
+    """Return a reading of channels with the given `lengths`.
 
     `bases` and `shifts` have, for each axis, the position of each output and the shift of each tap; `taps` are numbered
     like the Cartesian product of `shifts`. `targets` has an axis for each one of `bases`.
@@ -208,7 +207,7 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     """Return a plan of the gradient for the image, from the gradient of the result.
 
-    The arguments are those of `forward`. Elements of the image that no tap reads are not written.
+    The arguments are the same as for `forward`. Elements of the image that no tap reads are not written.
     """
     by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
     if not all(by_axis):
@@ -247,7 +246,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 def _taps_of(
     phases: Sequence[Phase], axes: Sequence[Axis], layout: ChannelLayout, flip: bool
 ) -> tuple[list[int], list[int]]:
-    """Return the taps of some phases, one phase for each axis, and the offset of each tap."""
+    """Return the taps of one phase per axis, and the offset of each tap."""
     count = math.prod(axis.taps for axis in axes)
     taps, offsets = [], []
     for pairs in itertools.product(*[phase.taps for phase in phases]):
@@ -260,7 +259,7 @@ def _taps_of(
 
 
 def _targets(phases: Sequence[Phase], axes: Sequence[Axis]) -> HostArray:
-    """Return the flat indexes, in an image, of the elements of some phases, one phase for each axis."""
+    """Return the flat indexes in an image of the elements in one phase per axis."""
     targets = np.zeros((), np.int64)
     for phase, axis in zip(phases, axes):
         targets = targets[..., None] * axis.length + phase.first + np.arange(phase.count) * axis.step
@@ -283,9 +282,9 @@ def cover(
     steps: Sequence[int],
     width: int,
 ) -> tuple[HostArray, HostArray]:
-    """Cover a block of elements with vectors; return the start of each, and the output index of each lane, or -1.
+    """Cover a block of elements with vectors; return each vector's start, and each lane's output index or -1.
 
-    The block begins at `origin` of an array of shape `extents`, and has the shape `counts`. Its elements are written
+    The block begins at `origin` in an array of shape `extents`, and has the shape `counts`. Its elements are written
     once each, element i to index ``first + i * steps`` of an array of shape `out`. Vectors that would extend beyond
     the block's last element are shifted back if the block is long enough.
     """

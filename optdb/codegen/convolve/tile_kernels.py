@@ -1,4 +1,4 @@
-"""Tiles of convolutions on a GPU: their shapes, the choice of a number of parts, and their kernels.
+"""Tiles for convolutions on a GPU: their shapes, the number of parts that sums are split into, and their kernels.
 
 Kernels are generated for a tile shape from the functions in ``tiles.cl``.
 """
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 _READ = 16
 #: Functions for asynchronous copies to local memory.
 _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
-#: Padding of a tile's rows, in elements, which avoids bank conflicts where columns are written one by one.
+#: Padding of a tile's rows, in elements; it avoids bank conflicts when columns are written one by one.
 _PADDING = 4
-#: The same for tensor cores, where items read eight numbers of each of four rows.
+#: Padding of a tile's rows for tensor cores, with which items read eight numbers from each of four rows.
 _TENSOR_PADDING = 8
-#: Work items that keep a compute unit busy, given these kernels' registers, if pixels or terms are split into parts.
+#: Number of work items, limited by registers, that keep a compute unit busy if pixels or terms are split into parts.
 _BUSY, _BUSY_BY_TERMS = 256, 192
 #: Relative speed of tiles with few rows.
 _SPEED = {16: 0.55, 32: 0.85}
-#: The fewest terms of a part, and the most parts that terms are split into.
+#: Minimum number of terms in a part, and maximum number of parts that terms are split into.
 _TERMS_OF_PART, _MOST_PARTS = 512, 8
-#: The most elements of all partial sums.
+#: Maximum number of elements in all partial sums together.
 _PARTS = 2**24
-#: Rows of the fallback tile, without asynchronous copies, on a device that has them.
+#: Number of rows in the fallback tile, which is not copied asynchronously, on devices that support such copies.
 _ROWS_WITHOUT_COPIES = 64
 
 
@@ -53,7 +53,7 @@ class Tile:
 
     rows: int
     cols: int
-    #: Number of terms of each sum in local memory at a time.
+    #: Number of terms per sum in local memory at a time.
     depth: int
     item_rows: int
     item_cols: int
@@ -64,12 +64,12 @@ class Tile:
 
     @property
     def warp_rows(self) -> int:
-        """Rows that 32 items compute with tensor cores: each item has two of sixteen."""
+        """Number of rows that a warp computes on tensor cores: each item has two of sixteen."""
         return 8 * self.item_rows
 
     @property
     def warp_cols(self) -> int:
-        """Columns that 32 items compute with tensor cores: each item has two of eight."""
+        """Number of columns that a warp computes on tensor cores: each item has two of eight."""
         return 4 * self.item_cols
 
     @property
@@ -97,21 +97,21 @@ class Tile:
 #: What a kernel computes: results or gradients for images, or gradients for filters.
 Kind = Literal["CORRELATE", "WEIGHTS"]
 
-#: The largest tile of float16 and float32, the others, and tiles of float64. Larger ones come first: among tiles of the
-#: same cost, the first one is chosen.
+#: The largest tile for float16 and float32, the other tiles, and tiles for float64. Larger ones come first, because the
+#: first one is chosen among tiles of equal cost.
 _LARGEST: Mapping[Kind, Tile] = {"CORRELATE": Tile(128, 64, 16, 8, 8), "WEIGHTS": Tile(128, 128, 16, 8, 8)}
 _TILES = [Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)]
 _TILES_OF_DOUBLES = [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)]
 
 _TENSOR_TILES = [Tile(32, 128, 16, 4, 8, True), Tile(16, 128, 16, 2, 8, True)]
-#: Tiles of float32 for tensor cores. Warps compute 64 by 64 sums where the tile is large enough: they read half as many
-#: numbers per product as warps of 32 by 32 sums. Measured on an NVIDIA H200.
+#: Float32 tiles for tensor cores. Warps compute 64 by 64 sums if the tile is large enough: they then read half as many
+#: numbers per product as with 32 by 32 sums. Measured on an NVIDIA H200.
 TENSOR_TILES: Mapping[Kind, Sequence[Tile]] = {
     "CORRELATE": [Tile(128, 128, 16, 8, 16, True), Tile(64, 256, 8, 8, 16, True, stages=3), *_TENSOR_TILES],
     "WEIGHTS": [Tile(128, 128, 16, 8, 16, True), Tile(64, 128, 16, 4, 16, True), *_TENSOR_TILES],
 }
 
-#: Tiles of float32 on devices with asynchronous copies; tiles without stages are loaded through registers.
+#: Float32 tiles on devices with asynchronous copies; tiles without stages are loaded through registers.
 COPIED_TILES: Mapping[Kind, Sequence[Tile]] = {
     "CORRELATE": [
         Tile(64, 64, 16, 8, 8, stages=2),
@@ -126,10 +126,10 @@ COPIED_TILES: Mapping[Kind, Sequence[Tile]] = {
 
 
 def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
-    """Return the tiles whose kernels a function is compiled with, with half the terms if local memory is too small.
+    """Return the tiles that a function's own kernels use, with half the terms if local memory is too small.
 
-    Where tiles of float32 are copied asynchronously, their kernels are compiled at first use, and one tile is enough as
-    a fallback.
+    If float32 tiles are copied asynchronously, their kernels are compiled at first use, and one fallback tile is
+    enough.
     """
     if by_tensor_cores(context, dtype, precision):
         return TENSOR_TILES[kind]
@@ -143,18 +143,18 @@ def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "
 
 
 def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
-    """Tell whether to use tensor cores. Their tiles need at most 48 kB of local memory, which such GPUs have."""
+    """Return whether to use tensor cores. Their tiles need at most 48 kB of local memory, which such GPUs have."""
     return precision == "default" and dtype == "float32" and context.profile.has_tensor_cores
 
 
 def cost(tile: Tile, rows: int, cols: int = 1) -> float:
-    """Return the relative time for `rows` filters, or for features by terms: large tiles are faster, padding is not."""
+    """Return the relative time for `rows` filters, or for features by terms, including the tiles' padding."""
     padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
     return padded / _SPEED.get(tile.rows, 1)
 
 
 def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, depth: int) -> int:
-    """Return the number of parts to split the terms of sums into, if tiles are too few to keep all units busy."""
+    """Return the number of parts to split the terms of sums into: 1 if there are enough tiles for all units."""
     most = min(depth // _TERMS_OF_PART, _MOST_PARTS)
     for parts in range(1, most):
         if blocks * -(-columns // tile.cols) * tile.items * parts >= context.profile.compute_units * _BUSY_BY_TERMS:
@@ -163,7 +163,7 @@ def parts_of_terms(context: Context, tile: Tile, blocks: int, columns: int, dept
 
 
 def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
-    """Return the number of parts to split pixels into, so that groups fill all compute units evenly."""
+    """Return the number of parts to split pixels into so that work groups fill all compute units evenly."""
     slots = context.profile.compute_units * max(_BUSY // tile.items, 1)
     most = max(min(-(-2 * slots // tiles), _PARTS // sums), 1)
 
@@ -185,7 +185,7 @@ def kernels_by_tiles(kind: Kind, dtype: str, tiles: Sequence[Tile], instructions
 
 
 def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
-    """Return the kernel of one tile; its name consists of the kind and the tile's name."""
+    """Return the kernel for one tile shape; the kernel's name consists of the kind and the tile's name."""
     name, work = f"{kind.lower()}_{tile.name}", work_dtype(dtype)
     wide = _READ // np.dtype(work).itemsize
     vector = f"{C_TYPES[work]}{wide}"
@@ -215,12 +215,12 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
 class _Layout:
     """The positions of an item's sums in a tile, as OpenCL C expressions."""
 
-    #: The item's column and row among the items of the group or warp.
+    #: The item's column and row in the group or warp.
     tx: str
     ty: str
     #: Macro definitions: the row and the column of the item's sum `r`, `c`, and vector `at` of a tile in local memory.
     macros: dict[str, str]
-    #: Number of its contiguous columns.
+    #: Number of contiguous columns of an item.
     near: int
 
 
@@ -256,7 +256,7 @@ def _layout_of_warps(tile: Tile, wide: int, vector: str) -> _Layout:
 
 
 def _first_row(tile: Tile) -> str:
-    """Return the expression of a warp's first row in a tile."""
+    """Return the expression for a warp's first row in a tile."""
     return f"(item / 32 % {tile.rows // tile.warp_rows} * {tile.warp_rows})"
 
 
@@ -265,7 +265,7 @@ def _first_column(tile: Tile) -> str:
 
 
 def _store_vector(stored: str, near: int) -> str:
-    """Return the statement that stores contiguous sums of an item."""
+    """Return the statement that stores an item's contiguous sums."""
     sums = ", ".join(f"acc[r][(c) + {i}]" for i in range(near))
     return f"*(GLOBAL_MEM {stored} *)(to) = ({stored})({sums})"
 
@@ -285,7 +285,7 @@ def _statements(kind: Kind, tile: Tile) -> str:
 
 
 def _shape_words(tile: Tile, wide: int) -> dict[str, Any]:
-    """Return the placeholders of a tile's shape, and of the numbers of elements or vectors that an item loads."""
+    """Return placeholders for a tile's shape, and for the numbers of elements or vectors that an item loads."""
     lanes = min(tile.cols, tile.items)
     return {
         **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},
@@ -302,7 +302,7 @@ def _shape_words(tile: Tile, wide: int) -> dict[str, Any]:
 
 
 def _instruction_words(name: str, tile: Tile, instructions: Instructions) -> dict[str, str]:
-    """Return the placeholders of a device's instructions; each kernel of a program gets its own copy of the functions.
+    """Return placeholders for a device's instructions; each kernel in a program gets its own copy of the functions.
 
     Emulated instructions exchange numbers through local memory.
     """

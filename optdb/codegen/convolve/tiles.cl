@@ -1,7 +1,8 @@
-/* Kernels of GPUs: products of matrices whose elements are read from images where they lie, see tile_kernels.py and tiles.py. */
+/* Kernels for GPUs that multiply matrices whose elements are read directly from images, see tile_kernels.py and
+   tiles.py. */
 
-/* Filters by outputs, summed over a part of the terms. Terms are pairs of an offset and the bit of a tap, read a tile ahead; spots are pairs of the index from which an
-   output reads and the bits of the taps that meet the image there. */
+/* Filters by outputs, summed over a part of the terms. A term is an offset and the bit of a tap; terms are loaded one
+   tile ahead. A spot is the index that an output reads from, and the bits of the taps inside the image there. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs, ga_int in_order, ga_int each,
     ga_size x_image, ga_size x_group, ga_size plane, ga_size z_part, ARRAY W *x, ARRAY W *w, ARRAY ga_int *terms, ARRAY ga_int *spots,
@@ -14,7 +15,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     const int block = get_group_id(0) % blocks, i0 = block * ROWS, j0 = (int)(get_group_id(0) / blocks) * COLS;
     const ga_size group = get_group_id(1), groups = get_num_groups(1);
     const int part = get_group_id(2) * each, end = min(part + each, depth);
-    /* A part may have no terms: it loads some, and adds up none. */
+    /* A part without terms still loads some, but adds none. */
     const int begin = min(part, depth - DEPTH);
     const int lane = item % LANES, first = item / LANES * X_TERMS;
     const GLOBAL_MEM VEC *filters = (const GLOBAL_MEM VEC *)(w + ((group * blocks + block) * depth + begin) * ROWS) + item;
@@ -35,7 +36,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
         acc[r][c] = 0;
 
-    /* The offsets and the taps of the terms that are loaded next. */
+    /* The offsets and taps of the next terms to load. */
     int4 pair[X_TERMS / 2];
 #define LOAD_PAIRS \
     UNROLLED(v, X_TERMS / 2) \
@@ -72,7 +73,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     }
 }
 
-/* How items load tiles of CORRELATE into registers, and keep them in local memory. */
+/* How items load tiles of CORRELATE through registers. */
 void CORRELATE_LOADED()
 {
     VEC w_next[W_LOADS];
@@ -101,7 +102,7 @@ void CORRELATE_LOADED()
 #undef KEEP_TILES
 }
 
-/* How they copy them in the background. */
+/* How items copy tiles of CORRELATE asynchronously. */
 void CORRELATE_COPIED()
 {
     MEMORY left_memory = (MEMORY)ADDRESS_OF left;
@@ -124,7 +125,7 @@ void CORRELATE_COPIED()
 #undef COPY_TILES
 }
 
-/* Features by terms, summed over the pixels of a part of all images. */
+/* Features by terms, summed over one part of all images' pixels. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh, ga_int pixels, ga_int each,
     ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_int *terms, ARRAY ga_int *spots, ARRAY W *sums)
@@ -156,7 +157,7 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
         acc[r][c] = 0;
 
     const int count = min(begin + each, pixels) - begin;
-    /* On to the pixels of the next tile, which may lie in the next image. */
+    /* Advance to the next tile's pixels, which may be in the next image. */
 #define NEXT_PIXELS \
     l += DEPTH; \
     by += DEPTH; \
@@ -190,7 +191,7 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     }
 }
 
-/* How items load tiles of WEIGHTS into registers, and keep them in local memory. */
+/* How items load tiles of WEIGHTS through registers. */
 void WEIGHTS_LOADED()
 {
     W t_next[T_LOADS], x_next[X_LOADS];
@@ -214,7 +215,7 @@ void WEIGHTS_LOADED()
 #undef KEEP_TILES
 }
 
-/* How they copy them in the background. */
+/* How items copy tiles of WEIGHTS asynchronously. */
 void WEIGHTS_COPIED()
 {
     MEMORY left_memory = (MEMORY)ADDRESS_OF left;
@@ -236,7 +237,7 @@ void WEIGHTS_COPIED()
 #undef COPY_TILES
 }
 
-/* The loop over the tiles of `count` terms: items load the next tiles while they multiply those before. */
+/* The loop over the tiles of `count` terms: items load the next tiles while they multiply the current ones. */
 void LOADED()
 {
     LOAD_TILES
@@ -256,7 +257,7 @@ void LOADED()
     }
 }
 
-/* The same with tiles that are copied some steps ahead. */
+/* The same with tiles that are copied asynchronously, some steps ahead. */
 void COPIED()
 {
     UNROLLED(s, SIDES - 1) {
@@ -278,7 +279,7 @@ void COPIED()
     }
 }
 
-/* The sums of a step of both tiles. */
+/* Add the products of both tiles for one step. */
 void MULTIPLY()
 {
     UNROLLED(l, DEPTH) {
@@ -294,8 +295,8 @@ void MULTIPLY()
     }
 }
 
-/* The same by tensor cores, which multiply numbers rounded to TF32: fragments of 16 by 8 and of 8 by 8 numbers are
-   spread over 32 items, see tensor_cores.cl. */
+/* The same on tensor cores, with numbers rounded to TF32. Fragments of 16 by 8 and of 8 by 8 numbers are distributed
+   over 32 items, see tensor_cores.cl. */
 void MULTIPLY_TF32()
 {
     #pragma unroll
@@ -316,14 +317,14 @@ void MULTIPLY_TF32()
     }
 }
 
-/* Filters of a block lie together, term by term, filled up with zeros. */
+/* The filters of a block are contiguous, term by term, and padded with zeros. */
 KERNEL void pack_blocks(ga_size count, ga_int rows, ga_int block, ga_int blocks, ga_int depth, ga_int padded,
     ga_ssize by_group, ga_ssize by_row, ARRAY ga_int *places, ARRAY T *x, ARRAY W *y)
 {
     const ga_size i = get_global_id(0);
     if (i >= count)
         return;
-    /* A GPU divides short numbers several times as fast. */
+    /* GPUs divide 32-bit integers several times as fast. */
     const bool is_short = count >> 32 == 0;
 #define QUOTIENT(n, by) (is_short ? (uint)(n) / (uint)(by) : (n) / (by))
     const ga_size line = QUOTIENT(i, block), of_block = QUOTIENT(line, padded), group = QUOTIENT(of_block, blocks);
@@ -334,7 +335,7 @@ KERNEL void pack_blocks(ga_size count, ga_int rows, ga_int block, ga_int blocks,
     y[i] = row < rows && term < depth ? LOAD(from[(ga_ssize)row * by_row + places[term]]) : 0;
 }
 
-/* A group adds up neighbouring sums; where there are many parts, some items share those of a sum. */
+/* A group adds up the parts of neighbouring sums; if there are many parts, several items share each sum. */
 __attribute__((reqd_work_group_size(256, 1, 1)))
 KERNEL void total_of_parts(ga_size count, ga_int parts, ga_int slices, ARRAY W *sums, ARRAY T *z)
 {

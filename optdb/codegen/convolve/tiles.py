@@ -7,12 +7,12 @@ output and a bit mask of the taps inside the image. So the loop has neither divi
 ("implicit GEMM": Chetlur et al., "cuDNN: efficient primitives for deep learning", 2014). Images are packed, with zero
 padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
 
-Where the device supports it, tiles of float32 are copied to local memory asynchronously, some stages ahead of the
-multiplication: such copies need no registers and do not stall items. Gradients for filters gain less: their terms are
-contiguous in images but not in tiles, so that each number is a separate copy.
+If the device supports it, float32 tiles are copied to local memory asynchronously, some stages ahead of the
+multiplication: such copies need no registers and do not stall items. Gradients for filters gain less, because their
+terms are contiguous in images but not in tiles, so each number is a separate copy.
 
-Gradients for filters are sums over all pixels of all images. The sums are split into parts where a result has too few
-tiles to occupy all compute units, and another kernel adds the parts in order.
+Gradients for filters are sums over all pixels of all images. If a result has too few tiles to occupy all compute units,
+sums are split into parts, and another kernel adds the parts in order.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ from optdb.runtime.sizes import largest, specialize
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The most elements that 32-bit indexes can address, with some room for partial tiles.
+#: Maximum number of elements that 32-bit indexes address, with some room for partial tiles.
 _REACH = 2**31 - 2**16
-#: The most terms of a tile.
+#: Maximum number of terms in a tile.
 _MOST_TERMS = 32
-#: The fewest pixels of a part.
+#: Minimum number of pixels in a part.
 _PART = 256
-#: The most features and channels of a group for which tiles are not used, as in a depthwise convolution.
+#: Groups with at most this many features and channels do not use tiles, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
-#: Size of the work groups that add up parts, the items that share a sum of many parts, and the most parts that are few.
+#: For the kernel that adds up parts: work-group size, number of items that share a sum if parts are many, and maximum
+#: number of parts that count as few.
 _TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
 
 
@@ -76,7 +77,7 @@ class FilterGroups(NamedTuple):
 
 
 def suits(plan: ConvolutionPlan, channels: int, features: int, outputs: int) -> bool:
-    """Tell whether tiles suit a group of channels: it is large enough, and 32-bit indexes can address it."""
+    """Return whether tiles suit a group of channels: it is large enough, and 32-bit indexes can address it."""
     per_channel = max(plan.layout.channel, size_of(plan.layout.lengths))
     taps = sum(len(product.taps) for product in plan.products)
     reach = max(channels * per_channel, features * outputs, features * channels * taps)
@@ -95,7 +96,7 @@ def correlate_by_tiles(
     parts: int | None = None,
     precision: Precision = "highest",
 ) -> None:
-    """Compute products of filters and images; arguments as in `optdb.codegen.convolve.correlate.correlate`."""
+    """Compute products of filters and images; arguments are as in `optdb.codegen.convolve.correlate.correlate`."""
     if not plan.products:
         return
     work = work_dtype(out.dtype)
@@ -144,7 +145,7 @@ class _TiledProduct:
         kernels["pack_blocks"].scall(self.filters, self.filters, *numbers, self._filter_offsets, filters, w)
 
     def multiply(self, kernels: Kernels, images: int, x: Array, w: Array, z: Array, shape: Sequence[int]) -> None:
-        """Multiply packed filters and some images; the result's shape is `shape`, except for their number."""
+        """Multiply packed filters by some of the images; `shape` is the shape of the result for all images."""
         tile, product, reading = self._tile, self._product, self._reading
         outputs, plane = len(product.targets), size_of(shape[2:])
         columns = images * outputs
@@ -205,7 +206,7 @@ def _add_up(kernels: Kernels, count: int, parts: int, sums: Array, z: Array) -> 
 
 
 class _Images:
-    """The images of one call: read in place, or packed some at a time."""
+    """The images of one call: read in place, or packed a few at a time."""
 
     def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, work: str) -> None:
         self._context, self._plan, self._images = context, plan, images
@@ -215,7 +216,7 @@ class _Images:
         self.readings: Sequence[Reading] = (
             [reading_of(product) for product in plan.products] if readings is None else readings
         )
-        #: Numbers of elements of a channel and of an image.
+        #: Number of elements in a channel, and in an image.
         self.channel = size_of(plan.layout.lengths) if in_place else plan.layout.channel
         self.image = images.shape[1] * self.channel
         #: Number of images processed at a time, so that outputs have 32-bit indexes.
@@ -223,19 +224,19 @@ class _Images:
         count = images.shape[0]
         at_once = count if in_place else images_at_once(context, self.image, work, count)
         self.at_once = at_once if at_once <= most else most
-        #: Elements of scratch memory for packed images.
+        #: Number of scratch elements for packed images.
         self.memory = 1 if in_place else self.at_once * self.image
         self._in_place = in_place
 
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
-        """Return terms, spots and targets of a product, and the filter offset of each term, see ``tiles.cl``."""
+        """Return a product's terms, spots and targets, and the filter offset of each term, see ``tiles.cl``."""
         product = self.readings[index]
-        # Tables depend on numbers of channels and lengths of images: exported files are specialized for these.
+        # Tables depend on channel counts and image lengths, so exported files are specialized for these.
         channels, by_channel, channel = map(specialize, (channels, by_channel, self.channel))
 
         def make() -> list[HostArray]:
             count = channels * len(product.taps)
-            # The table is padded, because the last tile is read whole and terms are read one tile ahead.
+            # The table is padded because the last tile is read completely, and terms are read one tile ahead.
             terms, filter_offsets = np.zeros((count + 2 * _MOST_TERMS, 2), np.int32), np.zeros(count, np.int32)
             terms[:count, 0] = (np.arange(channels)[:, None] * channel + product.offsets).ravel()
             terms[:count, 1] = np.tile(product.bits, channels)
@@ -250,7 +251,7 @@ class _Images:
         return tables(self._context, (__name__, self._plan, channels, by_channel, index, self._in_place), make)
 
     def laid_out(self, kernels: Kernels, y: Array) -> Iterator[tuple[int, int, Array]]:
-        """Yield the index of the first image, the number of images, and the images, see `laid_out`."""
+        """Yield the index of the first image, the number of images, and the images, as `packing.laid_out` does."""
         shifts = tables_of(self._context, self._plan, 1)[0]
         target = None if self._in_place else y
         return laid_out(kernels, self._context, self._plan.layout, shifts, self._images, self.at_once, target)
@@ -258,15 +259,15 @@ class _Images:
 
 @dataclass(frozen=True)
 class TileRequest:
-    """What the choice of a tile depends on."""
+    """The parameters that the choice of a tile depends on."""
 
     kind: Kind
     dtype: str
     precision: Precision
-    #: Filters of a group; or features of a group, and terms of their gradient.
+    #: Number of filters in a group; or number of features in a group, and of terms in their gradient.
     rows: int
     cols: int = 1
-    #: Whether kernels may be compiled now. An exported file has only the kernels of its functions.
+    #: Whether kernels may be compiled now; an exported file has only its functions' own kernels.
     may_compile: bool = True
     #: Names of choices that failed.
     failed: frozenset[str] = frozenset()
@@ -274,7 +275,7 @@ class TileRequest:
 
 @dataclass(frozen=True)
 class TileChoice:
-    """A tile, with the function's kernel, or with one that is compiled when it is chosen."""
+    """A tile with one of the function's own kernels, or with a kernel that is compiled when chosen."""
 
     tile: Tile
     seconds: float
@@ -286,7 +287,7 @@ class TileChoice:
         return self.tile.name
 
     def prepare(self, context: Context) -> tuple[Tile, Kernels] | None:
-        """Return the tile, and its kernel unless the function has it; None, after a warning, if it does not build."""
+        """Return the tile, and its kernel unless the function has it; if it does not build, warn and return None."""
         if self.kernels is None:
             return self.tile, {}
         kernels = try_compile(self.kernels(), context, "a convolution", "Convolutions load tiles through registers")
@@ -294,7 +295,7 @@ class TileChoice:
 
 
 def copied_choices(context: Context, request: TileRequest) -> list[TileChoice]:
-    """Return the tiles that are copied asynchronously, and that fit the device, with kernels of their own."""
+    """Return the asynchronously copied tiles that fit the device, which have kernels of their own."""
     profile = context.profile
     is_copied = request.may_compile and request.dtype == "float32" and profile.has_tensor_cores
     if not is_copied or by_tensor_cores(context, request.dtype, request.precision):
@@ -316,7 +317,7 @@ def own_choices(context: Context, request: TileRequest) -> list[TileChoice]:
     return [TileChoice(tile, cost(tile, request.rows, request.cols)) for tile in tiles]
 
 
-#: The families of tiles, in the order in which they are asked.
+#: The families of tiles, in the order in which they are tried.
 FAMILIES: Sequence[Family[tuple[Tile, Kernels]]] = (copied_choices, own_choices)
 
 

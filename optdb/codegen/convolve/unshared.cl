@@ -1,5 +1,5 @@
-/* Kernels for filters that each output has of its own, see operations.py. An output's offset in the image is pixels[p].
-   Filters have the shape (features, outputs, channels, taps). */
+/* Kernels for unshared filters, which differ for each output, see operations.py. An output's offset in the image is
+   pixels[p]. Filters have the shape (features, outputs, channels, taps). */
 
 OUTLINED_KERNEL void unshared_forward(ga_size n, ga_size chunk, ga_size images, ga_size features, ga_size plane,
     ga_size depth, ga_size in_group, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY ga_long *offsets,

@@ -1,6 +1,6 @@
-/* Kernels for the gradients of filters, see weights.py. */
+/* Kernels for gradients for filters, see weights.py. */
 
-/* For processors. A row of pixels, over all images. A block with too many taps has the last one several times. */
+/* For CPUs. Rows of pixels are numbered across all images. Out-of-range taps of a block are clamped to the last one. */
 OUTLINED_KERNEL void weights_blocks(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,
     ga_size rows_each, ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,
     ga_size extent1, ga_size extent2, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY W *t, ARRAY ga_long *offsets,
@@ -42,7 +42,7 @@ OUTLINED_KERNEL void weights_blocks(ga_size depth, ga_size groups, ga_size featu
     }
 }
 
-/* One feature, one channel and one tap, on all devices. */
+/* One feature, one channel and one tap at a time, for all devices. */
 KERNEL void weights_few(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,
     ga_size rows_each, ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,
     ga_size extent1, ga_size extent2, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_long *offsets,
@@ -82,7 +82,7 @@ KERNEL void weights_few(ga_size depth, ga_size groups, ga_size features, ga_size
     }
 }
 
-/* A line is a square of sums, taps by features: features are contiguous in the parts, and taps in filters. */
+/* A line is a square of sums, taps by features: parts have contiguous features, and filters have contiguous taps. */
 OUTLINED_KERNEL void add_up(ga_size lines, ga_size chunk, ga_size count, ga_size depth, ga_size groups,
     ga_size features, ga_size padded, ARRAY W *parts, ARRAY T *z)
 {

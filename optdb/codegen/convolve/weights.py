@@ -4,9 +4,8 @@ Each element of a filter's gradient is a sum over all pixels of all images. The 
 among work items, which compute partial sums; a second kernel adds these in order, so that results
 are deterministic.
 
-CPUs multiply one pixel of some channels and taps with a vector of features at a time, for which
-the features of a pixel are packed. GPUs compute tiles, see :mod:`optdb.codegen.convolve.tiles`,
-unless there are few features.
+CPUs multiply one pixel, for several channels and taps, by a vector of features at a time; the features of each pixel
+are packed for this. GPUs compute tiles, see :mod:`optdb.codegen.convolve.tiles`, unless there are few features.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from optdb.runtime.sizes import smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Channels and taps that a CPU's work item multiplies with a vector of features.
+#: Number of channel-tap pairs that a CPU work item multiplies by a vector of features.
 _BLOCK = 8
-#: The most features that a CPU computes one by one.
+#: A CPU processes up to this many features one by one.
 _FEW = 3
-#: Elements of images and features that an item reads before the next tile.
+#: Number of image and feature elements that an item reads before the next tile.
 _NEAR = 65536
 #: Side of the square tiles in which parts are added up and transposed.
 _SQUARES = {"cpu": 16, "gpu": 1}
-#: The most elements of all partial sums, unless a single part has more.
+#: Maximum number of elements in all partial sums together, unless a single part has more.
 _PARTS = 2**22
 
 
@@ -78,7 +77,7 @@ def weights(
     """Compute the gradient for filters from images `x` and the gradient `t` of the result, with `weights_kernels`.
 
     The convolution reverses filters if `flip` is true, and has `groups` groups of channels. Images may have any
-    strides; `t` and the result, `out`, are contiguous; none is empty.
+    strides; `t` and the result, `out`, are contiguous. No array is empty.
     """
     plan = forward(tuple(axes), flip, 1)
     layout = plan.layout
@@ -114,24 +113,24 @@ def weights(
 
 
 class _WeightGradientSizes:
-    """Sizes of the products of images `x` with the gradient `t` of the result."""
+    """Sizes for multiplying images `x` by the result's gradient `t`."""
 
     def __init__(self, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> None:
         width = width_of(context, x.dtype.name)
-        #: Number of groups, and the channels and features of each.
+        #: Number of groups, and number of channels and features in each group.
         self.groups = groups
         self.channels, self.features = x.shape[1] // groups, t.shape[1] // groups
         #: Number of channels times taps.
         self.depth = self.channels * size_of([axis.taps for axis in axes])
-        #: Numbers of rows of pixels, and of pixels, in an image of the result.
+        #: Number of pixel rows, and of pixels, in an image of the result.
         self.lines, self.plane = axes[0].out * axes[1].out, size_of(t.shape[2:])
-        #: Whether features are computed one by one; otherwise the features of a pixel are packed.
+        #: Whether features are processed one by one; otherwise each pixel's features are packed.
         self.few = self.features <= _FEW or not context.profile.runs_items_serially
         self.packing = not self.few
-        #: Padded number of features of a group, and number of elements of an image's packed features.
+        #: Padded number of features in a group, and number of elements in an image's packed features.
         self.padded = -(-self.features // width) * width if self.packing else self.features
         self.image = self.plane * groups * self.padded if self.packing else 0
-        #: Numbers of sums and of tiles in all groups.
+        #: Number of sums, and of tiles, in all groups.
         self.sums = groups * self.depth * self.padded
         if self.few:
             self.tiles = groups * self.depth * self.features

@@ -1,4 +1,4 @@
-"""Block shapes: the part of a product that one work item or one work group computes at a time.
+"""Block shapes: the size of the part of a product that one work item or work group computes at a time.
 
 Kernels and planners call `chosen`, which returns the device's tuned block shapes, or else `defaults`.
 """
@@ -20,24 +20,24 @@ from optdb.runtime import clblast
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The speedup that a block needs to replace the default, and CLBlast to replace the best block.
+#: Minimum speedup for which a block replaces the default, or CLBlast replaces the best block.
 GAIN = 1.05
-#: The name of CLBlast in the tuning table.
+#: CLBlast's name in the tuning table.
 LIBRARY = "CLBlast"
 
 
-#: Padding of a tile's rows in local memory, in elements, which avoids bank conflicts along columns.
+#: Padding of a tile's rows in local memory, in elements; it avoids bank conflicts along columns.
 PADDING = 4
 
 
 @dataclass(frozen=True)
 class ItemBlock(CheckedTile):
-    """The block of a product that a CPU's work item keeps in registers."""
+    """The block of a product that a CPU work item keeps in registers."""
 
-    #: Size of the block of the result.
+    #: Size of the result block.
     rows: int
     cols: int
-    #: Width of the vectors that the columns are divided into.
+    #: Width of the vectors that columns are divided into.
     width: int
 
     @property
@@ -57,7 +57,7 @@ class GroupBlock(CheckedTile):
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Number of terms of each sum in local memory at a time.
+    #: Number of terms per sum in local memory at a time.
     depth: int
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
@@ -99,7 +99,7 @@ class GroupBlock(CheckedTile):
             yield fits, "the parts of all sums fit where the tiles of the first matrix are"
 
 
-#: The fewest elements of a large tile: it occupies half of a unit's items, for about ten microseconds.
+#: Minimum number of elements in a large tile, which occupies half of a compute unit for about ten microseconds.
 _MANY = 128 * 64
 _NAME_OF_TILES = re.compile(r"matmul_(\d+)x(\d+)x\d+_")
 
@@ -120,7 +120,7 @@ _GPU_DEFAULTS = {
     "flat": GroupBlock(16, 128, 16, 2, 4),
     "narrow": GroupBlock(128, 16, 16, 4, 2),
 }
-#: Defaults of float64, whose sums take two registers each.
+#: Defaults for float64, whose sums take two registers each.
 _GPU_DEFAULTS_OF_DOUBLES = {**_GPU_DEFAULTS, "square": GroupBlock(128, 64, 8, 8, 8)}
 _GPU_CANDIDATES = [
     GroupBlock(128, 128, 8, 16, 8),
@@ -144,7 +144,7 @@ _GPU_CANDIDATES = [
 ]
 
 
-#: The block of devices that no candidate fits.
+#: The block for devices on which no candidate fits.
 _LEAST = GroupBlock(8, 8, 8, 1, 1)
 
 
@@ -154,7 +154,7 @@ def defaults(context: Context, dtype: str) -> dict[str, Block]:
         preferred = _GPU_DEFAULTS_OF_DOUBLES if work_dtype(dtype) == "float64" else _GPU_DEFAULTS
         return {name: _fitting(context, dtype, block) for name, block in preferred.items()}
     width = vector_width(context, dtype)
-    # Sums take most of the registers, of which there are 32 if vectors have 64 bytes, and 16 otherwise.
+    # Sums take most of the registers: a CPU has 32 vector registers of 64 bytes, or 16 smaller ones.
     wide = ItemBlock(8, 2 * width, width) if _register_bytes(context) >= 64 else ItemBlock(6, 2 * width, width)
     narrow = ItemBlock(12, width, width) if wide.rows == 8 else ItemBlock(8, width, width)
     return {"square": wide, "small": wide, "tiny": wide, "flat": wide, "narrow": narrow}
@@ -170,7 +170,7 @@ def candidates(context: Context, dtype: str) -> list[Block]:
 
 
 def vector_width(context: Context, dtype: str) -> int:
-    """Return how many numbers a CPU's vector register holds."""
+    """Return how many numbers a CPU vector register holds."""
     return min(max(_register_bytes(context) // np.dtype(work_dtype(dtype)).itemsize, 2), 16)
 
 
@@ -190,39 +190,39 @@ def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
 
 
 def _difference(one: GroupBlock, other: GroupBlock) -> int:
-    """Return how many times lengths must be doubled or halved to turn one block into the other."""
+    """Return how many times lengths must be doubled or halved to turn one block into another."""
     return sum(abs(x.bit_length() - y.bit_length()) for x, y in zip(astuple(one), astuple(other)))
 
 
 @dataclass(frozen=True)
 class TunedBlocks:
-    """A context's block shapes, and its use of CLBlast, for products of a dtype."""
+    """A context's block shapes and its use of CLBlast, for products of one dtype."""
 
-    #: Block shape of each class.
+    #: The block shape for each class of products.
     blocks: Mapping[str, Block]
-    #: Classes that CLBlast computes.
+    #: The classes of products that use CLBlast.
     library: frozenset[str] = frozenset()
 
 
 def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
-    """Return the tuned or default block shape of each class of products of a dtype."""
+    """Return the tuned or default block shape for each class of products of a dtype."""
     return _choice(context, dtype).blocks
 
 
 def is_default(context: Context, dtype: str, name: str) -> bool:
-    """Tell whether a class of products has the block shape of an untuned device."""
+    """Return whether a class of products has the block shape of an untuned device."""
     return chosen(context, dtype)[name] == defaults(context, dtype)[name]
 
 
 def by_library(context: Context, dtype: str) -> frozenset[str]:
-    """Return the classes of products for which tuning found CLBlast faster; none if it is not installed."""
+    """Return the classes of products for which CLBlast was faster in tuning; none if it is not installed."""
     return _choice(context, dtype).library
 
 
 def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
     """Set the choice of a context; None resets it to the tuned one or the default.
 
-    Functions compiled before cannot use other block shapes, so this is for tuning and tests.
+    Functions that are already compiled cannot use other block shapes, so this is for tuning and tests.
     """
     choices = context.kept.setdefault(__name__, {})
     choices.pop((context.profile.device_kind, dtype), None)
@@ -253,11 +253,11 @@ def _found(context: Context, dtype: str) -> TunedBlocks:
 
 
 def table_class(dtype: str, name: str) -> str:
-    """Return the name in the tuning table of a class of products of a dtype."""
+    """Return the tuning table's name for a class of products of a dtype."""
     return f"{dtype} {name}"
 
 
 def fastest(seconds: Mapping[Block, float], default: Block) -> Block:
-    """Return the fastest block; the default one unless another is clearly faster."""
+    """Return the fastest block, preferring the default unless another one is clearly faster."""
     best = min(seconds, key=seconds.__getitem__, default=default)
     return default if default in seconds and seconds[best] * GAIN > seconds[default] else best

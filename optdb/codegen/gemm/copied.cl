@@ -1,4 +1,4 @@
-/* The kernel for products of float32 whose tiles are copied into local memory in the background, see copied.py. */
+/* The kernel for float32 products whose tiles are copied asynchronously, see copied.py. */
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
@@ -7,7 +7,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const MEMORY memory = (MEMORY)ADDRESS_OF(its_tiles);
     FIND_TILE
     const uint item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
-    /* Pieces of 16 bytes are aligned where the kernel was chosen. What is bound later may lie elsewhere, which is slow. */
+    /* All 16-byte pieces were aligned when this kernel was chosen, but arrays bound later may not be: that is slow. */
     const bool are_aligned = (A_ALONG ? a_step : a_row) == 1 && (A_ALONG ? a_row : a_step) % 4 == 0 && (ulong)a % 16 == 0 &&
                       (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % 4 == 0 && (ulong)b % 16 == 0;
     if (!are_aligned) {
@@ -19,7 +19,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
         acc[r][c] = 0;
 
-    /* Where an item copies its first piece from, and to: the compiler keeps what it does not see through. */
+    /* Source and destination of an item's first piece; opaque values stay in registers. */
 #define FIRST(from, along, length, across, step) \
     (from + (along ? item / (DEPTH / 4) * across + item % (DEPTH / 4) * 4 \
                    : item / (length / 4) * step + item % (length / 4) * 4))
@@ -27,10 +27,10 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const uint x_to = opaque(A_PLACE(item * 4 / A_LENGTH, item * 4 % A_LENGTH));
     const uint v_to = opaque(A_WORDS + B_PLACE(item * 4 / B_LENGTH, item * 4 % B_LENGTH));
     const int stages = (int)((k + DEPTH - 1) / DEPTH);
-    /* Stages in which nothing is beyond the last row or column, or the last term. */
+    /* The number of stages whose tiles are entirely inside the matrices. */
     const int whole = rows == ROWS && cols == COLS ? (int)(k / DEPTH) : 0;
 
-    /* Begins to copy a tile by pieces. What is not there are zeros: of a piece of no bytes the address is not read. */
+    /* Start to copy a tile, piece by piece. Missing numbers become zeros: an empty piece reads nothing. */
 #define COPY_PIECES(to, from, along, length, gap, across, step, is_whole, there, terms) \
     UNROLLED(q, length * DEPTH / 4 / ITEMS) { \
         const int i = along ? item / (DEPTH / 4) + q * (ITEMS * 4 / DEPTH) : item % (length / 4) * 4; \
@@ -56,7 +56,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         v += DEPTH * b_step; \
     }
 
-    /* Where an item finds its rows and columns. Their terms are in one vector, or rows, or columns, of one term are. */
+    /* The positions of an item's rows and columns. A vector holds four terms of one row, or one term of four rows. */
     const uint left_at = opaque(A_ALONG ? A_PLACE(ty * 4, 0) : ty * 4);
     const uint right_at = opaque(A_WORDS + (B_ALONG ? B_PLACE(tx * 4, 0) : tx * 4));
 #define FOUR(at) as_float4(*(__local const uint4 *)(at))
@@ -87,7 +87,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     y += batch * t.s0;
     const W factor = to_w ? 1 : alpha;
     const bool is_added = add && !to_w;
-    /* Four neighbours of a row, or of a column, are stored at once where none is beyond the last, and all are aligned. */
+    /* Store four neighbours in a row or column at once if they are aligned and inside the result. */
 #define STORE_FOUR(i, j, at, row, column) { \
         W sum[4]; \
         UNROLLED(e, 4) { \
@@ -124,8 +124,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #undef STORE_FOUR
 }
 
-/* The loop where rows stand side by side in both matrices: an item reads the next term while it multiplies one, over the
-   end of a stage, too. */
+/* The loop for matrices that are both contiguous across the terms. An item reads the next term while it multiplies the
+   current one, even if the next term is in the next stage. */
 void LOOP_ACROSS()
 {
     uint base = 0;
@@ -157,7 +157,7 @@ void LOOP_ACROSS()
             #pragma unroll
             for (int c = 0; c < ITEM_COLS; c += 4)
                 vstore4(vs[l % 2][c / 4], 0, v1 + c);
-            /* Column by column, each other one backwards: each multiplication finds a factor of the one before. */
+            /* Every other column is processed backwards, so that consecutive multiplications share a factor. */
             UNROLLED(c, ITEM_COLS) UNROLLED(i, ITEM_ROWS) {
                 const int r = c % 2 ? ITEM_ROWS - 1 - i : i;
                 acc[r][c] += x1[r] * v1[c];
@@ -167,9 +167,9 @@ void LOOP_ACROSS()
 #undef READ_TERM
 }
 
-/* The loop where the terms of a row stand side by side in the left matrix: an item reads the next row, and the columns of
-   the next four terms, while it multiplies those before, over the end of a stage, too. Others may then still read the
-   stage before, so that another one is copied over it when all have met. */
+/* The loop for a left matrix with contiguous terms. While it multiplies, an item reads the next row and the columns of
+   the next four terms, even if they are in the next stage. Other items may then still read the previous stage, so it is
+   overwritten only after all items have synchronized. */
 void LOOP_ALONG()
 {
     uint base = 0, after = 0;
@@ -218,8 +218,8 @@ void LOOP_ALONG()
 #undef READ_COLUMNS
 }
 
-/* Computes a tile of matrices that are not aligned, number by number. It is called, so that it takes no registers of the
-   loop's. */
+/* Compute a tile of unaligned matrices, number by number. This is not inlined, so that it uses none of the loop's
+   registers. */
 __attribute__((noinline))
 static void BY_NUMBERS(GLOBAL_MEM const T *a, GLOBAL_MEM const T *b, GLOBAL_MEM const T *y, GLOBAL_MEM T *to, long16 s,
                        long16 t, ga_ssize k, ga_ssize i0, ga_ssize j0, W alpha, W beta)

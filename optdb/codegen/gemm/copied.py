@@ -1,9 +1,9 @@
 """Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
-`optdb.codegen.gemm.gpu` loads the next tiles into registers, and writes them to local memory term by term. Here they
-are copied asynchronously, some stages ahead (``cp.async``), and keep the layout of the matrices: where the terms of a
-sum are contiguous, an item reads four terms of a row at once, and otherwise four rows of a term. So a group needs few
-registers and few items, several groups share a compute unit, and nearly all instructions of the loop are
+`optdb.codegen.gemm.gpu` loads the next tiles into registers, and writes them to local memory term by term. Here tiles
+are copied asynchronously, some stages ahead (``cp.async``), and keep the layout of the matrices: if the terms of a sum
+are contiguous, an item reads four terms of a row at once, and otherwise four rows of a term. So a work group needs few
+registers and few items, several groups share a compute unit, and nearly all instructions in the loop are
 multiplications.
 
 If only the right matrix has contiguous terms, the transposed product is computed.
@@ -44,7 +44,7 @@ class CopiedBlock:
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Terms of each sum in a stage in local memory, and the number of stages.
+    #: Number of terms per sum in one stage in local memory, and the number of stages.
     depth: int
     stages: int
     #: Size of the part of the result that each item keeps in registers.
@@ -57,7 +57,7 @@ class CopiedBlock:
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     def words(self, length: int, is_along: bool) -> int:
-        """Return the numbers of a matrix's tile in a stage; along terms, a gap of four follows every four rows."""
+        """Return the size of a tile in a stage; with contiguous terms, a gap of four follows every four rows."""
         return length * (self.depth + is_along)
 
     @property
@@ -71,33 +71,34 @@ BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 
 
 class _Cost(NamedTuple):
-    """The cost of the tiles of one shape on a compute unit."""
+    """The cost of tiles of one shape on a compute unit."""
 
-    #: Seconds per tile in addition to its terms, and per term on a unit with a single tile.
+    #: Fixed time per tile, and time per term while a unit has one tile, in seconds.
     overhead: float
     latency: float
-    #: Operations per second of a busy unit.
+    #: Operations per second on a busy unit.
     rate: float
 
 
-#: Tile shapes for products that have few terms, or too few large tiles to keep the compute units busy.
+#: Tiles for products that have few terms, or that do not keep the units busy with the tile above.
 SMALLER = {
     CopiedBlock(64, 64, 16, 4, 4, 8): _Cost(0.86e-6, 37e-9, 0.335e12),
     CopiedBlock(32, 32, 32, 3, 4, 4): _Cost(0.32e-6, 23e-9, 0.285e12),
 }
-#: Products with at most this many terms use smaller tiles: a large tile takes 2 us in addition to its terms.
+#: Products with at most this many terms always use smaller tiles. The fixed time of a large tile is 2 us.
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")
-#: Tiles that a compute unit computes in the time of one, tiles that keep it busy, and the slowdown with fewer. With
-#: three tiles for each unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100, 765 in five parts, and 653 in cuBLAS.
+#: Number of tiles that a compute unit computes as fast as one, number that keeps it busy, and slowdown with fewer. With
+#: three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it takes 765 us when split into five parts,
+#: and 653 us in cuBLAS.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
-#: Operations and bytes of a compute unit per second.
+#: Operations, and bytes moved, per second and compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
-#: The most parts where tiles alone would keep all units busy.
+#: Maximum number of parts if tiles alone would keep all units busy.
 _MOST_PARTS = 8
-#: Where the terms are contiguous in both matrices, tiles loaded through registers are faster if they keep more than
-#: this fraction of the compute units busy.
+#: If terms are contiguous in both matrices, tiles loaded through registers are faster if they keep more than this
+#: fraction of the compute units busy.
 _LOADED, _ENOUGH = GroupBlock(128, 128, 16, 8, 8), 0.88
 
 
@@ -108,7 +109,7 @@ def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
 
 
 def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions) -> Kernel:
-    """Return the kernel that multiplies with tiles of one shape, for matrices of one memory order.
+    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
     text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
     text += with_tile_found(code["MATMUL"]).replace("LOOP\n", loop + "\n", 1)
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
-    # Items of LOOP_ALONG still read the previous stage after its end, so one copy less can be pending.
+    # Items in LOOP_ALONG still read the previous stage after its end, so one copy fewer may be pending.
     pending = block.stages - 2 - along[0]
     words = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
@@ -144,7 +145,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
 
 
 def _copy_placeholders(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:
-    """Return the placeholders of the copies of a matrix: its order, its length, and the stride of an item's pieces."""
+    """Return placeholders for copying a matrix: its order, its length, and the stride of an item's pieces."""
     piece = block.items * 4
     return {
         f"{letter}_ALONG": int(is_along),
@@ -154,17 +155,17 @@ def _copy_placeholders(letter: str, block: CopiedBlock, length: int, is_along: b
 
 
 def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -> str:
-    """Return the macro that computes the index of a number in a stage.
+    """Return the macro that computes a number's index in a stage.
 
-    Lines of terms are contiguous, with a gap after each four: eight neighbouring items, which read lines that are four
-    apart, thus read from different banks.
+    Lines of terms are contiguous, with a gap after every four lines. Eight neighbouring items, which read lines that
+    are four apart, thus read from different banks.
     """
     at = f"(line) * {block.depth} + (line) / 4 * 4" if is_along else f"(line) * {length}"
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
 
 def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
-    """Return the choice of copied tiles for float32 products that benefit.
+    """Return the choice of copied tiles, for float32 products that benefit from them.
 
     The device must have tensor cores: devices that have them support asynchronous copies.
     """
@@ -189,7 +190,7 @@ def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProdu
 
 
 def _is_aligned(steps: tuple[int, int, int]) -> bool:
-    """Tell whether all pieces of a matrix are aligned, provided that its first element is.
+    """Return whether all pieces of a matrix are aligned, provided that its first element is.
 
     The kernel checks again: arrays bound later may be unaligned, and are then copied number by number.
     """
@@ -198,7 +199,7 @@ def _is_aligned(steps: tuple[int, int, int]) -> bool:
 
 
 def _block_of(context: Context, problem: Problem) -> CopiedBlock | None:
-    """Return the tile of a product; None for products that other kernels compute faster."""
+    """Return the tile shape for a product; None if other kernels are faster."""
     if context.options.copied_tiles == "all":
         return BLOCK
     p, units = problem, context.profile.compute_units
@@ -224,13 +225,13 @@ def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
 
 
 def parts_of(problem: Problem, tiles: int, units: int) -> int:
-    """Return the number of parts to split sums into, which minimizes the estimated time, including adding up."""
+    """Return the number of parts to split sums into: the one with the shortest estimated time, including adding up."""
     most = min(problem.k // PART, max(_MOST_PARTS, _SIDE_BY_SIDE * units // tiles))
     return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, tiles * parts / units, parts, units))
 
 
 def _seconds(problem: Problem, groups: float, parts: int, units: int) -> float:
-    """Return the estimated time of a product; `groups` is the number of work groups for each compute unit."""
+    """Return the estimated time of a product; `groups` is the number of work groups per compute unit."""
     numbers = problem.batch * problem.m * problem.n
     idle = math.ceil(groups / _SIDE_BY_SIDE) * _SIDE_BY_SIDE / groups * (_SLACK if groups < _BUSY else 1)
     computing = 2 * numbers * problem.k * idle / (_RATE * units)

@@ -1,6 +1,6 @@
-/* The kernels for products of matrices on a processor, see cpu.py. */
+/* The kernels for matrix products on a CPU, see cpu.py. */
 
-/* Lays panels of rows, or columns, out term by term; TURN transposes a square of numbers. */
+/* Pack panels of rows or columns term by term; TURN transposes a square of numbers. */
 OUTLINED_KERNEL void PACK(long16 s, ARRAY T *x, ARRAY W *w)
 {
     const ga_ssize length = s.s0, k = s.s1, step = s.s5, k_step = s.s6;
@@ -20,7 +20,7 @@ OUTLINED_KERNEL void PACK(long16 s, ARRAY T *x, ARRAY W *w)
             for (int r0 = 0; r0 < WIDTH; r0 += SIDE) {
 TURN
             }
-    else if (there == WIDTH)  /* some terms at a time, which lie in few lines of the cache */
+    else if (there == WIDTH)  /* a few terms at a time, which share cache lines */
         for (; l + 16 <= k; l += 16)
             for (int r = 0; r < WIDTH; ++r)
                 for (int c = 0; c < 16; ++c)
@@ -33,7 +33,7 @@ TURN
     }
 }
 
-/* An item goes down a panel of columns, block by block: HIGH computes a block, and LOW one of half the height. */
+/* An item computes a panel of columns block by block: HIGH computes a full block, and LOW one of half the height. */
 OUTLINED_KERNEL void BLOCK(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, ARRAY T *y, ARRAY T *z,
     ARRAY W *w)
 {
@@ -43,9 +43,9 @@ OUTLINED_KERNEL void BLOCK(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRA
     const ga_ssize panel = get_global_id(0), begin = get_global_id(1) * chunk, end = min(begin + chunk, m);
     const ga_ssize batch = get_global_id(2) / parts, part = get_global_id(2) % parts;
     const ga_ssize l0 = part * t.s9, k = min(s.s2 - l0, t.s9);
-    /* For so many terms whole vectors can be read, if there are fewer columns than that. */
+    /* The number of terms for which whole vectors can be read, if columns are fewer than a vector has lanes. */
     const ga_ssize whole = clamp(t.sB - l0, (ga_ssize)0, k);
-    /* How far the panel begins before those columns that are its own. */
+    /* The number of columns at the start of the panel that belong to the previous panel. */
     const int known = in_place ? (int)max(min(panel * COLS, panel * COLS + COLS - n), (ga_ssize)0) : 0;
     const ga_ssize j0 = panel * COLS - known;
     const int cols = (int)min((ga_ssize)COLS, n - j0);
@@ -62,7 +62,7 @@ OUTLINED_KERNEL void BLOCK(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRA
     }
 }
 
-/* Statements: a block of HEIGHT rows. */
+/* Statements that compute a block of HEIGHT rows. */
 void rows_of_block()
 {
         VECTOR acc[HEIGHT][VECTORS];
@@ -107,7 +107,7 @@ void rows_of_block()
         }
 }
 
-/* Statements: its sums of terms for which whole vectors can be read. */
+/* Statements that add the terms for which whole vectors can be read. */
 void sums()
 {
             for (ga_ssize l = 0; l < whole; ++l) {
@@ -122,7 +122,7 @@ void sums()
             }
 }
 
-/* Statements ahead of these, where rows lie apart: those beyond the last one are the last one again. */
+/* Statements that precede the loop if rows are read in place: out-of-range rows are clamped to the last one. */
 void pointers()
 {
             GLOBAL_MEM const W *row[HEIGHT];

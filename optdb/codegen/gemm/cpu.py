@@ -1,12 +1,12 @@
 """Matrix products on a CPU: the kernels, and the division of a product into launches.
 
-A work item processes one panel of columns from top to bottom. It keeps a block of sums in registers, vectors of columns
-by some rows, and for each term loads a vector of `b` and one number of `a` per row. Both matrices may be read in place,
-`b` if the columns of a panel are contiguous; or from panels that the pack kernel has packed term by term, as in Goto
-and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Remaining rows are computed in blocks of
-half the height where that is enough. Remaining columns: if `b` is read in place, the last panel begins further left,
-or, if there are too few columns for that, reads on into the next row; if `b` is packed, it is padded with zeros.
-Elements that another panel stores, or that are outside of the result, are masked on store.
+A work item processes one panel of columns from top to bottom. It keeps a block of sums in registers, for a few rows and
+vectors of columns, and for each term loads vectors of `b` and one number of `a` per row. Both matrices may be read in
+place (`b` only if the columns of a panel are contiguous), or from panels that the pack kernel has packed term by term,
+as in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Remaining rows use blocks of
+half the height if that is enough. For remaining columns, a packed `b` is padded with zeros. If `b` is read in place,
+the last panel begins further left, or reads on into the next row if there are too few columns. Elements that another
+panel stores, or that are outside of the result, are masked on store.
 
 Large matrices are split along all three lengths, so that packed panels fit into scratch memory, and a panel of `b` into
 a core's cache.
@@ -25,13 +25,13 @@ from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import body, filled, functions, load_w, work_dtype
 from optdb.runtime.sizes import starts
 
-#: Block size along the terms: a panel of `TERMS` rows stays in a core's cache.
+#: Block size along the terms; a panel of `TERMS` rows stays in a core's cache.
 TERMS = 2048
-#: The most elements of each matrix that are packed at a time (unless `TERMS` of one panel are more).
+#: Maximum number of elements of each matrix that are packed at a time, unless `TERMS` terms of one panel are more.
 PACKED = 1 << 23
-#: Work items for each compute unit: with several, one slow unit does not delay the launch.
+#: Work items per compute unit: with several, one slow unit does not delay the launch.
 ITEMS_PER_UNIT = 4
-#: The fewest terms of a part, where sums are split into parts to occupy all compute units.
+#: Minimum number of terms in a part, if sums are split into parts to occupy all compute units.
 PART = 512
 #: `a` is packed if there are at least `PANELS` panels of columns, and `LARGE` elements in `a`.
 PANELS = 8
@@ -44,7 +44,7 @@ _CODE = functions("gemm/cpu.cl")
 
 
 def pack_kernel(dtype: str, width: int) -> Kernel:
-    """Return the kernel that packs a matrix in panels of `width` rows or columns."""
+    """Return the kernel that packs a matrix into panels of `width` rows or columns."""
     side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
     words = {"PACK": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
     return product_kernel(filled(_CODE["PACK"], TURN=_transposed_square(side, width, dtype)), dtype, **words)
@@ -54,8 +54,8 @@ def pack_kernel(dtype: str, width: int) -> Kernel:
 def _transposed_square(side: int, width: int, dtype: str) -> str:
     """Return code that transposes a square of numbers in registers.
 
-    Each round interleaves the vectors of one half with those of the other. After log2(side) rounds, the square is
-    transposed.
+    Each round interleaves the vectors in one half with the vectors in the other half. After log2(side) rounds, the
+    square is transposed.
     """
     if side == 1:
         return f"w[l * {width} + r0] = LOAD(x[r0 * step + l]);"
@@ -98,7 +98,7 @@ def block_kernel(dtype: str, block: ItemBlock) -> Kernel:
 
 
 def _rows(height: int, rows: int) -> str:
-    """Return code that computes a block of `height` rows, where full blocks have `rows`."""
+    """Return code that computes a block of `height` rows; full blocks have `rows` rows."""
     sums = body(_CODE["pointers"]) + filled(body(_CODE["sums"]), LEFT="row[r][l * a_step]")
     if height == rows:
         side_by_side = filled(body(_CODE["sums"]), LEFT="block[l * a_step + r]")
@@ -109,7 +109,8 @@ def _rows(height: int, rows: int) -> str:
 def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
     """Return the launches that compute a product with blocks, on a device of `units` compute units.
 
-    `itemsize` is that of the dtype to compute in. With `half`, the matrices have another dtype, and both are packed.
+    `itemsize` is the item size of the dtype to compute in. With `half`, the matrices have another dtype, and both are
+    packed.
     """
     return _Planner(problem, block, units, half, itemsize).plan()
 
@@ -126,7 +127,7 @@ class _Planner:
         part_count = min(-(-2 * units // pieces), p.k // PART)
         self.part = p.k if part_count < 2 else -(-p.k // part_count)
         self.parts = 1 if part_count < 2 else -(-p.k // self.part)
-        # Intermediate sums must not be rounded to 16 bits; parts are added up at the end.
+        # Intermediate sums must not be rounded to 16 bits, and parts are added up at the end.
         self.terms = p.k if half or self.parts > 1 else TERMS
         self.depth = min(self.terms, p.k)
 
@@ -134,7 +135,7 @@ class _Planner:
         return self.row_blocks >= ROW_BLOCKS and abs(self.problem.b[1]) * itemsize >= FAR
 
     def _b_is_small(self) -> bool:
-        """Tell whether `b` is too narrow for a vector of columns to read on into the next rows."""
+        """Return whether `b` is too narrow for a vector of columns to read on into the next rows."""
         p = self.problem
         return p.n < self.block.cols and p.b[1] < max(p.n, 4)
 
@@ -171,7 +172,7 @@ class _Planner:
         return GemmPlan(launches, self.w_at + total)
 
     def _slabs(self, first: int, batch: int, l0: int, j0: int, n: int, rows: int) -> Iterator[Launch]:
-        """Yield the launches for some products of the batch, some terms and some columns."""
+        """Yield the launches for a range of the batch, of the terms and of the columns."""
         p = self.problem
         k = min(self.terms, p.k - l0)
         if self.pack_b:
@@ -227,7 +228,7 @@ class _Planner:
         return total(m, n, batch, self.parts, p.add, (y_at, *p.y), (z_at, *p.z), w_at=self.w_at)
 
     def _slab(self, length: int, side: int, packed: bool) -> int:
-        """Return the number of rows or columns computed at a time: all, unless they are packed."""
+        """Return the number of rows or columns that are computed at a time: all, unless they are packed."""
         if not packed:
             return max(length, 1)
         return min(max(PACKED // (max(self.depth, 1) * side), 1) * side, self._padded(length, side))

@@ -1,8 +1,8 @@
 """The interface of kernel families: a family returns choices with estimated costs, and the best one is prepared.
 
-A family is a function. It takes a context and a request, and returns `Choice` objects, which have an estimated time.
-The first family that returns a choice whose kernels build computes the product, with its cheapest choice. `products`
-has the families of matrix products, and `optdb.codegen.convolve.tiles` those of convolutions by tiles.
+A family is a function that takes a context and a request, and returns `Choice` objects with estimated times. The first
+family with a choice whose kernels build is used, with its cheapest such choice. `products` has the families for matrix
+products, and `optdb.codegen.convolve.tiles` the families for tiled convolutions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 
-#: Size of a context's cache of prepared choices.
+#: Maximum number of prepared choices that a context caches.
 _KEPT = 1024
 
 #: A choice with compiled kernels.
@@ -31,7 +31,7 @@ PreparedOut = TypeVar("PreparedOut", covariant=True)
 
 
 class AnyRequest(Protocol):
-    """What a choice of kernels depends on, besides the context; hashable."""
+    """The hashable parameters, besides the context, that a choice of kernels depends on."""
 
     @property
     def failed(self) -> frozenset[str]:
@@ -47,18 +47,18 @@ class Choice(Protocol[PreparedOut]):
 
     @property
     def seconds(self) -> float:
-        """The estimated time, for comparison within the family."""
+        """The estimated time in seconds, for comparison within the family."""
 
     def prepare(self, context: Context) -> PreparedOut | None:
         """Compile the kernels; return None if the device does not support them."""
 
 
-#: Returns the choices of a kernel family for a request; none if the family does not support it.
+#: Returns a kernel family's choices for a request; empty if the family does not support the request.
 Family = Callable[["Context", Any], Sequence[Choice[Prepared]]]
 
 
 def prepared(families: Sequence[Family[Prepared]], context: Context, request: AnyRequest) -> Prepared:
-    """Prepare the cheapest choice that builds, from the first family that has one."""
+    """Prepare the cheapest choice that builds, from the first family that has any."""
     for family in families:
         choices = [choice for choice in family(context, request) if choice.name not in request.failed]
         for choice in sorted(choices, key=lambda choice: choice.seconds):
@@ -71,16 +71,16 @@ def prepared(families: Sequence[Family[Prepared]], context: Context, request: An
 def prepared_once(
     families: Sequence[Family[Prepared]], context: Context, request: AnyRequest, owner: object = None
 ) -> Prepared:
-    """Return the result of `prepared` from the context's cache, which has one for each of its options and owners."""
+    """Return the cached result of `prepared`; a context's cache has one for each combination of options and owner."""
     cache: LaunchCache[Prepared] = context.kept.setdefault(__name__, LaunchCache(_KEPT))
     return cache.get((context.options, request), lambda: prepared(families, context, request), owner)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A requested matrix product: everything except the context that the choice of kernels depends on."""
+    """A requested matrix product: all parameters, besides the context, that the choice of kernels depends on."""
 
-    #: The product, or its transpose: a result with contiguous rows or columns has contiguous rows here.
+    #: The product or its transpose, chosen so that a result with contiguous columns gets contiguous rows.
     problem: Problem
     #: The dtype of the matrices.
     dtype: str
@@ -89,7 +89,7 @@ class Request:
     is_transposed: bool = False
     #: Whether both matrices begin at multiples of 16 bytes.
     is_aligned: bool = False
-    #: Whether kernels may be compiled now. An exported file has only the kernels of its functions.
+    #: Whether kernels may be compiled now; an exported file has only its functions' own kernels.
     may_compile: bool = True
     #: Names of choices that failed to compute it.
     failed: frozenset[str] = frozenset()
@@ -114,7 +114,7 @@ class PreparedProduct(Protocol):
         """The name of the choice."""
 
     def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
-        """Compute with the function's kernels or its own; return False, with the result unchanged, on failure."""
+        """Compute the product; on failure, return False and leave the result unchanged."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Launches:
     is_transposed : bool
         Whether the launches compute the product of the transposed matrices.
     kernels : mapping, optional
-        The kernels by name; by default, the kernels of the function.
+        The kernels by name; by default, the function's kernels.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Launches:
     kernels: Mapping[str, CompiledKernel] | None = None
 
     def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
-        """Enqueue the launches; return False if there is no memory for copies of the matrices."""
+        """Enqueue the launches; return False if there is not enough memory for copies of the matrices."""
         a, b, y, z, alpha, beta = operands
         arrays = {"a": b, "b": a, "y": y, "z": z} if self.is_transposed else {"a": a, "b": b, "y": y, "z": z}
         kernels = kernels if self.kernels is None else self.kernels
@@ -162,7 +162,7 @@ class KernelChoice:
     Parameters
     ----------
     name : str
-        The name of the choice, which messages use too.
+        The name of the choice, also used in messages.
     plan : GemmPlan
         The launches.
     kernels : callable
@@ -180,7 +180,7 @@ class KernelChoice:
     seconds: float = 0.0
 
     def prepare(self, context: Context) -> Launches | None:
-        """Compile the kernels; return None, after a warning, if one of them does not build."""
+        """Compile the kernels; if one of them does not build, warn and return None."""
         kernels = try_compile(self.kernels(), context, self.name, f"Other kernels are used for {self.name}")
         if kernels is None:
             return None

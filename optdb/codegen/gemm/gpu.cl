@@ -1,4 +1,4 @@
-/* Kernels for products of matrices on a GPU, see gpu.py. */
+/* Kernels for matrix products on a GPU, see gpu.py. */
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
@@ -10,8 +10,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const int item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
     const int last_i = rows - 1, last_j = cols - 1;
 
-    /* An item loads vectors of VECTOR numbers, which lie along the sums or across them. They are read at once where their
-       numbers are neighbours, no vector is cut, and all are aligned. */
+    /* An item loads VECTOR numbers along or across the terms. They are one vector load if they are contiguous, aligned,
+       and inside the matrix. */
 #if VECTOR > 1
 #define IS_WHOLE(from, along, step, row, length) \
     ((along ? step : row) == 1 && (along ? row : step) % VECTOR == 0 && (along ? k : length) % VECTOR == 0 && \
@@ -42,7 +42,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         over[q] = along ? VECTOR - 1 : last - first; \
         at[q] = from + (first * row + l * step); \
     }
-    /* Loads a tile, of which some terms are there, and moves on. */
+    /* Load a tile, which may be partial, and advance. */
 #define LOAD_TILE(next, at, over, loads, whole, gap, is_there, jump) \
     if (whole) { \
         UNROLLED(q, loads) { \
@@ -85,7 +85,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     BEGIN(b_at, b_over, B_LOADS, b, b_whole, b_along, b_l, b_j, last_j, b_col, b_step, B_TURNS, COLS)
     UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
         acc[r][c] = 0;
-    /* The first tile has the terms that are left over, so that those of the loop are whole. */
+    /* The first tile is the partial one, so that the loop has only whole tiles. */
     int more = k > 0 ? (k - 1) / DEPTH : 0, side = 0;
     const int there = k - (ga_ssize)more * DEPTH;
     LOAD_TILE(a_next, a_at, a_over, A_LOADS, a_whole, a_gap, IN_A, there * a_step)
@@ -98,7 +98,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             LOAD_TILE(a_next, a_at, a_over, A_LOADS, a_whole, a_gap, IS_THERE, DEPTH * a_step)
             LOAD_TILE(b_next, b_at, b_over, B_LOADS, b_whole, b_gap, IS_THERE, DEPTH * b_step)
         }
-        /* An item reads the next term while it multiplies with the one before, over the end of a tile, too. */
+        /* An item reads the next term while it multiplies the current one, even if the next term is in the next tile.
+           */
         UNROLLED(l, DEPTH - 1) {
             READ_TERM((l + 1) % 2, l + 1)
             ADD_TERM(l % 2)

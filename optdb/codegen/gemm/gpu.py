@@ -4,15 +4,15 @@ A work group computes a tile of the result. It loads tiles of both matrices into
 item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008;
 Nath, Tomov and Dongarra, "An improved Magma gemm for Fermi GPUs", 2010). Strides are arbitrary: neighbouring items load
 neighbouring elements, along the rows of a matrix or along its columns. Out-of-range rows and columns are clamped on
-load and masked on store. An item loads vectors where the numbers of a matrix are contiguous and aligned, and stores
-vectors where those of the result are.
+load and masked on store. An item loads vectors if a matrix's elements are contiguous and aligned, and stores vectors if
+the result's elements are.
 
 If a block has *splits*, several items compute partial sums, each from some terms of every tile, and add them at the end
 (split_sums.cl). So a group of many items can compute a small tile, and each item still reuses every number that it
 reads.
 
-There is one launch, or two if a result has too few tiles to occupy all compute units: one that computes partial sums,
-and one that adds them.
+There is one launch, or two if a result has too few tiles to occupy all compute units: the first computes partial sums,
+and the second adds them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from optdb.codegen.source import functions, work_dtype
 
 #: Size of an item's vector loads from local memory, in bytes.
 _READ = 16
-#: The fewest terms of a part, without and with splits.
+#: Minimum number of terms in a part, without and with splits.
 PART, SPLIT_PART = 256, 512
-#: The most parts of a tile unless tiles are far fewer than compute units; the relative time that parts must achieve to
-#: pay for a second launch; and the tolerance within which fewer parts are preferred.
+#: Maximum number of parts per tile unless there are far fewer tiles than compute units; relative time below which parts
+#: pay off despite the second launch; and tolerance within which fewer parts are preferred.
 MOST_PARTS, GAIN, ENOUGH = 8, 0.9, 1.05
-#: The fraction of compute units that counts as most of them.
+#: The fraction of compute units that counts as "most units".
 MOST_UNITS = 0.75
 
 
@@ -97,10 +97,10 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
 
 
 def item_position(down: int, right: int) -> tuple[str, str]:
-    """Return the expressions of an item's column and row among `down` by `right` items.
+    """Return expressions for an item's column and row in a grid of `down` by `right` items.
 
-    32 neighbouring items form a rectangle of four rows and eight columns, in which each four items form a square: so
-    they read few distinct numbers from local memory at once.
+    32 neighbouring items form a rectangle of four rows and eight columns, and every four of them a square, so that they
+    read few distinct numbers from local memory at once.
     """
     if down % 4 or right % 8:
         return f"item % {right}", f"item / {right}"
@@ -110,7 +110,7 @@ def item_position(down: int, right: int) -> tuple[str, str]:
 
 
 def _vector(dtype: str, block: GroupBlock) -> int:
-    """Return the width of an item's vector loads of a tile."""
+    """Return the width of the vector loads with which an item reads a tile."""
     if dtype != work_dtype(dtype):
         return 1
     loads = min(block.rows, block.cols) * block.depth // block.items
@@ -129,17 +129,17 @@ def _read(to: str, tile: str, index: str, position: str, width: int, items: int,
 def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> GroupBlock:
     """Return the block shape for a product.
 
-    A small product with long sums gets a larger block, which reads less: its sums are split into parts, so that all
-    compute units are occupied.
+    A small product with long sums gets a larger block, which reads less memory; its sums are split into parts to occupy
+    all compute units.
     """
     name = classify(problem.batch, problem.m, problem.n, units)
     block, larger = blocks[name], blocks["square"]
-    assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # a device has blocks of one kind
+    assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # a device has only blocks of one kind
     return larger if name == "small" and _fills(problem, larger, units) else block
 
 
 def _fills(problem: Problem, block: GroupBlock, units: int) -> bool:
-    """Tell whether tiles, with their sums split into parts, occupy most compute units."""
+    """Return whether tiles, with their sums split into parts, occupy most compute units."""
     tiles = problem.tiles(block.rows, block.cols)
     return tiles * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units
 
@@ -154,10 +154,10 @@ def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
 def parts_of(tiles: int, k: int, splits: int, units: int) -> int:
     """Return the number of parts to split sums of `k` terms into, so that compute units idle little.
 
-    In a tile, `splits` items share the terms of each sum.
+    In each tile, `splits` items share the terms of a sum.
 
-    Each unit computes one part of a tile at a time: on 132 units, 100 tiles take as long as 132, but 500 parts (five
-    for each tile) take four fifths of that.
+    Each unit computes one part of a tile at a time: on 132 units, 100 tiles take as long as 132 tiles, but splitting
+    each of the 100 tiles into five parts takes four fifths of that time.
     """
     most = max(k // (PART if splits == 1 else SPLIT_PART), 1)
     if splits > 1 or tiles * MOST_PARTS <= units:

@@ -1,7 +1,7 @@
 """Plans of products, the function that runs them, and the kernels that all plans share.
 
-A plan has a list of launches and the size of their scratch memory. It is made from numbers alone, and cached. `run`
-launches it with arrays.
+A plan has a list of launches and the size of their scratch memory. Plans depend only on numbers, and are cached. `run`
+launches a plan with arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAUNCH_S = 5e-6
 #: Vector width of the kernel that adds parts.
 _WIDE = 4
-#: Indices of the number of parts, the batch size and the divisors in the second packed argument of `by_tiles`.
+#: Positions of the number of parts, the batch size and the divisors in the second packed argument of `by_tiles`.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
 
@@ -39,7 +39,7 @@ class Launch:
     group: tuple[int, ...]
     #: Packed integer arguments.
     sizes: tuple[Packed, ...]
-    #: Array arguments, one letter each: a, b, y, z, or w for scratch memory, and others for copies.
+    #: Array arguments, one letter each: a, b, y, z, w for scratch memory, and other letters for copies.
     arrays: str
     #: Factors that the kernel takes: none; 'ab', alpha and beta; 'a1', alpha and 1.
     factors: str = ""
@@ -51,24 +51,24 @@ class GemmPlan:
 
     #: Launches in order.
     launches: Sequence[Launch]
-    #: Elements of scratch memory, of the dtype to compute in.
+    #: Number of scratch elements, in the dtype to compute in.
     memory: int = 0
-    #: Elements of the copies of matrices, by letter.
+    #: Number of elements in each copy of a matrix, by letter.
     copies: Mapping[str, int] = field(default_factory=dict)
 
 
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
-    """Return a kernel from a template; the compiler may contract multiplications and additions to FMA."""
+    """Return a kernel from a template; the compiler may contract multiplications and additions into FMA."""
     return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
 
 
 def total_kernel(dtype: str) -> Kernel:
-    """Return the kernel that adds up the partial sums of several items."""
+    """Return the kernel that adds up partial sums computed by several items."""
     return product_kernel(functions("gemm/vector.cl")["matmul_total"], dtype)
 
 
 def wide_total_kernel(dtype: str) -> Kernel:
-    """Return the kernel that adds up the partial sums of the groups of `by_tiles`."""
+    """Return the kernel that adds up the partial sums computed by the groups of `by_tiles`."""
     vector = f"{C_TYPES[work_dtype(dtype)]}{_WIDE}"
     words = {"WIDE": _WIDE, "WORDS": vector, "VLOAD": f"vload{_WIDE}", "VSTORE": f"vstore{_WIDE}"}
     stores_whole = int(dtype == work_dtype(dtype))
@@ -102,7 +102,7 @@ def total(
 def by_tiles(
     problem: Problem, kernel: str, tiles: int, group: int, parts: int, multiple: int, divisors: Sequence[int] = ()
 ) -> GemmPlan:
-    """Return the launches of a kernel whose work groups compute one tile each, from all terms or from a part of them.
+    """Return the launches of a kernel whose work groups each compute one tile, from all terms or some of them.
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ def by_tiles(
     tiles, group : int
         Number of tiles, and work-group size.
     parts, multiple : int
-        Maximum number of parts of the terms, and the number that their lengths must be multiples of.
+        Maximum number of parts that terms are split into, and the number that part lengths must be multiples of.
     divisors : sequence of int
-        Numbers that the kernel divides by, except the number of parts: it gets the `reciprocal` of each.
+        Numbers that the kernel divides by, except the number of parts: the kernel gets the `reciprocal` of each number.
     """
     p = problem
     part = -(-max(p.k, 1) // parts)
@@ -152,7 +152,7 @@ def run(
     beta: float,
     work: str,
 ) -> None:
-    """Run a plan on arrays, by the letters a, b, y and z, and compute in the dtype `work`."""
+    """Run a plan on the arrays a, b, y and z, given by letter, computing in the dtype `work`."""
     factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
 
     def launch(arrays: Mapping[str, Array]) -> None:

@@ -121,7 +121,7 @@ class AddedOuterProduct(Operation):
 
 @dataclass(eq=False)
 class BatchedProduct(Operation):
-    """The products of two batches of matrices or vectors, along the first axes of two arrays."""
+    """The products of two batches of matrices or vectors; the batches run along the first axes of the arrays."""
 
     #: The dtype of the arrays.
     dtype: str

@@ -1,4 +1,4 @@
-"""Matrix products as numbers: lengths, strides and classes, and the base class of tile shapes.
+"""Numeric descriptions of matrix products (lengths, strides and classes), and the base class of tile shapes.
 
 Strides are in elements. Products always have a batch, possibly of length 1; an array shared by all products of a batch
 has a batch stride of 0.
@@ -17,16 +17,16 @@ Precision = Literal["highest", "high", "default"]
 #: The classes of products; each has a block shape.
 CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
-#: Products with at most `FEW` rows are flat, and with at most `FEW` columns narrow.
+#: Products with at most `FEW` rows are flat; products with at most `FEW` columns are narrow.
 FEW = 24
-#: Products with fewer elements than these per compute unit are small or tiny. On an H100, concurrent products of 1,985
-#: elements per unit, in one phase of a persistent launch, take a fifth less time with the tiles of small products.
+#: Products with fewer result elements per compute unit are small or tiny. On an H100, concurrent products with 1,985
+#: elements per unit, in one phase of a persistent launch, take a fifth less time with the tiles for small products.
 SMALL, TINY = 1 << 14, 1 << 10
 
 
 @dataclass(frozen=True)
 class Problem:
-    """``z = alpha * dot(a, b) + beta * y``, for each of a batch."""
+    """``z = alpha * dot(a, b) + beta * y``, for each matrix of a batch."""
 
     #: Batch size, and lengths: `a` is m by k, `b` is k by n.
     batch: int
@@ -38,7 +38,7 @@ class Problem:
     b: tuple[int, int, int]
     y: tuple[int, int, int]
     z: tuple[int, int, int]
-    #: Whether there is a `y`.
+    #: Whether `y` is added.
     add: bool
 
     def transposed(self) -> Problem:
@@ -48,7 +48,7 @@ class Problem:
 
     @property
     def is_better_transposed(self) -> bool:
-        """Whether to compute the transposed product: the result is column-major."""
+        """Whether to compute the transposed product, because the result is column-major."""
         _, row, column = self.z
         return column != 1 and row == 1 and self.m > 1
 
@@ -66,7 +66,7 @@ class CheckedTile:
     """A base class of tile shapes, which raises ValueError for lengths that their kernels do not support."""
 
     def rules(self) -> Iterator[tuple[bool, str]]:
-        """Yield whether each rule of the kernels holds, and the rule; later ones assume those before."""
+        """Yield pairs: whether a rule of the kernels holds, and the rule's text; later rules assume earlier ones."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class CheckedTile:
 
 
 def classify(batch: int, m: int, n: int, units: int) -> str:
-    """Return the class of `batch` products of `m` rows and `n` columns on a device of `units` compute units."""
+    """Return the class for `batch` products with `m` rows and `n` columns on a device with `units` compute units."""
     if n <= FEW:
         return "narrow"
     if m <= FEW:

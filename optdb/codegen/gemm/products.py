@@ -35,9 +35,9 @@ def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def kernels_of(blocks: set[Block], dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels for some block shapes."""
+    """Return the kernels for a set of block shapes."""
     ordered = sorted(blocks, key=lambda block: block.name)
-    # A device has blocks of one kind.
+    # All blocks on a device are of the same kind.
     tiles = [gpu.tile_kernel(dtype, block) for block in ordered if isinstance(block, GroupBlock)]
     if tiles:
         return [*tiles, wide_total_kernel(dtype)]
@@ -59,7 +59,7 @@ def matmul(
 ) -> None:
     """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of the batch.
 
-    The kernels are those of `matmul_kernels`. Arrays have one dtype and any strides, and are matrices, or batches of
+    The kernels come from `matmul_kernels`. Arrays have one dtype and any strides, and are matrices, or batches of
     matrices along the first dimension; a batch of one matrix is broadcast. `z` may be `y`, but must not share memory
     with `a` or `b`; `y` is not read if `beta` is 0. Below the highest precision, a device may compute float32 on tensor
     cores.
@@ -111,7 +111,7 @@ class _LibraryChoice:
 
 
 def _library(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
-    """Return CLBlast for the classes of products for which tuning found it faster."""
+    """Return CLBlast as a choice for the classes of products for which it was faster in tuning."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
     return [_LibraryChoice()] if name in by_library(context, request.dtype) else []
@@ -135,7 +135,7 @@ def _own_tiles(context: Context, request: Request) -> Sequence[Choice[PreparedPr
     return [_OwnTiles(request)]
 
 
-#: Kernel families, in the order in which they are asked.
+#: Kernel families, in the order in which they are tried.
 FAMILIES: Sequence[Family[PreparedProduct]] = (
     quad_tiles.choices,
     tensor_cores.choices,

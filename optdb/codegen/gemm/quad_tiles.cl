@@ -1,16 +1,16 @@
-/* The kernel for small tiles of products whose numbers are read four at a time, see quad_tiles.py. */
+/* The kernels for small product tiles whose numbers are read four at a time, see quad_tiles.py. */
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
-    /* Two tiles of each matrix, and in the end the parts of all sums. */
+    /* Two tiles of each matrix; after the loop, all partial sums. */
     __local float4 memory[LOCAL_QUADS];
     __local float4 *const right = memory + 2 * ROWS * PITCH;
     FIND_TILE
     const int item = get_local_id(0), split = item / TEAM, within = item % TEAM;
     const int tx = within % (COLS / 4), ty = within / (COLS / 4);
 
-    /* Where an item reads four numbers from, and keeps them. Rows and columns beyond the last are the last one again. */
+    /* Where an item loads quads from and stores them to. Out-of-range rows and columns are clamped to the last one. */
 #define A_LOADS (ROWS * DEPTH / 4 / ITEMS)
 #define B_LOADS (COLS * DEPTH / 4 / ITEMS)
 #define APART (ITEMS / (DEPTH / 4))
@@ -34,7 +34,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     float4 a_next[A_LOADS], b_next[B_LOADS];
     float acc[ITEM_ROWS][4];
 
-    /* Where there is nothing to load, an item reads the first numbers of its tile again: it takes no branch. */
+    /* If there is nothing to load, an item rereads the start of the matrix, which avoids a branch. */
 #define LOAD_TILES(terms, a_is_there, b_is_there) \
     UNROLLED(v, A_LOADS) { \
         a_next[v] = *(GLOBAL_MEM const float4 *)((a_is_there) ? a_at[v] : a); \
@@ -50,14 +50,14 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     UNROLLED(v, B_LOADS) \
         right[(side) * RIGHT_SIZE + RIGHT_PLACE(v)] = b_next[v];
 
-    /* The first tile has the terms that are left over, so that all others are whole. */
+    /* The first tile is the partial one, so that all others are whole. */
     const int more = k > 0 ? (k - 1) / DEPTH : 0, there = k - more * DEPTH;
     LOAD_TILES(there, a_l < there, B_L(v) < there)
     UNROLLED(v, A_LOADS)
         a_next[v] = a_l < there ? a_next[v] : (float4)(0);
     UNROLLED(v, B_LOADS)
         b_next[v] = B_L(v) < there ? b_next[v] : (float4)(0);
-    /* What is added comes meanwhile, too. */
+    /* Prefetch the addends as well. */
     READ_ADDED
     UNROLLED(r, ITEM_ROWS) UNROLLED(c, 4)
         acc[r][c] = 0;
@@ -91,7 +91,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     ADD_TERM(side, z, 4 * quad + 2) \
     ADD_TERM(side, w, 4 * quad + 3)
 #endif
-    /* A tile. The next one goes where the one before was, and the one after that comes. */
+    /* Multiply a tile, while the next one is stored over the previous one, and the one after it is loaded. */
 #define ADD_TILE(side, rest) \
     if ((rest) > 0) { \
         KEEP_TILES(1 - (side)) \
@@ -111,7 +111,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             ADD_TILE(1, rest - 1)
         }
     }
-    /* Several items have parts of a sum. They leave them where the tiles were, and all items add some up. */
+    /* Items that share a sum write their partial sums over the tiles, and each item adds up some of them. */
     __local float *const sums = (__local float *)memory;
     UNROLLED(r, ITEM_ROWS) {
         const int row = (split * ROWS + ty + r * (ROWS / ITEM_ROWS)) * COLS;
@@ -139,8 +139,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #undef ADD_TILE
 }
 
-/* The same by tensor cores. Each 32 items have all sums, of some of the terms, and read these into fragments at once:
-   what an item has of the terms of two instructions are neighbours in memory. */
+/* The same on tensor cores. Each warp computes all sums over some of the terms, and reads these terms directly into
+   fragments: an item's terms for two instructions are contiguous in memory. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
@@ -195,7 +195,7 @@ KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T
             }
         }
     }
-    /* Rows of a quarter of the eight lie in other banks than those of the next one. */
+    /* Columns are permuted in each row to avoid bank conflicts. */
 #define PLACE(row, col) ((warp * ROWS + (row)) * COLS + ((col) ^ (row) % 4 * 8))
     __local float *const sums = (__local float *)memory;
     UNROLLED(i, ROWS / 16) UNROLLED(j, COLS / 8) UNROLLED(side, 2) {
@@ -209,10 +209,10 @@ KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T
 #undef QUAD_OF
 }
 
-/* Statements that find a group's tile. */
+/* Statements that locate a group's tile. */
 void find_tile()
 {
-    /* Shorter numbers are quicker to multiply, and to multiply with a reciprocal is quicker than to divide. */
+    /* 32-bit multiplications are faster, and multiplying by a reciprocal is faster than dividing. */
 #define QUOTIENT(number, reciprocal) (int)((ulong)(uint)(number) * (uint)(reciprocal) >> 31)
     const int m = s.s0, n = s.s1, a_row = s.s4;
 #if B_ALONG
@@ -233,14 +233,14 @@ void find_tile()
     y += batch * t.s0 + (i0 * y0 + j0 * y1);
 }
 
-/* The same with long numbers: by short ones, the compiler keeps so many addresses of the kernel for tensor cores that
-   registers do not suffice. */
+/* The same with 64-bit integers: with 32-bit ones, the compiler keeps so many addresses in registers that the tensor
+   core kernel spills. */
 void find_far_tile()
 {
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, b_col = s.s7, b_step = s.s8;
     const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
     const bool add = s.sB && parts == 1;
-    /* There are fewer tiles than 2**32, and shorter numbers are quicker to divide. */
+    /* There are fewer than 2**32 tiles, and 32-bit divisions are faster. */
     const uint tiles = (uint)((n + COLS - 1) / COLS), bands = (uint)((m + ROWS - 1) / ROWS);
     uint place = (uint)get_group_id(0);
     const ga_ssize j0 = (ga_ssize)(place % tiles) * COLS;
@@ -256,7 +256,7 @@ void find_far_tile()
     y += batch * t.s0 + i0 * y0 + j0 * y1;
 }
 
-/* Statements that read what is added to an item's sums. */
+/* Statements that read the addends of an item's sums. */
 void read_added()
 {
     float before[4 * TURNS];
@@ -266,7 +266,7 @@ void read_added()
     }
 }
 
-/* Statements that add up the parts of sums that some items have left, and store the sums. */
+/* Statements that add up the partial sums, and store the results. */
 void store_sums()
 {
     GLOBAL_MEM float *const to = parts > 1 ? w + (part * (int)t.s8 + batch) * (m * n) : z + batch * t.s3;

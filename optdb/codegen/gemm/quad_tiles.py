@@ -1,13 +1,13 @@
-"""Small float32 products on a GPU with vector loads of four numbers: the kernels, and when they are used.
+"""Small float32 products on a GPU, with vector loads of four numbers: the kernels, and the products that use them.
 
-Products of a few tiles, such as those of a step of a recurrent network, are latency-bound: items wait for memory, and
+Products with only a few tiles, as in one step of a recurrent network, are latency-bound: items wait for memory, and
 there are too few other items to hide that. So an item reads four numbers of each matrix at once, prefetches the next
-tiles into registers, and computes more sums from what it reads from local memory. The rest is as in `gpu.py`, with
-items that share the terms of sums. There is no code for unaligned matrices, which would need registers: such products
-use the kernels of `gpu.py`.
+tiles into registers, and computes more sums from what it reads from local memory. Otherwise the kernels work as in
+`gpu.py`, with items that share the terms of sums. There is no code for unaligned matrices, which would need registers:
+such products use the kernels of `gpu.py`.
 
-Below the highest precision, tensor cores are used where available. Each warp has fragments of all rows and columns of a
-tile, for some of the terms, and reads them directly from global memory, as no other warp needs them.
+Below the highest precision, tensor cores are used where available. Each warp has fragments for all rows and columns of
+a tile and some of the terms, and reads them directly from global memory, since no other warp needs them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QuadTile:
 
     rows: int
     cols: int
-    #: Number of terms of each sum in local memory at a time.
+    #: Number of terms per sum in local memory at a time.
     depth: int
     #: Number of items that share the terms of each sum.
     splits: int
@@ -63,27 +63,29 @@ class QuadTile:
 
     @property
     def pitch(self) -> int:
-        """Quads of a row in local memory, including one quad of padding, which avoids bank conflicts between rows."""
+        """Quads per row in local memory, including one quad of padding that avoids bank conflicts between rows."""
         return self.depth // _QUAD + 1
 
     def local_quads(self, b_along: bool) -> int:
-        """Return a group's quads in local memory: two tiles of each matrix, or all partial sums, whichever is more."""
+        """Return a group's quads in local memory: the larger of two tiles per matrix, and all partial sums."""
         right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
         return max(2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD)
 
     def kernel_name(self, b_along: bool) -> str:
-        """Return the name of the kernel for right matrices with contiguous terms (`b_along`), or contiguous columns."""
+        """Return the name of the kernel for right matrices with contiguous terms (`b_along`) or contiguous columns."""
         return f"matmul_{self.rows}x{self.cols}x{self.depth}_quads_{'nt'[b_along]}"
 
 
-#: Measured on an NVIDIA H200. With half the depth, a product of 64 x 512 by 512 x 2048 takes a microsecond longer, and
-#: with four rows for each item a fifth of one.
+#: Measured on an NVIDIA H200. With half the depth, a product of 64 x 512 by 512 x 2048 takes a microsecond longer; with
+#: four rows per item, a fifth of a microsecond longer.
 TILE = QuadTile(32, 32, 64, 8)
-#: Half of a tile, used where whole ones would leave half of the units idle. Sums are bitwise equal.
+#: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to those with whole
+#: tiles.
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
-#: Rows and columns of a tile on tensor cores, work-group size, and number of steps whose operands are read at once.
+#: Number of rows and columns in a tensor core tile, work-group size, and number of steps whose operands are read at
+#: once.
 _TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
-#: Terms that each warp multiplies in a step.
+#: Number of terms that each warp multiplies in a step.
 _WARP_TERMS = 16
 #: Upper bound on the number of parts, which is at most the number of compute units.
 _MOST_PARTS = 1 << 10
@@ -112,7 +114,7 @@ def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
     warps, name = _TENSOR_ITEMS // WARP, _tensor_name(b_along)
     sums = _tensor_quads()
     is_emulated = instructions == "emulated"
-    # Kernels that run other kernels' bodies accept assembly only as the macro PTX, which marks it as not blocking.
+    # A merged kernel can only include assembly in the macro PTX, which marks it as non-blocking.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
     sizes = {"ROWS": _TENSOR_SIDE, "COLS": _TENSOR_SIDE, "ITEMS": _TENSOR_ITEMS, "SPLITS": warps, "AHEAD": _STEPS}
     words = sizes | {"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along)}
@@ -133,14 +135,14 @@ _STATEMENTS = ("find_tile", "find_far_tile", "read_added", "store_sums")
 
 
 def _with_statements(kernel: str) -> str:
-    """Return the code of a kernel, with the shared statements inlined."""
+    """Return a kernel's code with the shared statements inlined."""
     code = functions("gemm/quad_tiles.cl")
     statements = {name.upper(): body(code[name]) for name in _STATEMENTS}
     return filled(code[kernel], **statements)
 
 
 def _tensor_quads() -> int:
-    """Return the number of quads of all partial sums in local memory."""
+    """Return the number of quads that all partial sums take in local memory."""
     return _TENSOR_ITEMS // WARP * _TENSOR_SIDE * _TENSOR_SIDE // _QUAD
 
 
@@ -149,7 +151,7 @@ def _tensor_name(b_along: bool) -> str:
 
 
 def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
-    """Return the choice for a small product with vector loads: on tensor cores, or without them."""
+    """Return the choice for a small product with vector loads, with or without tensor cores."""
     profile, options, problem = context.profile, context.options, request.problem
     if profile.runs_items_serially or request.dtype != "float32" or not request.is_aligned:
         return []
@@ -187,7 +189,7 @@ class Halves:
 
 
 def half_kernel(name: str) -> str | None:
-    """Return the name of the `HALF_TILE` kernel for that of a `TILE` kernel; None for another kernel."""
+    """Return the name of the `HALF_TILE` kernel that corresponds to a `TILE` kernel; None for other kernels."""
     return next((HALF_TILE.kernel_name(along) for along in (False, True) if name == TILE.kernel_name(along)), None)
 
 
@@ -215,7 +217,7 @@ def halves(name: str, args: Sequence[Any]) -> Halves | None:
 
 
 def reads_quads(problem: Problem) -> bool:
-    """Tell whether both matrices consist of aligned quads, provided that their first elements are aligned."""
+    """Return whether both matrices consist of aligned quads, provided that their first elements are aligned."""
     along = _are_quads(problem.a, 2, 1) and problem.k % _QUAD == 0 and problem.k > 0
     by_terms, by_columns = _are_quads(problem.b, 1, 2), _are_quads(problem.b, 2, 1) and problem.n % _QUAD == 0
     return along and (by_columns if problem.b[2] == 1 else by_terms)
@@ -226,7 +228,7 @@ def _are_quads(steps: Sequence[int], near: int, far: int) -> bool:
 
 
 def needs_64bit_index(problem: Problem) -> bool:
-    """Tell whether a product needs 64-bit indexes, for its strides or its number of elements."""
+    """Return whether a product needs 64-bit indexes, because of its strides or its number of elements."""
     p = problem
     shapes = ((p.m, p.k, p.a), (p.k, p.n, p.b), (p.m, p.n, p.y), (p.m, p.n, p.z))
     reach = max(rows * abs(steps[1]) + columns * abs(steps[2]) for rows, columns, steps in shapes)

@@ -1,4 +1,4 @@
-/* The kernel for small tiles of products, of whose sums items have parts, see gpu.py. */
+/* The kernel for small product tiles, in which several items share each sum, see gpu.py. */
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y, ARRAY T *z, ARRAY W *w)
@@ -9,7 +9,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
     const ga_ssize y0 = t.s1, y1 = t.s2, z0 = t.s4, z1 = t.s5, parts = t.s6;
     const bool a_along = s.s9, b_along = s.sA, add = s.sB;
-    /* There are fewer tiles than 2**32, and shorter numbers are quicker to divide. */
+    /* There are fewer than 2**32 tiles, and 32-bit divisions are faster. */
     const uint tiles = (uint)((n + COLS - 1) / COLS), bands = (uint)((m + ROWS - 1) / ROWS);
     uint place = (uint)get_group_id(0);
     const ga_ssize j0 = (ga_ssize)(place % tiles) * COLS;
@@ -20,7 +20,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const ga_ssize l0 = part * t.s7, k = min(s.s2 - l0, t.s7);
     const int item = get_local_id(0), split = item / TEAM, within = item % TEAM;
     const int tx = within % (COLS / ITEM_COLS), ty = within / (COLS / ITEM_COLS);
-    /* What an item loads of a tile: along the sums, or across them. */
+    /* The part of a tile that an item loads, along or across the terms. */
     const int a_l = a_along ? item % DEPTH : item / ROWS, a_i = a_along ? item / DEPTH : item % ROWS;
     const int b_l = b_along ? item % DEPTH : item / COLS, b_j = b_along ? item / DEPTH : item % COLS;
     const int a_dl = a_along ? 0 : ITEMS / ROWS, a_di = a_along ? ITEMS / DEPTH : 0;
@@ -94,11 +94,11 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             sum += added; \
         z[(i) * z0 + (j) * z1] = STORE(sum); \
     }
-    /* Several items have parts of a sum. They leave them where the last tiles were, and all items add some up. */
+    /* Items that share a sum write their partial sums over the last tiles, and each item adds up some of them. */
     __local W *sums = memory;
     UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
         sums[(split * ROWS + ROW_OF(r)) * COLS + COL_OF(c)] = acc[r][c];
-    /* What is added comes while the items wait. */
+    /* Load the addends while the items wait. */
     W before[SUMS];
     UNROLLED(q, SUMS) {
         const int e = item + q * ITEMS;
@@ -123,14 +123,14 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #undef KEEP_TILES
 }
 
-/* Adds up the parts of sums that some groups had, WIDE neighbours of a row at a time. */
+/* Add up the partial sums of several groups, WIDE neighbours in a row at a time. */
 KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
     const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, items = s.s5, items_of_row = s.s6;
     const ga_ssize item = get_global_id(0);
     if (item >= items)
         return;
-    /* To divide takes as long as the rest, and long numbers take longer. */
+    /* The division takes as long as everything else, and 64-bit divisions take longer. */
     const ga_ssize row = items >> 32 ? item / items_of_row : (ga_ssize)((uint)item / (uint)items_of_row);
     const ga_ssize batch = size == m * n ? 0 : row / m, i = row - batch * m, y_step = t.s2, z_step = t.s5;
     const ga_ssize j = (item - row * items_of_row) * WIDE;
@@ -140,7 +140,7 @@ KERNEL void matmul_total_wide(long16 s, long16 t, W alpha, W beta, ARRAY T *y, A
     w += row * n + j;
     const int there = (int)min((ga_ssize)WIDE, n - j);
     W sum[WIDE], added[WIDE];
-    /* What is added comes beside the parts. */
+    /* Load the addends together with the parts. */
     UNROLLED(e, WIDE) {
         sum[e] = 0;
         added[e] = 0;

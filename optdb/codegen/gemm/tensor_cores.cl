@@ -1,4 +1,4 @@
-/* The kernel for products of matrices on tensor cores, see tensor_kernels.py. */
+/* The kernel for matrix products on tensor cores, see tensor_kernels.py. */
 
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, ARRAY T *y,
@@ -9,7 +9,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     FIND_TILE
     const ga_ssize z0 = t.s4, z1 = t.s5;
     const uint item = get_local_id(0), lane = item % 32, warp = item / 32, g = lane / 4, r = lane % 4;
-    /* An operand is copied by pieces of 16 bytes if these are always aligned. */
+    /* An operand is copied in 16-byte pieces if all of them are aligned. */
     const bool a_wide = (A_ALONG ? a_step : a_row) == 1 && (A_ALONG ? a_row : a_step) % PIECE == 0 && (ulong)a % 16 == 0;
     const bool b_wide = (B_ALONG ? b_step : b_col) == 1 && (B_ALONG ? b_col : b_step) % PIECE == 0 && (ulong)b % 16 == 0;
     const uint wi = warp % (ROWS / WARP_ROWS) * WARP_ROWS, wj = warp / (ROWS / WARP_ROWS) * WARP_COLS;
@@ -17,8 +17,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
         acc[i][j][c] = 0;
 
-    /* Where an item copies its first piece from, and to, and where it loads fragments: the compiler keeps what it
-       does not see through. */
+    /* Source and destination of an item's first piece, and positions of its fragments; opaque values stay in registers.
+       */
     GLOBAL_MEM const T *x = a, *v = b;
     if (a_wide)
         x += A_ALONG ? item / (TERMS / PIECE) * a_row + item % (TERMS / PIECE) * PIECE
@@ -32,7 +32,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         left_at[place] = opaque(A_PLACE(wi, place, lane));
     UNROLLED(place, B_PLACES)
         right_at[place] = opaque(ROWS * DEPTH + B_PLACE(wj, place, lane));
-    /* Stages in which nothing is beyond the last row or column, or the last term. */
+    /* The number of stages whose tiles are entirely inside the matrices. */
     const int whole = a_wide && b_wide && rows == ROWS && cols == COLS ? (int)(k / TERMS) : 0;
 
 #define COPY(stage, side) { \
@@ -61,8 +61,8 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             COPY(stage, stage)
         commit_copies();
     }
-    /* The fragments of the next step are loaded while those of a step are multiplied: of the right matrix into other
-       registers, and of the left one half by half, after each half was multiplied. */
+    /* The next step's fragments are loaded while the current ones are multiplied. The right matrix's fragments are
+       double-buffered; each half of the left matrix's fragments is replaced after it has been multiplied. */
     uint left[WARP_ROWS / 16][4], right[2][WARP_COLS / 8][2];
     int side = 0, next = STAGES - 1;
     await_copies();
@@ -96,7 +96,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     z += batch * t.s3;
     w += (part * t.s8 + batch) * m * n;
 #if STORES_VECTORS
-    /* An item has some neighbours of a row, which it stores at once where no vector is cut, and all are aligned. */
+    /* An item stores its neighbours in a row as one vector if they are aligned and inside the result. */
     GLOBAL_MEM W *const to = parts > 1 ? w : z;
     const ga_ssize to0 = parts > 1 ? n : z0;
     if ((parts > 1 || z1 == 1) && to0 % 4 == 0 && n % 4 == 0 && (ulong)to % 16 == 0) {
@@ -123,7 +123,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         return;
     }
 #endif
-    /* Sums pass through local memory, so that neighbours store neighbours: sixteen rows of each warp at a time. */
+    /* Each warp transposes sixteen rows of sums at a time, so that neighbouring items store neighbouring elements. */
     __local float *sums = (__local float *)its_tiles;
     UNROLLED(i, WARP_ROWS / 16) {
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -151,25 +151,25 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
 #undef COPY
 }
 
-/* The functions that copy a tile have words for its layout: a LINE of pieces of 16 bytes has terms of a row (FAR is i, NEAR
-   is l), or rows of a term (FAR is l, NEAR is i), and SWIZZLE lets the pieces of eight lines lie in different banks. */
+/* Placeholders in the copying functions describe the layout of a tile. A LINE of 16-byte pieces has terms of one row
+   (FAR is i, NEAR is l), or rows of one term (FAR is l, NEAR is i). SWIZZLE puts the pieces of eight lines into
+   different banks. */
 
-/* Where an item copies its first piece to. */
+/* Return the destination of an item's first piece. */
 static uint piece_SIDE(uint item)
 {
     return (item / (LINE) * (LINE) + (item % (LINE) ^ SWIZZLE(item / (LINE)))) * 4;
 }
 
-/* Begins to copy a tile of which nothing is beyond the last row or term, by pieces from `x` on, which is where the
-   item's first piece is. */
+/* Start to copy a tile that is entirely inside the matrix, piece by piece; `x` points to the item's first piece. */
 static void whole_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step)
 {
     UNROLLED(v, SIDE * DEPTH / 4 / ITEMS)
         copy_async_all(memory, to + v * ITEMS * 4, x + v * (LINES) * FAR_STEP);
 }
 
-/* The same of a tile with rows and terms beyond the last, which are zeros: of a piece of no bytes, the address is not
-   read. */
+/* The same for a tile that is partly outside the matrix: missing numbers become zeros, and an empty piece reads
+   nothing. */
 static void wide_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
                       int rows, int terms, uint item)
 {
@@ -179,7 +179,7 @@ static void wide_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize 
         copy_async16(memory, base + v * ITEMS * 4, x + v * (LINES) * FAR_STEP, FAR + v * (LINES) < FAR_COUNT ? bytes : 0);
 }
 
-/* The same by single numbers, which may stand anywhere; `x` is where the tile begins. */
+/* The same number by number, for any strides and alignment; `x` points to the start of the tile. */
 static void single_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
                         int rows, int terms, uint item)
 {
@@ -191,7 +191,7 @@ static void single_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssiz
     }
 }
 
-/* Where an item finds the row that it gives `ldmatrix` for some terms of the sums, in a tile copied along them. */
+/* Return the position of the row that an item passes to `ldmatrix`, in a tile with contiguous terms. */
 static uint left_place_along(uint wi, uint place, uint lane)
 {
     const uint row = lane % 16;
@@ -204,8 +204,9 @@ static uint right_place_along(uint wj, uint place, uint lane)
     return (wj + col) * DEPTH + ((place * 2 + lane / 8 % 2) ^ SWIZZLED(col)) * 4;
 }
 
-/* Where it finds the numbers of its rows, which stand side by side, in a tile copied across: an item has as many
-   neighbours as there are eights of rows, so rows are in another order than in a tile copied along the sums. */
+/* Return the position of an item's rows in a tile with contiguous rows. An item loads one row for each eight rows of
+   the warp, and these rows are neighbours, so fragments have rows in another order than in a tile with contiguous
+   terms. */
 static uint left_place_across(uint wi, uint place, uint lane)
 {
     const uint row = wi + lane / 4 * (WARP_ROWS / 8);
@@ -218,7 +219,7 @@ static uint right_place_across(uint wj, uint place, uint lane)
     return (lane % 4 * (COLS / 4) + ((col / 4 + place) ^ EXCHANGED(lane))) * 4 + col % 4;
 }
 
-/* The same of numbers of 16 bits: the instruction transposes their matrices. */
+/* The same for 16-bit numbers, whose matrices the load instruction transposes. */
 static uint left_place_transposed(uint wi, uint place, uint lane)
 {
     return (lane % 8 + lane / 16 * 8) * (ROWS / 2) + ((wi / 8 + place * 2 + lane / 8 % 2) ^ lane % 8) * 4;
@@ -229,7 +230,7 @@ static uint right_place_transposed(uint wj, uint place, uint lane)
     return lane % 16 * (COLS / 2) + ((wj / 8 + place * 2 + lane / 16) ^ lane % 8) * 4;
 }
 
-/* Load the fragments of half of the rows, or of the columns, for eight words of terms of the sums. */
+/* Load fragments for eight words of terms: half of the rows, or all columns. */
 static void load_left_along(MEMORY memory, uint base, uint l, const uint *at, uint (*x)[4], int half_of)
 {
     UNROLLED(i, WARP_ROWS / 16)
@@ -255,7 +256,7 @@ static void load_left_transposed(MEMORY memory, uint base, uint l, const uint *a
             load_transposed(memory, base + at[i] + l * ROWS, x[i]);
 }
 
-/* Of a tile that is copied along the terms, or transposed: an instruction loads the numbers of two fragments. */
+/* For tiles with contiguous terms, and for transposed ones: each instruction loads two fragments. */
 static void load_right_KIND(MEMORY memory, uint base, uint l, const uint *at, uint (*v)[2])
 {
     #pragma unroll
@@ -280,7 +281,7 @@ static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, 
     }
 }
 
-/* Load two or four neighbours, or half of eight, which lie in two pieces of 16 bytes. */
+/* Load two or four neighbours, or half of eight neighbours, which are in two 16-byte pieces. */
 static void load_2(MEMORY memory, uint base, const uint *at, uint *x, int half_of)
 {
     if (half_of)
@@ -298,8 +299,9 @@ static void load_8(MEMORY memory, uint base, const uint *at, uint *x, int half_o
     load_four(memory, base + at[half_of], x + 4 * half_of);
 }
 
-/* Adds the products of two sets of fragments, of half of the rows. The instruction cuts off bits below TF32's: numbers
-   are first increased by about a half of what is cut, so that they are rounded, those of TF32 to themselves. */
+/* Add the products of two sets of fragments, for half of the rows. The instruction truncates numbers to TF32. So
+   numbers are first increased by about half of the largest truncated value, which rounds them and keeps exact TF32
+   numbers. */
 static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
     UNROLLED(i, WARP_ROWS / 16) UNROLLED(c, 4)
@@ -313,7 +315,7 @@ static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*
             multiply_add(memory, acc[i][j], x[i], v[j]);
 }
 
-/* The same of numbers of float16. */
+/* The same for float16 numbers. */
 static void multiply_float16(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
     UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8)
@@ -321,7 +323,7 @@ static void multiply_float16(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint
             multiply_add_halves(memory, acc[i][j], x[i], v[j]);
 }
 
-/* As `multiply_tf32`, with each number divided into two of TF32, but for the products of two small parts. */
+/* Like `multiply_tf32`, with each number split into two TF32 numbers; products of two low parts are omitted. */
 static void multiply_tf32x3(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
     if (half_of == 0)
@@ -343,14 +345,14 @@ static void multiply_tf32x3(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint 
     }
 }
 
-/* What the instruction cuts off a number, rounded. */
+/* Return the part of a number that the instruction truncates, rounded. */
 static uint rest_of(uint x)
 {
     return as_uint((as_float(x) - as_float(x & 0xffffe000)) * ROUNDING);
 }
 
-/* Statements around those of a stage whose sums are added up apart: the instruction cuts off bits of a sum, too, which
-   adds up over a long one. */
+/* Statements before and after a stage whose sums are accumulated separately: the instruction also truncates sums, and
+   these errors accumulate in long sums. */
 void begin_stage()
 {
         float sums_of_stage[WARP_ROWS / 16][WARP_COLS / 8][4];
@@ -364,7 +366,7 @@ void end_stage()
             acc[i][j][c] += sums_of_stage[i][j][c];
 }
 
-/* Statements: a part of an infinity is no number. Sums that are none are computed again as they are elsewhere. */
+/* Statements that recompute NaN sums without splitting numbers: the parts of an infinity include NaN. */
 void repeat_nan()
 {
                 if (isnan(sum)) {
@@ -374,15 +376,15 @@ void repeat_nan()
                 }
 }
 
-/* Statements: which tile a group computes, of which matrices of a batch, and which part of the sums. */
+/* Statements that determine a group's tile, its matrices in the batch, and its part of the sums. */
 void find_tile()
 {
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s4, a_step = s.s5, b_col = s.s7, b_step = s.s8;
     const ga_ssize y0 = t.s1, y1 = t.s2;
     const uint parts = t.s6;
     const bool add = s.sB;
-    /* Groups that run side by side share rows and columns, which the cache then holds: bands of tiles, column by
-       column. There are fewer tiles than 2**32, and shorter numbers are quicker to divide. */
+    /* Tiles are ordered in bands, column by column, so that concurrent groups share cached rows and columns. There are
+       fewer than 2**32 tiles, and 32-bit divisions are faster. */
     const uint tiles_m = (m + ROWS - 1) / ROWS, tiles_n = (n + COLS - 1) / COLS;
     const uint of_matrix = get_group_id(0) % (tiles_m * tiles_n), matrix = get_group_id(0) / (tiles_m * tiles_n);
     const uint band = of_matrix / (BAND * tiles_n) * BAND, in_band = of_matrix % (BAND * tiles_n);

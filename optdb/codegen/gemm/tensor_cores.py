@@ -1,9 +1,9 @@
 """Matrix products on a GPU's tensor cores, for functions that request less than float32's precision.
 
 Float32 numbers are rounded to TF32, which has float32's exponent and ten bits of mantissa. Precision ``default``
-multiplies these; ``high`` splits each number into two of them and multiplies three times. Float16 numbers are not
-converted. Sums are accumulated in float32. `optdb.codegen.gemm.tensor_kernels` generates the kernels, which are
-compiled when the first product of their kind is computed.
+multiplies TF32 numbers; ``high`` splits each float32 number into two TF32 numbers and multiplies three times. Float16
+numbers are not converted. Sums are accumulated in float32. `optdb.codegen.gemm.tensor_kernels` generates the kernels,
+each of which is compiled when it is first needed.
 
 References
 ----------
@@ -29,18 +29,18 @@ from optdb.codegen.kernels import Kernel
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The arithmetic, by dtype of the matrices and precision.
+#: Maps the dtype of the matrices and the precision to the arithmetic.
 ARITHMETIC: dict[tuple[str, Precision], Arithmetic] = {
     ("float32", "default"): "tf32",
     ("float32", "high"): "tf32x3",
     ("float16", "default"): "float16",
     ("float16", "high"): "float16",
 }
-#: The fewest terms of a part of a sum: adding parts takes another launch.
+#: Minimum number of terms in a part of a sum: adding parts takes another launch.
 PART = 1024
 #: Products with fewer terms gain nothing from tensor cores.
 FEW_TERMS = 16
-#: Block by class of products and whether numbers are split into two. Measured on NVIDIA H100 and H200.
+#: Maps the class of products, and whether numbers are split into two, to the block. Measured on NVIDIA H100 and H200.
 _BLOCKS = {
     ("square", False): TensorBlock(128, 128, 16, 3, 64, 64),
     ("small", False): TensorBlock(64, 64, 32, 3, 32, 32),
@@ -50,12 +50,13 @@ _BLOCKS = {
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
 }
 
-#: The class of tiles of TF32 in the tuning table, whose numbers are those of `Rates`.
+#: The tuning table's class for TF32 tiles, whose numbers are `Rates`.
 TILES = "tf32 tiles"
 #: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
-#: length is the number of groups that fit.
+#: length is the number of work groups that fit on a unit.
 Rates = Mapping[TensorBlock, Sequence[float]]
-#: Rates of an NVIDIA H200; the first one is of an H100. Tiles of 32 terms take 96 or 64 KiB of local memory.
+#: Rates on an NVIDIA H200; the first one was measured on an H100. Tiles with 32 terms take 96 or 64 KiB of local
+#: memory.
 DEFAULTS: Rates = {
     TensorBlock(128, 128, 32, 3, 64, 64): (1.05, 1.7),
     TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),
@@ -63,14 +64,14 @@ DEFAULTS: Rates = {
     TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
     TensorBlock(64, 64, 32, 3, 64, 32): (0.55, 0.98, 1.1, 1.24),
 }
-#: Shapes that tuning measures.
+#: The tile shapes that tuning measures.
 CANDIDATES = (
     *DEFAULTS,
     TensorBlock(128, 128, 16, 3, 64, 32),
     TensorBlock(64, 128, 16, 4, 32, 64),
     TensorBlock(64, 64, 32, 3, 32, 32),
 )
-#: Rates of float16 for one and for two work groups on a compute unit, of an NVIDIA H200.
+#: Float16 rates for one and for two work groups per compute unit, on an NVIDIA H200.
 _FLOAT16_RATES = (1.8, 2.8)
 
 
@@ -86,7 +87,7 @@ def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProdu
 
 
 def _suits(context: Context, problem: Problem) -> bool:
-    """Tell whether a device has tensor cores, and a product benefits from them."""
+    """Return whether a device has tensor cores, and a product benefits from them."""
     is_small = min(problem.m, problem.n) <= FEW or problem.k < FEW_TERMS
     return context.profile.has_tensor_cores and not is_small
 
@@ -103,7 +104,7 @@ def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[
 
 
 def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[PreparedProduct]]:
-    """Return a choice for each shape of tiles that fits the device."""
+    """Return a choice for each tile shape that fits the device."""
     problem, units = request.problem, context.profile.compute_units
     rates = {_BLOCKS["square", False]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
     efforts = {block: _effort(problem, block, rates[block], units) for block in rates}
@@ -130,7 +131,7 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
 
 
 def rates_of(context: Context) -> Rates:
-    """Return the measured rates of the shapes that fit a device, or their default ones."""
+    """Return the measured or default rates of the tile shapes that fit a device."""
     found = measured(context, TILES)
     rates = {block: found[block.name] for block in CANDIDATES if block.name in found}
     return {block: rates[block] for block in fitting(context, rates)} or {
@@ -146,7 +147,7 @@ def fitting(context: Context, blocks: Iterable[TensorBlock]) -> list[TensorBlock
 
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:
-    """Return the estimated time of the compute unit with the most tiles, for each term of the sums."""
+    """Return the estimated time per term on the compute unit with the most tiles."""
     rounds, rest = divmod(-(-problem.tiles(block.rows, block.cols) // units), len(rates))
     last = rest / rates[rest - 1] if rest else 0.0
     return block.rows * block.cols * (rounds * len(rates) / rates[-1] + last)

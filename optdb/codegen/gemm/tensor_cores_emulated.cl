@@ -1,4 +1,4 @@
-/* What the instructions in tensor_cores_ptx.cl do, for devices without them: tests check the kernels' indices by it. */
+/* Emulates the instructions in tensor_cores_ptx.cl on devices without them, to test the kernels' indices. */
 
 static void copy_async16(__local uint *memory, uint word, GLOBAL_MEM const void *source, int bytes)
 {
@@ -30,7 +30,7 @@ static void await_copies()
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* Each item gives the address of a row of four words, and gets one word of four matrices of eight rows. */
+/* Each item passes the position of a row of four words, and receives one word from each of four 8-row matrices. */
 static void load_matrices(__local uint *memory, uint word, uint *x)
 {
     __local uint *exchange = memory + TILE_WORDS;
@@ -42,7 +42,7 @@ static void load_matrices(__local uint *memory, uint word, uint *x)
         x[matrix] = memory[exchange[first + matrix * 8 + lane / 4] + lane % 4];
 }
 
-/* The same with each matrix, of numbers of 16 bits, transposed. */
+/* The same with transposed matrices of 16-bit numbers. */
 static void load_transposed(__local uint *memory, uint word, uint *x)
 {
     __local uint *exchange = memory + TILE_WORDS;
@@ -81,7 +81,7 @@ static float half_of(uint pair, int number)
     return vload_half(0, (const half *)&bits);
 }
 
-/* Adds products of fragments that the items exchange: of whole words, or of both halves of each. */
+/* Add products of fragments, which the items exchange: products of whole words, or of both halves of each word. */
 static void add_products(__local uint *memory, float *c, const uint *x, const uint *v, bool halves)
 {
     __local uint *exchange = memory + TILE_WORDS;

@@ -1,4 +1,4 @@
-/* The instructions of NVIDIA's tensor cores, and those that feed them, in PTX, see tensor_kernels.py. */
+/* NVIDIA's tensor core instructions, and the instructions that load their operands, in PTX; see tensor_kernels.py. */
 
 static void copy_async16(uint memory, uint word, GLOBAL_MEM const void *source, int bytes)
 {
@@ -11,14 +11,14 @@ static void copy_async_all(uint memory, uint word, GLOBAL_MEM const void *source
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(memory + 4 * word), "l"(source) : "memory");
 }
 
-/* Copies a number of float32, or a zero. */
+/* Copy a float32 number, or zero. */
 static void copy_number_float32(uint memory, uint number, GLOBAL_MEM const void *source, bool exists)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  : : "r"(memory + 4 * number), "l"(source), "r"(exists ? 4 : 0) : "memory");
 }
 
-/* The same of float16, at once: copies in the background have four bytes. */
+/* The same for float16, but synchronously: asynchronous copies have at least four bytes. */
 static void copy_number_float16(uint memory, uint number, GLOBAL_MEM const void *source, bool exists)
 {
     const ushort bits = exists ? *(GLOBAL_MEM const ushort *)source : 0;
@@ -30,7 +30,7 @@ static void commit_copies()
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits for all copies but those of the latest stages. */
+/* Wait for all copies except those for the latest stages. */
 static void await_copies()
 {
     asm volatile("cp.async.wait_group PENDING;" : : : "memory");

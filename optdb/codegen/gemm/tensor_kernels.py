@@ -1,13 +1,13 @@
 """Kernels for matrix products on a GPU's tensor cores, generated for a tile shape.
 
-A work group computes a tile of the result, and each of its warps a part of the tile, as fragments distributed over
-their registers, with instructions that multiply 16 by 8 and 8 by 8 numbers. Tiles of both matrices are copied to local
+A work group computes a tile of the result, and each warp computes a part of the tile, as fragments distributed over its
+items' registers, with instructions that multiply 16 by 8 and 8 by 8 numbers. Tiles of both matrices are copied to local
 memory asynchronously, several stages ahead (``cp.async``), and fragments are loaded from there with ``ldmatrix``, or
-word by word where the terms of a sum are not contiguous. Tiles have no padding between rows: pieces of 16 bytes are
+word by word if the terms of a sum are not contiguous. Tiles have no padding between rows: pieces of 16 bytes are
 swizzled within rows to avoid bank conflicts.
 
-Kernels are assembled from the functions in ``tensor_cores.cl``: those that copy and load each matrix, see
-`_copy_functions` and `_load_functions`, the one that multiplies, and the kernel itself.
+Kernels are assembled from functions in ``tensor_cores.cl``: functions that copy and load each matrix
+(`_copy_functions`, `_load_functions`), a function that multiplies, and the kernel itself.
 
 References
 ----------
@@ -28,30 +28,31 @@ from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
 
-#: How a kernel multiplies: in TF32; in float32, with each number split into two of TF32; or in float16.
+#: How a kernel multiplies: in TF32; in float32, with each number split into two TF32 numbers; or in float16.
 Arithmetic = Literal["tf32", "tf32x3", "float16"]
 
 #: Work items in a warp.
 WARP = 32
-#: Factor of numbers before they are truncated to TF32. On average it adds half of the largest truncated value, and it
-#: does not change numbers that TF32 represents exactly.
+#: Factor applied to numbers before they are truncated to TF32. On average it adds half of the largest truncated value,
+#: and it preserves numbers that TF32 represents exactly.
 ROUNDING = "(1 + 0x1.555556p-12f)"
-#: Words of terms that an instruction multiplies.
+#: Number of words of terms that an instruction multiplies.
 _STEP = 8
 #: Size of an asynchronous copy, in bytes.
 _PIECE = 16
-#: Number of rows of tiles in a band, within which concurrent groups compute neighbouring tiles.
+#: Number of tile rows in a band; concurrent groups compute neighbouring tiles in a band.
 BAND = 8
-#: Suffixes of the functions that find an item's first piece, and copy whole tiles, or others by pieces or by numbers.
+#: Suffixes of the functions that locate an item's first piece, that copy whole tiles, and that copy partial tiles by
+#: pieces or by numbers.
 _COPIES = ("piece", "whole", "wide", "single")
 #: Size of a word, in bytes.
 _ITEM = 4
-#: Placeholders for addresses of local memory, by instructions: in PTX, addresses are integers.
+#: Placeholders for local memory addresses, by instruction set: in PTX, addresses are integers.
 MEMORY_WORDS: dict[Instructions, dict[str, str]] = {
     "ptx": {"MEMORY": "uint", "ADDRESS_OF": "(ulong)"},
     "emulated": {"MEMORY": "__local uint *", "ADDRESS_OF": ""},
 }
-#: Words of local memory, for each item, through which emulated instructions exchange fragments.
+#: Words of local memory per item through which emulated instructions exchange fragments.
 EXCHANGED_WORDS = 6
 
 
@@ -62,7 +63,7 @@ class TensorBlock(CheckedTile):
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Terms of each sum in a stage in local memory, and the number of stages.
+    #: Number of terms per sum in one stage in local memory, and the number of stages.
     depth: int
     stages: int
     #: Size of the part of the result that each warp computes.
@@ -81,12 +82,12 @@ class TensorBlock(CheckedTile):
 
     @property
     def stage_words(self) -> int:
-        """The number of words of a stage."""
+        """The number of words in a stage."""
         return (self.rows + self.cols) * self.depth
 
     @property
     def local_bytes(self) -> int:
-        """The local memory of a group, in bytes."""
+        """A group's local memory in bytes."""
         return self.stages * self.stage_words * _ITEM
 
     def rules(self) -> Iterator[tuple[bool, str]]:
@@ -102,12 +103,12 @@ class TensorBlock(CheckedTile):
 
 
 class _TileFactor(NamedTuple):
-    """A matrix of a product, and how a kernel copies and loads it."""
+    """One matrix in a product, and how a kernel copies and loads it."""
 
     #: Prefix of its placeholders, and its name in functions.
     letter: Literal["A", "B"]
     side: Literal["left", "right"]
-    #: Rows of the left or columns of the right matrix, in the tile and in a warp's part.
+    #: Number of rows of the left matrix, or columns of the right matrix, in the tile and in a warp's part.
     tile_length: int
     warp_length: int
     #: Whether tiles are copied along the terms of the sums.
@@ -116,14 +117,14 @@ class _TileFactor(NamedTuple):
 
     @property
     def load_kind(self) -> str:
-        """How fragments are loaded: along the terms, across them, or across them with a transposing 16-bit load."""
+        """How fragments are loaded: along the terms, across them, or transposed (16-bit numbers across the terms)."""
         if self.is_along:
             return "along"
         return "across" if self.dtype == "float32" else "transposed"
 
     @property
     def near(self) -> int:
-        """The number of neighbours that an item loads where rows or columns are contiguous."""
+        """The number of neighbours that an item loads if rows or columns are contiguous."""
         return self.warp_length // 8
 
 
@@ -140,7 +141,7 @@ def dtype_of(arithmetic: Arithmetic) -> str:
 def tensor_kernel(
     block: TensorBlock, arithmetic: Arithmetic, along: tuple[bool, bool], instructions: Instructions
 ) -> Kernel:
-    """Return the kernel that multiplies with tiles of one shape, for matrices of one memory order.
+    """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ def with_tile_found(kernel: str) -> str:
     return kernel.replace("FIND_TILE\n", f"{statements}\n", 1)
 
 
-#: The layout of a tile in the functions that copy it, along the terms or across them; SIDE is the tile's length.
+#: The layout of a tile for the functions that copy it along or across the terms; SIDE is the tile's length.
 _LAYOUTS = {
     "along": {
         **{"FAR": "i", "FAR_STEP": "across", "FAR_COUNT": "rows", "LINES": "ITEMS * 4 / DEPTH", "SWIZZLE": "SWIZZLED"},
@@ -212,12 +213,12 @@ def _copy_functions(matrix: _TileFactor) -> dict[str, str]:
 
 
 def _copy_names(matrix: _TileFactor) -> dict[str, str]:
-    """Return the names of the copy functions, by the names of their templates."""
+    """Map the names of templates to the names of copy functions."""
     kind = "along" if matrix.is_along else "across"
     return {f"{what}_SIDE": f"{what}_{kind}_{matrix.tile_length}" for what in _COPIES}
 
 
-#: The function that loads two fragments of the right matrix, and the address that it loads from.
+#: For each load kind, the function that loads two fragments of the right matrix, and the address it loads from.
 _RIGHT_KINDS = {
     "along": {"LOAD_FOUR": "load_matrices", "RIGHT_AT": "at[l / 8] + j * 8 * DEPTH"},
     "transposed": {"LOAD_FOUR": "load_transposed", "RIGHT_AT": "at[j / 2] + l * COLS"},
@@ -237,7 +238,7 @@ def _load_functions(left: _TileFactor, right: _TileFactor) -> dict[str, str]:
 
 
 def _shape_words(block: TensorBlock, dtype: str, instructions: Instructions) -> dict[str, Any]:
-    """Return the placeholders of a tile's shape, and of its stages in local memory."""
+    """Return placeholders for a tile's shape and for its stages in local memory."""
     piece, memory = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words
     return {
         **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth, "BAND": BAND},
@@ -251,7 +252,7 @@ def _shape_words(block: TensorBlock, dtype: str, instructions: Instructions) -> 
 
 
 def _arithmetic_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, Any]:
-    """Return the placeholders of the multiplication; with split numbers, sums are accumulated stage by stage."""
+    """Return placeholders for the multiplication; with split numbers, each stage's sums are accumulated separately."""
     code, is_divided = functions("gemm/tensor_cores.cl"), arithmetic == "tf32x3"
     lengths = {"WARP_ROWS": block.warp_rows, "WARP_COLS": block.warp_cols}
     statements = {
@@ -263,7 +264,7 @@ def _arithmetic_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, A
 
 
 def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
-    """Return the placeholders of the functions that copy and load a matrix."""
+    """Return placeholders for the functions that copy and load a matrix."""
     letter, side, kind = matrix.letter, matrix.side, matrix.load_kind
     places = {"along": block.depth // _STEP, "across": max(matrix.near // 4, 1), "transposed": matrix.near // 2}
     return {
@@ -271,7 +272,7 @@ def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
         **{f"{letter}_{what.upper()}": name for what, name in zip(_COPIES, _copy_names(matrix).values())},
         **{f"{letter}_PLACE": f"{side}_place_{kind}", f"{letter}_PLACES": places[kind]},
         **{f"LOAD_{letter}": f"load_{side}_{kind}", f"LOAD_NEAR_{letter}": f"load_{matrix.near}"},
-        # Contiguous numbers belong to rows or columns of different fragments.
+        # Contiguous numbers belong to rows or columns in different fragments.
         f"{letter}_ORDER": f"{side}_order" if kind == "across" else "",
     }
 
@@ -282,20 +283,20 @@ def _store_width(right: _TileFactor) -> int:
 
 
 def _store_words(right: _TileFactor, arithmetic: Arithmetic) -> dict[str, Any]:
-    """Return the placeholders of vector stores, which float16, and sums that may be recomputed, do not use."""
+    """Return placeholders for vector stores; float16 results, and sums that may be recomputed, do not use these."""
     vector = _store_width(right)
     names = {"VECTOR": vector, "VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"}
     return {"STORES_VECTORS": int(arithmetic == "tf32"), **names}
 
 
 def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right: _TileFactor) -> str:
-    """Return the macros of the swizzle of pieces in local memory, and of rows and columns in fragments.
+    """Return macros that swizzle pieces in local memory, and that map rows and columns to fragments.
 
-    Eight pieces of 16 bytes fill the banks once. Rows that share such a line of pieces have the same permutation, and
-    rows of the next line have another. Items read one or two neighbouring pieces in each of four rows.
+    Eight 16-byte pieces cover all banks once. Rows that share such a line of pieces have the same permutation, and rows
+    in the next line have another one. Items read one or two neighbouring pieces in each of four rows.
 
-    Number `e` of vector `q` that an item stores is on one of the two sides of a fragment: neighbours are in the same
-    fragment, or, where columns are permuted, in different fragments.
+    Number `e` in an item's stored vector `q` is on one of a fragment's two sides. Neighbours are in the
+    same fragment, or in different fragments if columns are permuted.
     """
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"
     # Rows are multiplied in two halves if each has its own fragments, which are loaded separately.
@@ -323,7 +324,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
 
 
 def multiply_add_function(ending: str, instructions: Instructions) -> str:
-    """Return the function ``multiply_add``, and those that it calls, for other modules; names get a suffix."""
+    """Return the function ``multiply_add`` and the functions that it calls, for other modules; names get a suffix."""
     code = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = ["multiply_add"] if instructions == "ptx" else ["half_of", "add_products", "multiply_add"]
     return filled("".join(code[name] for name in called), TILE_WORDS=0, **{name: name + ending for name in called})

@@ -1,10 +1,10 @@
-"""Tuning: measures the choices for products on a device, and records them in its tuning table.
+"""Tuning: measures the choices for products on a device, and records the measurements in the device's tuning table.
 
-A candidate must first compute a product correctly. Each class of products has a few typical ones, for which block
-shapes are timed in turns, so that other load on the machine affects all of them equally. Tiles on tensor cores are
-timed with products that give each compute unit the same number of tiles.
+A candidate must first compute a product correctly. A few typical products represent each class; block shapes are timed
+on them round-robin, so that other load on the machine affects all shapes equally. Tiles on tensor cores are timed on
+products that give each compute unit the same number of tiles.
 
-Functions compiled before keep their choices. All functions raise OSError if results cannot be saved.
+Functions that are already compiled keep their choices. All functions raise OSError if results cannot be saved.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from optdb.runtime.arrays import empty, from_host, to_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Number of turns of each candidate, and time limit for the repetitions of one, in seconds.
+#: Number of timings of each candidate, and time limit in seconds for the repetitions in one timing.
 TURNS, SECONDS = 3, 0.05
-#: Rows, columns and terms of the product that checks a block shape: no block divides them.
+#: Rows, columns and terms of the product that checks a block shape; no block size divides any of them.
 _TRIAL = (131, 77, 67)
-#: The largest error of a product that is rounded to TF32, relative to the product of absolute values.
+#: Maximum error of a product in TF32, relative to the product of absolute values.
 _TENSOR_ERROR = 2.0**-9
-#: Terms of the timed products by tiles on tensor cores, and of the shorter one of packed matrices.
+#: Number of terms in the timed products with tiles on tensor cores, and in the shorter one with packed matrices.
 _TERMS, _PACKED_TERMS = 1024, 2048
-#: The most groups on a unit, and the speedup that an additional group must achieve.
+#: Maximum number of groups per compute unit, and minimum speedup for an additional group.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
 
 
@@ -49,7 +49,7 @@ _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
 class Result:
     """The result of tuning one class of products."""
 
-    #: Class of products.
+    #: The class of products.
     name: str
     #: The best block, and the default one.
     block: Block
@@ -62,7 +62,7 @@ class Result:
 
 
 def typical(name: str, units: int) -> list[tuple[int, int, int]]:
-    """Return rows, columns and terms of typical products of a class, on a device of `units` compute units."""
+    """Return rows, columns and terms of typical products in a class, on a device of `units` compute units."""
     if name == "flat":
         return [(16, 4096, 144), (20, 800, 200)]
     if name == "narrow":
@@ -72,16 +72,16 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
         while side * side < SMALL * units:
             side *= 2
         return [(side, side, side), (side, side, 256)]
-    # Fewer rows or columns would be flat or narrow.
+    # A product with fewer rows or columns would be flat or narrow.
     side = max(math.isqrt(units * (TINY // 2 if name == "tiny" else SMALL // 2)), FEW + 2)
     side = max(side // 32, 1) * 32 if side > 64 else side
     return [(side, side, side), (side + 4, side + 8, 4 * side)]
 
 
 def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
-    """Measure the block shapes of each class of products, record their times, and use the best ones from now on.
+    """Measure block shapes for each class of products, record the times, and make later functions use the best shapes.
 
-    `library` says whether to also measure CLBlast, if it is installed; its first product takes some seconds.
+    With `library`, CLBlast is also measured if it is installed; its first product takes some seconds.
     """
     defaults = blocks.defaults(context, dtype)
     trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})
@@ -158,7 +158,7 @@ def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rat
     """Measure the rates of each shape of tiles on tensor cores, and use them from now on.
 
     Products give each compute unit one tile, two, and so on, until another one gains nothing. A shape whose kernel does
-    not build, or returns wrong results, has no rates. If no shape has, nothing changes, and the result is empty.
+    not build or returns wrong results has no rates. If no shape has rates, nothing changes, and the result is empty.
     """
     rates = {}
     for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
@@ -191,7 +191,7 @@ def _rates(
 def _tensor_trial(
     context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], groups: int, terms: int
 ) -> tuple[TrialProduct, Callable[[], None]]:
-    """Return a product that gives each unit of a device some tiles, and the function that computes it."""
+    """Return a product that gives each compute unit a number of tiles, and the function that computes it."""
     trial = TrialProduct(context, "float32", block.rows * context.profile.compute_units, block.cols * groups, terms)
     name, tiles = kernel_name(block, "tf32", (True, False)), trial.problem.tiles(block.rows, block.cols)
     plan = by_tiles(trial.problem, name, tiles, block.items, 1, block.depth)
@@ -199,11 +199,11 @@ def _tensor_trial(
 
 
 def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
-    """Measure how fast matrices are packed and packed ones multiplied, and use that from now on.
+    """Measure the speeds of packing matrices and of multiplying packed matrices, and use them for later choices.
 
-    Two products, one with twice the terms of the other, give each compute unit one tile. The speed is computed from the
-    difference of their times, which excludes launch overhead and host latency. Return None, and change nothing, if the
-    device does not support such products, returns wrong results, or is too busy for valid measurements.
+    Two products give each compute unit one tile; one has twice as many terms as the other. The speed is computed from
+    the difference between their times, which excludes launch overhead and host latency. Return None, and change
+    nothing, if the device does not support such products, returns wrong results, or is too busy for valid measurements.
     """
     if not warpgroups.is_possible(context):
         return None
@@ -211,7 +211,7 @@ def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_T
     kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Matrix products use other tiles")
     if kernels is None:
         return None
-    # Each stage of the ring is used twice, and the first one a third time, partially.
+    # Each stage of the ring is used twice, and the first one partially a third time.
     block = warpgroups.block_of(context)
     uneven = _PackedTrial(context, arithmetic, 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4)
     uneven.compute(uneven.plan, kernels)
@@ -240,17 +240,17 @@ class TrialProduct:
         self.problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
 
     def compute(self, plan: GemmPlan, kernels: Mapping[str, CompiledKernel]) -> None:
-        """Enqueue a plan of the product."""
+        """Enqueue the launches of a plan for the product."""
         run(plan, kernels, self._context, self.arrays, 1.0, 0.0, work_dtype(self._dtype))
 
     def is_correct(self, error: float) -> bool:
-        """Tell whether the result is right up to an error, relative to the product of absolute values."""
+        """Return whether the result's error, relative to the product of absolute values, is within a bound."""
         a, b = (value.astype("float64") for value in self._values)
         return bool((abs(to_host(self.arrays["z"]) - a @ b) <= error * (abs(a) @ abs(b))).all())
 
 
 class _PackedTrial(TrialProduct):
-    """A product that gives each unit of a device a tile of packed matrices."""
+    """A product of packed matrices that gives each compute unit one tile."""
 
     def __init__(self, context: Context, arithmetic: Arithmetic, terms: int) -> None:
         block, units = warpgroups.block_of(context), context.profile.compute_units
@@ -260,7 +260,7 @@ class _PackedTrial(TrialProduct):
         self._packed_bytes = warpgroups.packed_bytes(self.problem, arithmetic, block)
 
     def timed(self, kernels: Mapping[str, CompiledKernel]) -> tuple[float, float, float, float]:
-        """Return a unit's operations, the bytes that packing moves, and the times of packing and of everything."""
+        """Return the operations per unit, the bytes that packing moves, and the times for packing and in total."""
         packing = GemmPlan(self.plan.launches[:2], copies=self.plan.copies)
         packing_s, all_s = (
             best_seconds(self._context, functools.partial(self.compute, plan, kernels)) for plan in (packing, self.plan)
@@ -270,7 +270,7 @@ class _PackedTrial(TrialProduct):
 
 
 def best_seconds(context: Context, enqueue: Callable[[], object]) -> float:
-    """Return the shortest time in which work finishes, after a warm-up, in which drivers compile and allocate."""
+    """Return the shortest run time of `work`, after a warm-up in which drivers compile and allocate."""
     enqueue()
     context.queue.finish()
     best, begin = float("inf"), time.perf_counter()

@@ -1,7 +1,8 @@
-"""The tuning table of a device: what was measured of each choice, by class of problems.
+"""A device's tuning table: the measurements for each choice, keyed by problem class.
 
-A row has a class of problems, the name of a choice, and numbers, whose meaning the class determines: seconds, or rates.
-There is one table for each device and kind of kernels, see `optdb.runtime.tuning`; `optdb.codegen.gemm.tune` fills it.
+A row has a problem class, the name of a choice, and numbers, which are seconds or rates, depending on the class. There
+is one table for each device and kind of kernels, see `optdb.runtime.tuning`; `optdb.codegen.gemm.tune` fills the tables
+for products.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from optdb.runtime import tuning
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: For each class of problems and each choice, what was measured.
+#: Maps a problem class and a choice to the measurements.
 Rows = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def measured(context: Context, problems: str) -> Mapping[str, Sequence[float]]:
-    """Return what was measured of each choice for a class of problems; empty if nothing was."""
+    """Return the measurements for each choice in a problem class; empty if there are none."""
     kept: dict[str, Rows] = context.kept.setdefault(__name__, {})
     kind = context.profile.device_kind
     if kind not in kept:
@@ -30,7 +31,7 @@ def measured(context: Context, problems: str) -> Mapping[str, Sequence[float]]:
 
 
 def record(context: Context, rows: Rows) -> None:
-    """Replace the rows of some classes, in memory and on disk; raise OSError if they cannot be saved.
+    """Replace the rows for some classes, in memory and on disk; raise OSError if they cannot be saved.
 
     A class without choices is removed.
     """
@@ -48,7 +49,7 @@ def key_of(context: Context) -> dict[str, Any]:
 
 
 def _from_disk(context: Context) -> Rows:
-    """Return the rows on disk that are valid: their numbers are positive and finite."""
+    """Return the valid rows on disk, whose numbers are all positive and finite."""
     stored = tuning.load(key_of(context)) or {}
     tables = {name: choices for name, choices in stored.items() if isinstance(choices, dict)}
     return {

@@ -1,6 +1,6 @@
-/* Kernels for products of a matrix and a vector, see vector.py. */
+/* Kernels for matrix-vector products, see vector.py. */
 
-/* What both kernels below do with the sum of row i. */
+/* Store the sum of row i; both kernels below call this. */
 void store_sum(W sum, ga_ssize i)
 {
     if (parts > 1) {
@@ -38,7 +38,7 @@ OUTLINED_KERNEL void matvec_on_cpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY 
         ga_ssize begin = 0;
         if (a1 == 1 && x0 == 1) {
             begin = k - k % 16;
-            for (int r0 = 0; r0 < rows; r0 += 4) {  /* a row that there is not is the last one again */
+            for (int r0 = 0; r0 < rows; r0 += 4) {  /* out-of-range rows are clamped to the last one */
                 VECTOR acc[4];
                 GLOBAL_MEM const MEMORY *row[4];
                 UNROLLED(r, 4) {
@@ -98,7 +98,7 @@ OUTLINED_KERNEL void matvec_on_gpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY 
     }
 }
 
-/* Adds up the parts of sums that were too long for one item: of products of matrices, too. */
+/* Add up partial sums of matrix-vector products and of matrix products. */
 KERNEL void matmul_total(long16 s, long16 t, W alpha, W beta, ARRAY T *y, ARRAY T *z, ARRAY W *w)
 {
     const ga_ssize m = s.s0, n = s.s1, parts = s.s2, size = s.s3, row = get_global_id(1);

@@ -1,8 +1,8 @@
 """Matrix-vector products.
 
-Rows are divided among work items, and so are the terms of their sums if there are few rows. On a CPU, an item walks
-along some rows at a time, or down its columns, whichever are contiguous. On a GPU, neighbouring items read neighbours
-of a row, or of a column, and reduce their sums in local memory.
+Rows are divided among work items; if there are few rows, the terms of their sums are divided as well. On a CPU, an item
+reads a few rows or columns at a time, whichever are contiguous. On a GPU, neighbouring items read neighbours in a row
+or column, and reduce their sums in local memory.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
     from optdb.runtime.device_profiles import DeviceKind
 
-#: Rows that a CPU's work item multiplies.
+#: Number of rows that a CPU work item multiplies.
 ROWS = 16
-#: Items of a GPU's group that read neighbours, and the number of rows or columns that the group reads at a time.
+#: Number of items in a GPU work group that read neighbours, and number of rows or columns that the group reads at a
+#: time.
 NEAR, FAR = 32, 8
-#: The fewest terms of a part, where rows are too few to occupy all compute units.
+#: Minimum number of terms in a part, if rows are too few to occupy all compute units.
 PART = {"cpu": 4096, "gpu": 512}
-#: The most parts: one item adds all parts of a number of the result.
+#: Maximum number of parts, because one item adds all parts of a result element.
 PARTS = 128
-#: Pieces of work for each compute unit.
+#: Number of pieces of work per compute unit.
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
 
@@ -70,7 +71,7 @@ def matvec(
 @functools.lru_cache(maxsize=1024)
 def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> GemmPlan:
     a0, a1, _, y0, z0 = steps
-    # With short rows, most items of a group would be idle.
+    # With short rows, most items in a group would be idle.
     along = abs(a1) <= abs(a0) and k > NEAR // 2
     rows, items = (ROWS, 1) if device_kind == "cpu" else (FAR if along else NEAR, NEAR * FAR)
     pieces = -(-m // rows)
@@ -82,7 +83,7 @@ def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int,
     launch = Launch(f"matvec_on_{device_kind}", (pieces * items, parts), (items, 1), (sizes,), letters, "ab")
     if parts == 1:
         return GemmPlan([launch])
-    # The kernel that adds parts treats the result as a row.
+    # The kernel that adds parts treats the result as one row.
     columns, group = (1, 1) if device_kind == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
     adding_up = total(1, m, 1, parts, add, (0, 0, 0, y0), (0, 0, 0, z0), columns, group)
     return GemmPlan([launch, adding_up], parts * m)

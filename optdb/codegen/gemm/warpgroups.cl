@@ -1,7 +1,7 @@
-/* The kernels for products of packed matrices by groups of four warps, see warpgroups.py. */
+/* The kernels for products of packed matrices with warpgroup instructions, see warpgroups.py. */
 
-/* Items have a piece of 16 bytes of terms of a row each; neighbours have neighbouring rows if these lie closer than the
-   terms, and otherwise the pieces of a few rows. */
+/* Each item packs a 16-byte piece of one row's terms. Neighbouring items process neighbouring rows if these are closer
+   in memory than terms, and otherwise neighbouring pieces. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 KERNEL void PACK(long16 s, ARRAY T *x, ARRAY W *packed)
 {
@@ -44,7 +44,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
     UNROLLED(q, ROW_BLOCKS) UNROLLED(i, COLS / 2)
         acc[q][i] = 0;
 
-    /* One item copies all, so many stages ahead. */
+    /* One item starts all copies, some stages ahead. */
 #define COPY(side) { \
         expect_stage(signals, side); \
         copy_stage(memory, (side) * STAGE_WORDS, a, ROWS * DEPTH, signals, side); \
@@ -69,7 +69,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
                                 side * STAGE_WORDS + step * (8 * ROWS) + (group * ROW_BLOCKS + q) * 256,
                                 side * STAGE_WORDS + ROWS * DEPTH + step * (8 * COLS));
         commit_products();
-        /* Where the last stage was there is room for another one, once all items are done with it. */
+        /* The previous stage can be overwritten once all items have finished it. */
         await_earlier_products();
         barrier(CLK_LOCAL_MEM_FENCE);
         if (item == 0 && stage + STAGES - 1 < stages)
@@ -95,7 +95,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
         }
 }
 
-/* Stores two neighbours of a row, if both are in the result. */
+/* Store two neighbours in a row if both are in the result. */
 void store_pair()
 {
     const bool both = tj + 1 < cols;

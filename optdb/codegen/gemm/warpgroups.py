@@ -6,8 +6,8 @@ rounded, and copied to the layout of tiles in local memory. A stage of a tile is
 asynchronously with one instruction (``cp.async.bulk``), and a barrier object in local memory signals that the copy is
 complete (``mbarrier``).
 
-A packed matrix consists of blocks of rows or columns. A block consists of pieces of 16 bytes of terms, where the same
-piece of all its rows is contiguous. Padding beyond the last row or term is 0.
+A packed matrix consists of blocks of rows or columns. A block is divided into 16-byte pieces of each row's terms; the
+pieces at the same position in all rows are contiguous. Padding beyond the last row or term is 0.
 
 References
 ----------
@@ -40,27 +40,27 @@ from optdb.runtime.context_options import Instructions
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Work items of a warpgroup, and the rows that it multiplies.
+#: Number of work items in a warpgroup, and number of rows that the warpgroup multiplies.
 _WARPGROUP, _ROWS = 128, 64
-#: Words of a piece of 16 bytes, and of the terms that are multiplied at once: two pieces.
+#: Number of words in a 16-byte piece, and in the terms that are multiplied at once (two pieces).
 _PIECE, _STEP = 4, 8
 #: Sizes of a word and of a barrier object, in bytes.
 _WORD, _SIGNAL = 4, 8
-#: Work-group size of packing, and the number of pieces of a row that a group copies.
+#: Work-group size for packing, and number of pieces per row that a group copies.
 _PACKING, _PIECES = 256, 8
-#: Type of a barrier object's address, and its size in words of eight bytes, by instructions.
+#: Type of a barrier object's address, and the object's size in 8-byte words, by instruction set.
 _SIGNALS = {"ptx": "uint", "emulated": "__local ulong *"}
 _SIGNAL_WORDS = {"ptx": 1, "emulated": 3}
 
 
 class _Multiplied(NamedTuple):
-    """Properties of an arithmetic: how numbers are multiplied, stored and packed."""
+    """How an arithmetic multiplies, stores and packs numbers."""
 
-    #: Terms of an instruction, their type, and its scale and transposition operands.
+    #: Number of terms per instruction, their type, and the instruction's scale and transposition operands.
     terms: int
     type: str
     factors: str
-    #: OpenCL C expressions: the bits of a number; the type and the value of two neighbours of the result.
+    #: OpenCL C expressions: the bits of a number; the type and the value of two neighbours in the result.
     bits: str
     pair: str
     pair_of_sums: str
@@ -81,10 +81,10 @@ class PackedBlock(CheckedTile):
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Words of terms in a stage in local memory, and the number of stages.
+    #: Number of words of terms in one stage in local memory, and the number of stages.
     depth: int
     stages: int
-    #: Number of warpgroups, which share the rows.
+    #: Number of warpgroups that share the rows.
     warpgroups: int
 
     @property
@@ -99,12 +99,12 @@ class PackedBlock(CheckedTile):
 
     @property
     def stage_words(self) -> int:
-        """The number of words of a stage."""
+        """The number of words in a stage."""
         return (self.rows + self.cols) * self.depth
 
     @property
     def local_bytes(self) -> int:
-        """The local memory of a group, in bytes."""
+        """A group's local memory in bytes."""
         return self.stages * (self.stage_words * _WORD + _SIGNAL)
 
     def rules(self) -> Iterator[tuple[bool, str]]:
@@ -115,7 +115,7 @@ class PackedBlock(CheckedTile):
 
 
 class Speed(NamedTuple):
-    """The speed of products of packed matrices."""
+    """The speed of multiplying and packing."""
 
     #: Arithmetic throughput of one compute unit, in 1e12 operations per second.
     multiplying: float
@@ -125,31 +125,32 @@ class Speed(NamedTuple):
 
 #: The fastest of eleven shapes on an NVIDIA H100: 344 us for 4096 cubed in TF32, where cuBLAS takes 329 us.
 BLOCK = PackedBlock(128, 256, 32, 4, 2)
-#: Speeds of an NVIDIA H100. For 4096 cubed, TF32 takes 347 us, and 50 us to pack each matrix; float16 198 us and 42 us.
+#: Speeds on an NVIDIA H100. For 4096 cubed, multiplying takes 347 us in TF32 and 198 us in float16; packing each matrix
+#: takes 50 us in TF32 and 42 us in float16.
 DEFAULTS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
 #: Packed matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
 
 
 def block_of(context: Context) -> PackedBlock:
-    """Return the tile of a context's products: the one in its options, or the fastest."""
+    """Return the tile for a context's products: the one in the context's options, or else the fastest."""
     shape = context.options.packed_tile
     return BLOCK if shape is None else PackedBlock(*shape)
 
 
 def packs_all(context: Context) -> bool:
-    """Tell whether a context's options ask for packed matrices wherever they are possible."""
+    """Return whether a context's options request packed matrices wherever possible."""
     return context.options.packed_tiles == "all"
 
 
 def is_possible(context: Context) -> bool:
-    """Tell whether a device can multiply packed matrices."""
+    """Return whether a device can multiply packed matrices."""
     profile, block = context.profile, block_of(context)
     return (profile.has_warpgroup_products or packs_all(context)) and block.local_bytes <= profile.most_local_bytes
 
 
 def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
-    """Tell whether a device can compute a product with packed matrices, and most of its units would be busy."""
+    """Return whether a device can compute a product with packed matrices, which would keep most compute units busy."""
     if arithmetic not in DEFAULTS:
         return False
     if packs_all(context):
@@ -161,7 +162,7 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
 
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
-    """Return the estimated time of packing, and of the compute unit with the most tiles."""
+    """Return the estimated time of packing, plus the time of the compute unit with the most tiles."""
     block, speed = block_of(context), speed_of(context, arithmetic)
     rounds = -(-problem.tiles(block.rows, block.cols) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
@@ -175,7 +176,7 @@ def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
 
 
 def packed_class(arithmetic: Arithmetic) -> str:
-    """Return the name of packed products in the tuning table."""
+    """Return the tuning table's name for products of packed matrices."""
     return f"{arithmetic} packed"
 
 
@@ -248,7 +249,7 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
 
 
 class _Side(NamedTuple):
-    """A matrix of a product, or a batch of matrices, and its packed layout."""
+    """One operand of a product, a matrix or a batch of matrices, and its packed layout."""
 
     letter: Literal["a", "b"]
     #: Number of matrices, their rows (columns for the right matrix), and their terms.
@@ -257,7 +258,7 @@ class _Side(NamedTuple):
     terms: int
     #: Strides of matrices, rows and terms before packing.
     strides: tuple[int, int, int]
-    #: Rows of a block, and pieces of a row.
+    #: Number of rows per block, and of pieces per row.
     block: int
     pieces: int
 
@@ -280,14 +281,14 @@ class _Side(NamedTuple):
         return Launch(_pack_name(arithmetic), (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
 
     def packed_strides(self, arithmetic: Arithmetic) -> tuple[int, int, int]:
-        """Return `strides` after packing, in words; rows and terms are those of whole blocks and pieces."""
+        """Return the strides of packed matrices, rows and terms, in words; rows and terms come in whole blocks."""
         row = self.pieces * _PIECE
         matrix = self.padded * row if self.strides[0] else 0
         return matrix, row, self.block * _PIECE // terms_of(arithmetic, _PIECE)
 
 
 def _sides(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> tuple[_Side, _Side]:
-    """Return both matrices of a product."""
+    """Return both operands of a product."""
     p = problem
     pieces = -(-p.k // terms_of(arithmetic, block.depth)) * block.depth // _PIECE
     of_a, of_b = (p.batch if strides[0] else 1 for strides in (p.a, p.b))

@@ -1,6 +1,6 @@
-/* What the instructions in warpgroups_ptx.cl do, for devices without them: tests check the kernels' indices by it. */
+/* Emulates the instructions in warpgroups_ptx.cl on devices without them, to test the kernels' indices. */
 
-/* A signal counts its turns that are over, and has the sources of the two copies of the next one. */
+/* A signal has a count of finished phases, and the sources of the next phase's two copies. */
 static void begin_signals(__local ulong *signals, uint item)
 {
     if (item < STAGES)
@@ -18,7 +18,7 @@ static void copy_stage(__local uint *memory, uint word, GLOBAL_MEM const void *s
     signals[3 * side + (word % STAGE_WORDS ? 2 : 1)] = (ulong)source;
 }
 
-/* Copies as late as the device may. Where the phase is not that of the present turn, the device does not wait. */
+/* Copy as late as a device may. If `phase` is not the current phase, a device does not wait. */
 static void await_stage(__local uint *memory, __local ulong *signals, uint side, uint phase)
 {
     const bool waits = signals[3 * side] % 2 == phase;

@@ -1,7 +1,7 @@
-/* The instructions of warpgroups.cl in PTX. Those that only compute capability 9.0a has are comments that begin with //@,
-   see runtime/build.py. */
+/* The instructions of warpgroups.cl in PTX. Instructions that only compute capability 9.0a has are in comments that
+   begin with //@, see runtime/build.py. */
 
-/* Lets the signals count the copies of a stage each. */
+/* Initialize the signals, each of which counts one stage's copies. */
 static void begin_signals(uint signals, uint item)
 {
     if (item < STAGES)
@@ -16,7 +16,7 @@ static void expect_stage(uint signals, uint side)
                  : : "r"(signals + 8 * side) : "memory");
 }
 
-/* Begins to copy the words of a stage of one matrix. */
+/* Start to copy one matrix's words of a stage. */
 static void copy_stage(uint memory, uint word, GLOBAL_MEM const void *source, uint words, uint signals, uint side)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -41,7 +41,7 @@ static void commit_products()
     asm volatile("//@ wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
-/* Waits for all products but those that were committed last. */
+/* Wait for all products except those committed last. */
 static void await_earlier_products()
 {
     asm volatile("//@ wgmma.wait_group.sync.aligned 1;" : : : "memory");
@@ -52,13 +52,13 @@ static void await_products()
     asm volatile("//@ wgmma.wait_group.sync.aligned 0;" : : : "memory");
 }
 
-/* Describes a matrix in local memory, of which neighbouring pieces of terms are so many bytes apart. */
+/* Return the descriptor of a tile, in which neighbouring pieces of terms are `apart` bytes apart. */
 static ulong described(uint memory, uint word, uint apart)
 {
     return (ulong)(((memory + 4 * word) & 0x3ffff) >> 4) | (ulong)(apart >> 4) << 16 | (ulong)(128 >> 4) << 32;
 }
 
-/* Adds products of 64 rows by COLS columns and two pieces of terms. */
+/* Add the products of 64 rows and COLS columns for two pieces of terms. */
 static void multiply_pieces(uint memory, float *c, uint left, uint right)
 {
     asm volatile("//@ INSTRUCTION {REGISTERS}, %LEFT, %RIGHT, FACTORS;"

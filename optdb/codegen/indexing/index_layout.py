@@ -1,7 +1,7 @@
 """The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
-An index is a tuple of slices, ``None``, integers, integer arrays and masks. It selects a grid of elements: the axes of
-slices are strided, and a single axis of positions represents all arrays, in C order. A :class:`Pattern` describes the
+An index is a tuple of slices, ``None``, integers, integer arrays and masks. It selects a grid of elements: axes from
+slices are strided, and a single axis of positions, in C order, represents all arrays. A :class:`Pattern` describes the
 axes of the grid from the kinds of the entries; `find` computes the grid from their values. NumPy itself raises the
 error for an invalid index.
 """
@@ -27,9 +27,9 @@ EntryKind = ArraySpec | type[slice] | None
 
 @dataclass(frozen=True)
 class Pattern:
-    """The properties of an index that follow from the kinds of its entries."""
+    """The properties of an index that the kinds of its entries determine."""
 
-    #: Numbers of strided axes of the result before and after the axes of the arrays.
+    #: Number of strided axes in the result, before and after the axes of the arrays.
     before: int
     after: int
     #: Number of axes of the result that come from the arrays, broadcast against each other.
@@ -37,12 +37,12 @@ class Pattern:
 
     @property
     def axes(self) -> int:
-        """The number of axes of the grid: strided axes, and one of positions."""
+        """The number of grid axes: the strided axes, and one axis of positions."""
         return self.before + 1 + self.after
 
 
 def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
-    """Return the pattern of an index, given by the kinds of its entries, into an array of `ndim` axes."""
+    """Return the pattern for an index into an array with `ndim` axes, given the kinds of the index's entries."""
     stepped: list[bool] = []
     consumed, widest = 0, 0
     for entry in index:
@@ -55,7 +55,7 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
             consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
-    # The axes of adjacent arrays replace them; otherwise they come first.
+    # If arrays are adjacent, their axes replace them in the result; otherwise these axes come first.
     together = bool(arrays) and not any(stepped[arrays[0] : arrays[-1]])
     before = arrays[0] if together else 0
     return Pattern(before, total - before, widest)
@@ -63,17 +63,17 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
 
 @dataclass(frozen=True)
 class IndexArray:
-    """Integers that select elements along an axis, or along several axes that are contiguous."""
+    """Integers that select elements along one axis, or along several contiguous axes."""
 
     values: HostArray
     #: Length and stride of the axis.
     length: int
     step: int
-    #: Whether values may be negative, and then count from the end.
+    #: Whether values may be negative, which count from the end.
     signed: bool = True
 
     def valid(self) -> bool:
-        """Tell whether all values are in bounds."""
+        """Return whether all values are in bounds."""
         values = self.values
         if not self.signed or not values.size:
             return True
@@ -116,7 +116,7 @@ class IndexLayout:
         return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
     def names(self) -> tuple[HostArray, int]:
-        """Return an id for each position, equal for equal elements, and an upper bound of the ids."""
+        """Return an id for each position, equal for positions of the same element, and an upper bound of the ids."""
         weights: list[int] = []
         total = 1
         for numbers in reversed(self.arrays):
@@ -180,7 +180,7 @@ def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: 
 
 
 def grouped(names: HostArray, total: int) -> tuple[HostArray, HostArray]:
-    """Return a stable order that groups equal numbers, which are below `total`, and the start of each group."""
+    """Return a stable order that groups equal numbers below `total`, and the start of each group."""
     # NumPy sorts 16-bit numbers with a radix sort.
     order = np.argsort(names.astype(np.uint16) if total <= 1 << 16 else names, kind="stable")
     return order, np.flatnonzero(np.diff(names[order], prepend=-1))
@@ -196,7 +196,7 @@ def _consumed(index: Sequence[Any]) -> int:
 
 
 def _mask_indices(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
-    """Return the index arrays of a mask: one flat array if the masked axes are contiguous, else one for each axis."""
+    """Return the index arrays for a mask: one flat array if the masked axes are contiguous, else one per axis."""
     if not mask.ndim:  # a mask without axes adds an axis, and consumes none
         return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):

@@ -66,7 +66,7 @@ class TakeElements(Operation):
 
 @dataclass(eq=False)
 class ChangeElements(Operation):
-    """An array with the elements selected by an index set or incremented.
+    """An array in which the elements selected by an index are set or incremented.
 
     The inputs are the array and the values, which broadcast to the elements; then the entries of the index, on the
     host. An element that is selected several times gets the last value, or is incremented by all values in order.
@@ -79,7 +79,7 @@ class ChangeElements(Operation):
     index: Sequence[EntryKind]
     #: The dtype to add in; None to set elements.
     sum_dtype: str | None = None
-    #: Whether to modify the array itself; else a copy.
+    #: Whether to modify the array itself instead of a copy.
     inplace: bool = False
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class ChangeElements(Operation):
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:
-        """Return `y`, its stride along positions and its other strides; a copy if positions have no single stride."""
+        """Return `y`, its stride along positions and its other strides; copy `y` if positions have no single stride."""
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
         steps = broadcast_strides(seen)
@@ -134,7 +134,7 @@ def _taking(dtype: str, pattern: Pattern) -> Kernel:
     """Return the kernel that copies the elements of a grid from an array of any dtype, bitwise.
 
     Its arguments are n, the chunk size, the length of each axis, x, the table of offsets, the C-contiguous result, and
-    the stride of x along each axis except that of positions.
+    the stride of x along each axis except the axis of positions.
     """
     arrays = ["ARRAY RAW *x", "ARRAY ga_long *offsets", "ARRAY RAW *z"]
     body = f"z[i] = x[offsets[at{pattern.before}]{_steps('x', pattern)}];"
@@ -157,7 +157,7 @@ def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern) -> Kernel:
     """Return the kernel that adds `by` to the elements of a grid, in the dtype `wide`.
 
     Its arguments are n, the chunk size, the length of each axis, x, y, the table of offsets, the table of positions
-    grouped by element, the table of each group's start, and the rest as for `_setting`.
+    grouped by element, the table of each group's start, and the remaining arguments of `_setting`.
     """
     code = scalar_code(ScalarProgram.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
     tables = [f"ARRAY ga_long *{name}" for name in ("offsets", "order", "starts")]
@@ -209,10 +209,10 @@ for (; i < stop; ++i, ++at{last}) {{
 def _stepped_axes(
     pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], positions: int
 ) -> tuple[list[int], list[int]]:
-    """Return the lengths of a grid's axes, and the strides of all except that of positions, in collapsed form.
+    """Return the collapsed lengths of a grid's axes, and the strides of all axes except the axis of positions.
 
-    Merged axes leave axes of length 1, because the kernels have a fixed number of axes. The axis of positions has
-    length `positions`.
+    Merged axes are replaced by axes of length 1, because the kernels have a fixed number of axes. The axis of positions
+    has length `positions`.
     """
     cut = pattern.before
     front, front_steps = collapse(lengths[:cut], [array_steps[:cut] for array_steps in steps], cut)

@@ -9,8 +9,8 @@ KERNEL void take(ga_size n, ga_size columns, ARRAY RAW *x, ARRAY ga_long *rows, 
 }
 
 /*
-order: the mentions of rows, sorted by row; starts: where each row's mentions start in `order`. The last rows may have
-none. CHANGE computes a new value from old and by, for each mention from FIRST on.
+order: positions in the index vector, sorted by row; starts: where each row's positions start in `order`. The last rows
+may have none. CHANGE computes a new value from old and by, for each position from FIRST on.
 */
 KERNEL void change_rows(ga_size n, ga_size columns, ARRAY T *x, ARRAY T *y,
     ARRAY ga_long *rows, ARRAY ga_long *order, ARRAY ga_long *starts)

@@ -48,7 +48,7 @@ class TakeRows(Operation):
 
 @dataclass(eq=False)
 class ChangeRows(Operation):
-    """An array with the rows selected by a host vector of indexes set or incremented.
+    """An array in which the rows selected by a host vector of indexes are set or incremented.
 
     The inputs are the array, the values, which broadcast to the rows, and the indexes. A row that is selected several
     times gets the last value, or is incremented by all values in order.
@@ -56,9 +56,9 @@ class ChangeRows(Operation):
 
     #: Spec of the array; the values have the same dtype.
     x: ArraySpec
-    #: Whether to set rows; else they are incremented.
+    #: Whether rows are set instead of incremented.
     setting: bool = False
-    #: Whether to modify the array itself; else a copy.
+    #: Whether to modify the array itself instead of a copy.
     inplace: bool = False
 
     reads_tables_alone = True
@@ -103,7 +103,7 @@ class ChangeRows(Operation):
         return indexes  # the rows have no elements
 
     def _check_rows(self, shape: Sequence[int]) -> None:
-        """Raise IndexError if there are no rows, although rows would have elements.
+        """Raise IndexError if there are no rows but a row would have elements.
 
         During tracing, nothing else raises: no kernel reads the table that checks the indexes of a call.
         """

@@ -1,9 +1,9 @@
 """Kernel bodies as functions that another kernel calls, for ``optdb.device.launches``.
 
-A kernel that runs work groups of other kernels passes to each body the ids that the original kernel would query, and
-the local memory that it declares, because a function cannot declare any. :func:`bodies_of` parses the kernels of a
-translation unit. A kernel that the small scanner does not understand has no body, and neither has any kernel of a unit
-whose functions query ids themselves.
+A kernel that runs other kernels' work groups passes to each body the ids that the original kernel would query, and the
+local memory that the original kernel declares, because a function cannot declare local memory. :func:`bodies_of` parses
+the kernels of a translation unit. Kernels that the small scanner does not understand have no body. If a function in a
+unit queries ids itself, no kernel in the unit has a body.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ATTRIBUTE = r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)\s*"
 _HEAD = re.compile(
     rf"(?:{_ATTRIBUTE})*\b(?:OUTLINED_KERNEL|KERNEL|__kernel|kernel)\s+(?:{_ATTRIBUTE})*void\s+(?P<name>\w+)\s*(?=\()"
 )
-#: An array in local memory, as kernels declare it.
+#: The declaration of an array in local memory.
 _LOCAL_ARRAY = re.compile(
     r"(?<![\w(*,])(?:LOCAL_MEM|__local|local)\s+(?P<type>[A-Za-z_]\w*)\s+(?P<name>[A-Za-z_]\w*)"
     rf"\s*(?P<lengths>(?:\[[^\]\n]*\]\s*)+)(?P<attribute>(?:{_ATTRIBUTE})?);"
@@ -48,12 +48,12 @@ class KernelBody:
 
     name: str
     params: tuple[tuple[str, str], ...]  #: Type and name of each parameter.
-    queries: tuple[tuple[str, str], ...]  #: Parameters for ids, and the query of each, such as ``get_group_id 0``.
+    queries: tuple[tuple[str, str], ...]  #: Pairs of an id parameter and its query, such as ``get_group_id 0``.
     body: str
-    shared: tuple[str, ...]  #: Declarations of its arrays in local memory.
-    synchronizes: bool  #: Whether the items of a group depend on each other.
-    #: Whether its only synchronization is by barriers in the body: then it can run in *teams*, which are parts of a
-    #: larger group with their own barriers.
+    shared: tuple[str, ...]  #: Declarations of the kernel's arrays in local memory.
+    synchronizes: bool  #: Whether the items in a group depend on each other.
+    #: Whether all synchronization is by barriers in the body, so that the kernel can run in *teams*: parts of a larger
+    #: group with their own barriers.
     may_be_team: bool
 
     @property
@@ -63,15 +63,15 @@ class KernelBody:
 
     @property
     def struct(self) -> str:
-        """The name of the struct of its local memory."""
+        """The name of the struct that holds the kernel's local memory."""
         return f"{self.name}_locals"
 
     def reads_only(self, index: int) -> bool:
-        """Tell whether a parameter is a pointer to const."""
+        """Return whether a parameter is a pointer to const."""
         return bool(re.search(r"\bconst\b", self.params[index][0].split("*")[0]))
 
     def is_pointer(self, index: int) -> bool:
-        """Tell whether a parameter is a pointer."""
+        """Return whether a parameter is a pointer."""
         return "*" in self.params[index][0]
 
     def definition(self, attribute: str, teams: bool) -> str:
@@ -95,7 +95,7 @@ class KernelBody:
 
 @dataclass(frozen=True, eq=False)
 class UnitBodies:
-    """The kernels of a translation unit that have a body, and the text around them."""
+    """The kernels with bodies in a translation unit, and the text around them."""
 
     texts: tuple[str | KernelBody, ...]
     kernels: dict[str, KernelBody]
@@ -117,7 +117,7 @@ _bodies: WeakKeyDictionary[TranslationUnit, UnitBodies] = WeakKeyDictionary()
 
 
 def bodies_of(unit: TranslationUnit) -> UnitBodies:
-    """Return the bodies of a unit's kernels, from a cache."""
+    """Return the cached bodies of a unit's kernels."""
     if unit not in _bodies:
         _bodies[unit] = _read(unit.code)
     return _bodies[unit]
@@ -140,7 +140,7 @@ def _read(code: str) -> UnitBodies:
     outside = "".join(piece for piece in pieces if isinstance(piece, str))
     if ASKS.search(outside) or _OTHER_QUERIES.search(outside) or _KERNEL.search(outside):
         return none
-    # A function outside of kernels may synchronize the items of a kernel that calls it.
+    # A function outside of kernels may synchronize the work items of its callers.
     together = bool(TOGETHER.search(outside))
     texts: list[str | KernelBody] = []
     for piece in pieces:
@@ -187,7 +187,7 @@ def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBod
 
 
 def _normal(query: str) -> str:
-    """Return a query's function and its dimension: ``get_group_id 0``."""
+    """Return a query as its function and dimension, such as ``get_group_id 0``."""
     match = _QUERY_PARTS.fullmatch(query)
-    assert match is not None  # a query has these parts
+    assert match is not None  # every query has these parts
     return f"{_SHORT.get(match['word'], match['word'])} {match['dim'] or match['last']}"

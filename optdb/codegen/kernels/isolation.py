@@ -1,4 +1,4 @@
-"""Isolation of sources that are compiled as one program.
+"""Isolates sources from each other that are compiled as one program.
 
 Sources of kernels define functions, types, tables and macros whose names other sources also define: many
 have a ``matmul``, an ``elements_alike`` or a macro ``T``. :func:`isolate` finds these names with a small scanner of
@@ -23,7 +23,7 @@ _COMMENT = r"//[^\n]*|/\*.*?\*/"
 _TEXT = r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
 _NAME = r"[A-Za-z_]\w*"
 
-#: The tokens that determine where functions begin and end; the scanner skips all other text.
+#: The tokens that determine where functions begin and end; other text is skipped.
 STRUCTURE = re.compile(
     rf"(?P<idle>{_COMMENT}|{_TEXT})"
     r"|^[ \t]*\#(?P<directive>(?:\\\n|[^\n])*)"
@@ -41,7 +41,7 @@ _PRAGMA = re.compile(r"(OPENCL\s+FP_CONTRACT\s+\w+|OPENCL\s+EXTENSION\s+\w+\s*:\
 
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 
-#: Resets floating-point contraction, which a source may change for all sources after it.
+#: Resets floating-point contraction, which a source may change for all sources that follow.
 _AS_BEFORE = "#pragma OPENCL FP_CONTRACT DEFAULT\n"
 
 
@@ -58,7 +58,7 @@ class Isolated:
     macros: frozenset[str]  #: Macros.
 
     def between(self, ending: str) -> str:
-        """Return the source between directives that append a suffix to each of its names."""
+        """Return the source, surrounded by directives that append a suffix to each of its names."""
         names = sorted(self.names)
         before = [f"#define {name} {name}{ending}\n" for name in names]
         behind = [f"#undef {name}\n" for name in (*names, *sorted(self.macros))]
@@ -71,17 +71,17 @@ def isolate(code: str) -> Isolated | None:
         names, macros, asked = _defined(code)
     except _NotUnderstood:
         return None
-    # A source must not redefine names that it tests for, or that the prelude defines.
+    # A source must not define names that it tests for or that the prelude defines.
     if names & macros or (names | macros) & (asked | _words()):
         return None
-    # Renaming would also rename a member (of a vector, for example) with the name of a function.
+    # Renaming a function would also rename a member with the same name, such as a vector component.
     if not names.isdisjoint(_MEMBER.findall(code)):
         return None
     return Isolated(code, names, macros)
 
 
 def _defined(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Return the names that a source declares, the macros it defines, and the macros it tests for before that."""
+    """Return the declared names, the defined macros, and the macros that are tested for before being defined."""
     outer, directives = _structure(code)
     return frozenset(_declared(_OUTER.findall(_ATTRIBUTE.sub(" ", outer)))), *_macros(directives)
 
@@ -118,7 +118,7 @@ def _structure(code: str) -> tuple[str, list[str]]:
 
 
 def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the macros that directives define, and the macros that they test for before any definition."""
+    """Return the macros that directives define, and the macros that they test for before defining them."""
     macros: set[str] = set()
     asked: set[str] = set()
     depth = 0
@@ -130,7 +130,7 @@ def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
         if "/*" in rest or '"' in rest or "'" in rest:  # a comment or string that ends on a later line
             raise _NotUnderstood
         if (word == "define" and names) or (word == "undef" and len(names) == 1):
-            macros.add(names[0])  # undefining a macro of the prelude is refused, like defining it
+            macros.add(names[0])  # undefining a prelude macro is rejected, like defining one
         elif word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             depth += (word in ("if", "ifdef", "ifndef")) - (word == "endif")
             asked.update(name for name in names if name not in macros)
@@ -162,7 +162,7 @@ def _declared(items: Iterable[str]) -> set[str]:
 
 
 def _of_function(head: Sequence[str]) -> str:
-    """Return the name of a function, from the tokens before its body: ``static float f()``."""
+    """Return a function's name, given the tokens before its body: ``static float f()``."""
     *kind, name, _ = ["", *head]
     if len(kind) < 2 or not all(word.isidentifier() or word == "*" for word in (*kind[1:], name)):
         raise _NotUnderstood
@@ -182,7 +182,7 @@ def _of_declaration(head: Sequence[str]) -> set[str]:
         initializer = word != "," and (initializer or word == "=")
         if initializer or word in ("*", ",", "[]") or (word == "{}" and structure):
             continue
-        if not word.isidentifier() or word == "enum":  # an enum's names are inside brackets
+        if not word.isidentifier() or word == "enum":  # an enum's names are within brackets
             raise _NotUnderstood
         if after in (",", "=", "[]") or (after == "{}" and before in ("struct", "union")):
             names.add(word)

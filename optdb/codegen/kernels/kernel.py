@@ -43,7 +43,7 @@ class Kernel:
         and its offset in bytes), BUFFER (a single pointer), or LOCAL. By default, they are read from the code.
     flags : str or iterable of str, optional
         Device features that the kernel needs, see `get_flags`; in one string, they are separated by '|'. By default,
-        those needed by the dtypes in the code.
+        the features that the dtypes in the code need.
     codevar, binvar, objvar, fname, sname : str, optional
         Names of C variables and functions, as in kernels of Theano's GPU back-end. They are accepted but ignored:
         kernels are launched from Python.
@@ -88,7 +88,7 @@ class Kernel:
 
     @classmethod
     def all_of(cls, code: str, flags: str | Iterable[str] | None = None) -> list[Kernel]:
-        """Return all kernels that a code declares."""
+        """Return all kernels that `code` declares."""
         code = expand_arrays(code)
         return [cls(code, name, flags=flags) for name in kernel_names(code)]
 
@@ -103,7 +103,7 @@ class Kernel:
         Raises
         ------
         UnsupportedKernel
-            If it lacks one.
+            If the device lacks one of them.
         """
         for flag in self.flags:
             reason = context.unsupported_reason(FLAGS[flag])

@@ -1,4 +1,4 @@
-/* Kernels that run the commands of a table, see optdb/device/launches/programs.py. */
+/* Kernels that execute the commands in a table, see optdb/device/launches/programs.py. */
 
 __kernel void ADDRESS(__global char *buffer, __global ulong *addresses, ulong index)
 {
@@ -33,7 +33,7 @@ static ATTRIBUTE void optdb_copy_tile(const SPACE ulong *entry, uint tile)
         to[i] = from[i];
 }
 
-/* A piece is a whole number of patterns; entry[4] and entry[5] hold 16 bytes of repeated patterns. */
+/* A piece is a whole number of patterns; entry[4] and entry[5] hold the pattern repeated to 16 bytes. */
 static ATTRIBUTE void optdb_fill_tile(const SPACE ulong *entry, uint tile)
 {
     const ulong start = (ulong)tile * PIECE;
@@ -87,7 +87,7 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
     for (uint phase = first; phase < end; ++phase) {
         while (tile < stop) {
             const uint index = number * ITEMS + (uint)get_local_id(0);
-            /* Load the next tile early: this takes as long as a small tile. */
+            /* Load the next tile early, since loading takes as long as a small tile. */
             const ulong next = tile + groups < stop ? tiles[tile + groups] : 0;
             switch ((uint)entry[0]) {
             case COPY: optdb_copy_tile(entry, number); break;
@@ -111,14 +111,15 @@ __kernel void PERSISTENT(const __global uint *phases, const __global ulong *tile
     ENDED
 }
 
-/* Appended to a kernel's function: run one work item of a launch, given its number in the launch. */
+/* Appended to a kernel's function: run one work item, given its number in the launch. */
 static void ITEM_OF_LAUNCH(const __local ulong *its_list, uint its_index LOCAL_PARAM)
 {
     GUARD
     const uint its_s0 = its_list[2], its_s1 = its_list[3], its_s2 = its_list[4];
     const uint its_n0 = its_list[5], its_n1 = its_list[6], its_n2 = its_list[7];
     const uint its_size = its_s0 * its_s1 * its_s2;
-    /* Most launches have one dimension and groups of this size. A division takes as long as a part of a small tile. */
+    /* Most launches have one dimension and groups of this size. Such launches need no division, which would take a
+       noticeable part of a small tile's time. */
     const bool its_flat = (its_s1 | its_s2 | its_n1 | its_n2) == 1;
     const uint its_g = its_size == ITEMS ? its_index / ITEMS : its_index / its_size;
     const uint its_l = its_index - its_g * its_size;

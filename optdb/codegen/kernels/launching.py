@@ -1,8 +1,8 @@
 """Kernel launches.
 
 A :class:`CompiledKernel` checks the arguments of each launch and enqueues it on the context's queue. All nodes with the
-same kernel share one. Computing the non-array arguments of a launch takes longer than most launches, so ops cache them:
-a :class:`BoundKernel`, or a plan, in a :class:`LaunchCache`.
+same kernel share one `CompiledKernel`. Computing the non-array arguments of a launch takes longer than most launches,
+so ops cache them: a :class:`BoundKernel`, or a plan, in a :class:`LaunchCache`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.runtime.dispatch import enqueue, listening
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymInt, as_int
 
-#: Default work-group sizes, by number of dimensions.
+#: Default work-group sizes, by device kind and number of dimensions.
 GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16, 16), 3: (8, 8, 4)}}
 
 #: A number of work items: one integer, or one for each dimension.
@@ -41,7 +41,7 @@ class CompiledKernel:
     context : Context
         Context that it runs in.
     build : callable
-        Called at the first launch if there is no program yet. It must call `attach`.
+        Called at the first launch if no program has been attached yet; it must call `attach`.
     """
 
     def __init__(self, kernel: Kernel, context: Context, build: Callable[[], None]) -> None:
@@ -115,14 +115,14 @@ class CompiledKernel:
         return [-(-items // size) * size for items, size in zip(sizes, group)], group
 
     def bound(self, global_size: Size, local_size: Size | None, args: Sequence[Any]) -> BoundKernel:
-        """Return a launch with all arguments bound except the arrays; arrays in `args` are placeholders.
+        """Return a launch in which all arguments except the arrays are bound; arrays in `args` are placeholders.
 
-        The parameters and errors are those of `call`.
+        The parameters and errors are the same as for `call`.
         """
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
     def grid(self, global_size: Size, local_size: Size | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Return the sizes of a launch as tuples; raise KernelArgumentError if they are invalid."""
+        """Return a launch's global and local size as tuples; raise KernelArgumentError if they are invalid."""
         self._prepare()
         items = _sizes(global_size)
         if not 1 <= len(items) <= 3 or any(n < 0 for n in items):
@@ -152,7 +152,7 @@ class CompiledKernel:
             enqueue(launch)
 
     def _prepare(self) -> None:
-        """Build the kernel and choose group sizes at the first launch: many kernels of a graph are never launched."""
+        """Build the kernel and choose group sizes at the first launch: many kernels in a graph are never launched."""
         if self._largest:
             return
         with self._lock:
@@ -160,11 +160,11 @@ class CompiledKernel:
                 return
             if not self._is_attached:
                 self._build()
-            # With these, PyOpenCL does not inspect each argument, which halves the launch overhead.
+            # If the dtypes are set, PyOpenCL does not inspect each argument, which halves launch overhead.
             self._kernel.set_scalar_arg_dtypes([slot for param in self.params for slot in param.slots])
             device = self._context.device
             largest = self._kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
-            # Chosen once, because a driver may recompile a kernel for each size.
+            # The sizes are chosen once, because a driver may recompile a kernel for each size.
             limits = self._context.profile.max_local_sizes
             groups = GROUPS[self._context.profile.device_kind].items()
             self._groups = {dims: _shrunk(group, largest, limits) for dims, group in groups}
@@ -186,7 +186,7 @@ class CompiledKernel:
 
 
 class BoundKernel:
-    """A launch with all arguments bound except the arrays; it takes a few microseconds."""
+    """A launch in which all arguments except the arrays are bound; launching takes a few microseconds."""
 
     def __init__(
         self, kernel: CompiledKernel, items: tuple[int, ...], group: tuple[int, ...] | None, args: list[Any]
@@ -209,7 +209,7 @@ class BoundKernel:
 
 
 class LaunchCache(Generic[Value]):
-    """A cache of at most `size` values, for example by shapes and strides, which computes missing ones.
+    """A cache of at most `size` values, keyed by shapes and strides for example, which computes missing values.
 
     A full cache drops all values, because a program with many shapes rarely returns to earlier ones. Threads may share
     a cache: at worst, two of them compute the same value.
@@ -222,8 +222,7 @@ class LaunchCache(Generic[Value]):
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
         """Return the value for a key, which `make` computes if it is missing.
 
-        The value also depends on the identity of its owner, such as the kernels to launch: with another owner, it is
-        computed again.
+        Values belong to an owner, such as the kernels to launch: with another owner, the value is computed again.
         """
         entry = self._entries.get(key)
         if entry is not None and entry[0] is owner:

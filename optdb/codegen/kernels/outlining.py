@@ -1,6 +1,6 @@
-"""Outlining of kernel bodies into functions that a compiler does not duplicate.
+"""Outlines kernel bodies into functions that the compiler does not duplicate.
 
-PoCL compiles a kernel's body three times, because it generates three functions for each kernel and inlines the body in
+PoCL compiles a kernel's body three times, because it generates three functions per kernel and inlines the body into
 each. :func:`outlined` moves the body of a kernel declared with `OUTLINED_KERNEL` into a function that is not inlined;
 the kernel calls it with its arguments, and with the ids of its work item, which only kernels can query. This halves
 compile time, and launches are as fast as before if each work item has a chunk of work.
@@ -17,11 +17,11 @@ from optdb.codegen.kernels.isolation import STRUCTURE
 
 _HEAD = re.compile(r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
 PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
-#: The queries of a work item: its ids, and the sizes of the launch.
+#: The queries that a work item can make: its ids, and the sizes of the launch.
 QUERY = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
 )
-#: Synchronization and local memory (first), and any query (second).
+#: The first pattern matches synchronization and local memory, the second any query.
 TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|work_group_\w+|sub_group_\w+)\b")
 ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
 
@@ -66,7 +66,7 @@ def parts_of_kernel(code: str, begin: int) -> tuple[str, str, int] | None:
 
 
 def _closing(code: str, begin: int) -> int | None:
-    """Return the position after the bracket that closes the one at `begin`; None if none does."""
+    """Return the position after the bracket that closes the one at `begin`; None if there is none."""
     depth = 0
     for match in STRUCTURE.finditer(code, begin):
         if match.lastgroup == "strange":

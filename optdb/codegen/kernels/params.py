@@ -1,7 +1,7 @@
 """The parameters of a kernel, and the checks of its arguments.
 
-A parameter converts one argument of a launch to OpenCL arguments: one value, or, for an array, its buffer and its
-offset in bytes. An argument of the wrong type raises an error here; OpenCL itself would reinterpret its bits.
+A parameter converts one launch argument to OpenCL arguments: a value, or an array's buffer and its offset in bytes. An
+argument of the wrong type raises an error here; OpenCL itself would reinterpret its bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
 
-#: Kinds of dtypes and the Python types of their numbers. Later kinds can represent the numbers of earlier ones.
+#: Dtype kinds, and the Python types of their numbers. Later kinds can represent the numbers of earlier kinds.
 _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("b", (bool, np.bool_)),
     ("iu", numbers.Integral),
@@ -30,11 +30,11 @@ _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 )
 #: The dtype of an array's offset in its buffer.
 _OFFSET_DTYPE = np.dtype("uint64")
-#: The memory of an array.
+#: An array's memory.
 _Data: TypeAlias = "cl.MemoryObjectHolder | cl.SVMPointer | None"
 
 
-#: Integers packed into one argument; during an export, they are symbolic.
+#: Integers packed into one argument, which are symbolic during an export.
 Packed: TypeAlias = "HostArray | SymbolicArgument"
 
 
@@ -132,7 +132,7 @@ class LocalParam(Param):
 
 
 class SSizesParam(Param):
-    """Up to 16 integers in one argument: setting many small arguments takes longer than most launches."""
+    """Up to 16 integers in one argument, since setting many small arguments takes longer than most launches."""
 
     slots = (cl.cltypes.long16,)
     _most = 16
@@ -196,7 +196,7 @@ def as_param(param: Param | DTypeLike) -> Param:
 
 @functools.cache
 def _number(dtype: str | AnyDtype) -> ScalarParam:
-    """Return a shared parameter for numbers of a dtype: a graph has thousands of them."""
+    """Return the shared parameter for numbers of a dtype, since a graph has thousands of them."""
     return ScalarParam(dtype)
 
 

@@ -18,9 +18,9 @@
 #define GDIM_0 get_num_groups(0)
 #define GDIM_1 get_num_groups(1)
 #define GDIM_2 get_num_groups(2)
-/* Assembly that waits for no other item, and accesses only its operands. */
+/* Assembly that does not wait for other items, and accesses only its operands. */
 #define PTX asm volatile
-/* A loop of `i` from 0 to `count` that the compiler unrolls. */
+/* A loop over `i` from 0 to `count` that the compiler unrolls. */
 #define UNROLLED(i, count) _Pragma("unroll") for (int i = 0; i < count; ++i)
 #define local_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 #define ga_bool uchar

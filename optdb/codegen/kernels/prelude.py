@@ -1,7 +1,7 @@
 """The macros and types that kernels use, defined before every kernel's code.
 
-They are those of Theano's GPU back-end, so that its kernels can be ported: ``KERNEL``, the address spaces, the sizes
-and ids of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` returns the type's name.
+The prelude matches that of Theano's GPU back-end, so that its kernels can be ported: ``KERNEL``, the address spaces,
+the sizes and ids of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` returns the type's name.
 `OUTLINED_KERNEL` is specific to optdb. It declares a kernel in which each work item processes a chunk of work if groups
 have one item, as on CPUs (see :mod:`optdb.codegen.kernels.outlining`).
 """
@@ -43,7 +43,7 @@ def ctype(dtype: DTypeLike) -> str:
     TypeError
         If kernels have no type for it.
     """
-    # Fast path: this is called with a name for each array of each graph.
+    # Fast path: this is called with a name for each array in each graph.
     name = dtype if isinstance(dtype, str) and dtype in CTYPES else np.dtype(dtype).name
     if name not in CTYPES:
         raise TypeError(f"kernels have no type for dtype {name}: convert it to one of {', '.join(CTYPES)} first")

@@ -1,10 +1,10 @@
-"""Building of kernels: all kernels of a function in one program.
+"""Builds kernels: all kernels of a function in one program.
 
 :func:`compile_kernels` makes a :class:`TranslationUnit` from the codes of a node's kernels, which all nodes with the
-same codes share. `one_program` collects units and builds them at its end in few programs, because each build has a
-fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. If a driver can compile several
-programs concurrently, units are divided among some programs. Outside of `one_program`, a unit is built immediately. If
-a joint program does not compile, its units are built one by one, so that the error shows the code at fault.
+same codes share. A `one_program` block collects units and builds them in few programs when it exits, because each build
+has a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. If a driver can compile
+programs concurrently, units are divided among several programs. Outside of `one_program`, a unit is built immediately.
+If a joint program does not compile, its units are built one by one, so that the error shows the faulty code.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
 
-#: The most concurrently compiled programs of a function, and the fewest characters of each.
+#: Maximum number of a function's programs that are compiled concurrently, and minimum number of characters in each.
 _MOST_PROGRAMS, _LEAST_TEXT = 8, 50_000
 
 #: Held while programs are built, so that no two threads build the same unit.
 _building = threading.RLock()
-#: For each thread, the units that wait for the end of `one_program`; None outside of it.
+#: For each thread, the units that wait for a `one_program` block to exit; None outside of such a block.
 _waiting = threading.local()
-#: Unit of each kernel, by program and name in the program. Units keep their programs alive.
+#: Maps a program, and a kernel's name in it, to the kernel's unit. Units keep their programs alive.
 _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDictionary()
 
 
@@ -66,11 +66,11 @@ class TranslationUnit:
         return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else [self.code]
 
     def outlines(self, name: str) -> bool:
-        """Tell whether the body of a kernel is outlined."""
+        """Return whether the body of a kernel is outlined."""
         return any(isinstance(piece, OutlinedKernel) and piece.name == name for piece in self.pieces)
 
     def launcher(self, kernel: Kernel) -> CompiledKernel:
-        """Return the launcher of one of the kernels; the same object each time."""
+        """Return the launcher of one of the kernels; repeated calls return the same object."""
         key = (kernel.name, kernel.params)
         if key not in self._kernels:
             launcher = CompiledKernel(kernel, self.context, lambda: build_units([self]))
@@ -88,7 +88,7 @@ class TranslationUnit:
         return isolated
 
     def attach(self, program: cl.Program, ending: str = "") -> None:
-        """Take the kernels from a program, where their names have the suffix `ending`; may raise their errors."""
+        """Take the kernels from a program, in which their names have the suffix `ending`."""
         self._program, self._ending = program, ending
         for launcher in self._kernels.values():
             self._attach(launcher, program)
@@ -100,7 +100,7 @@ class TranslationUnit:
         _origins[program.int_ptr, name] = self
 
     def build(self) -> None:
-        """Build a program of this unit alone; raise BuildError if it does not compile, and the errors of `attach`."""
+        """Build a program from this unit alone; raise BuildError if it does not compile, or an error of `attach`."""
         if len(self.pieces) > 1:
             try:
                 self.attach(make(self.context, PRELUDE + "".join(map(str, self.pieces)), name=self.title))
@@ -117,7 +117,7 @@ _Part = tuple[TranslationUnit, Isolated]
 def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a kernel") -> dict[str, CompiledKernel]:
     """Build kernels as one program; return them by name.
 
-    Within `one_program`, errors in their code are raised at its end.
+    Within a `one_program` block, errors in the code are raised when the block exits.
 
     Parameters
     ----------
@@ -164,7 +164,8 @@ def try_compile(
 ) -> dict[str, CompiledKernel] | None:
     """Build optional kernels; if they do not build, log a warning with the consequence and return None.
 
-    They are built immediately, also within `one_program`: the caller chooses other kernels if they do not build.
+    The kernels are built immediately, even within `one_program`, so that the caller can choose other kernels on
+    failure.
     """
     waiting = getattr(_waiting, "units", None)
     _waiting.units = None
@@ -179,9 +180,9 @@ def try_compile(
 
 @contextmanager
 def one_program() -> Iterator[None]:
-    """Build all kernels that this thread compiles within the block at its end, as one program for each context.
+    """Collect the kernels that this thread compiles in the block; build one program per context when it exits.
 
-    Errors of `TranslationUnit.build` are raised at the end.
+    Errors of `TranslationUnit.build` are raised when the block exits.
     """
     if getattr(_waiting, "units", None) is not None:
         yield  # a nested function, such as Scan's: the outer block builds
@@ -196,7 +197,7 @@ def one_program() -> Iterator[None]:
 
 
 def build_units(units: Iterable[TranslationUnit]) -> None:
-    """Build the units that have not been built, as one program for each context."""
+    """Build the units that have not been built, as one program per context."""
     with _building:
         of_context: dict[Context, list[TranslationUnit]] = {}
         for unit in units:
@@ -208,7 +209,7 @@ def build_units(units: Iterable[TranslationUnit]) -> None:
             finally:
                 for unit in together:
                     if not unit.built:
-                        # So that the next call that compiles these kernels also raises the error.
+                        # This makes the next call that compiles these kernels also raise the error.
                         context.kept[__name__].pop(unit.codes, None)
 
 
@@ -238,13 +239,13 @@ def _build_jointly(context: Context, units: Sequence[TranslationUnit]) -> None:
 
 
 def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
-    """Return the units of each program to build; if there are several, balance the lengths of their sources."""
+    """Divide units among the programs to build, balancing the lengths of their sources."""
     length = sum(len(code.code) for _, code in isolated)
     parts: list[list[_Part]] = [[] for _ in range(max(1, min(_MOST_PROGRAMS, length // _LEAST_TEXT)))]
     if not are_several or len(parts) == 1:
         return [list(isolated)]
     lengths = [0] * len(parts)
-    # Sorted by length and text, so that each process gets the same parts, and finds them in the disk cache.
+    # Sorting by length and text gives each process the same parts, which it then finds in the disk cache.
     for pair in sorted(isolated, key=lambda pair: (-len(pair[1].code), pair[0].codes)):
         shortest = lengths.index(min(lengths))
         parts[shortest].append(pair)
@@ -266,13 +267,13 @@ def _build_concurrently(context: Context, parts: Sequence[list[_Part]]) -> None:
 
 
 def _ending(number: int) -> str:
-    """Return the suffix of the names of a unit in a joint program."""
+    """Return the suffix for a unit's names in a joint program."""
     return f"__{number}"
 
 
 def _joint_program(context: Context, part: list[_Part]) -> cl.Program | None:
     """Build one program from several units; return None if it does not compile."""
-    # Sorted, so that the source is the same in each process, regardless of the order of a graph's nodes.
+    # Sorting makes the source identical in every process, regardless of the order of a graph's nodes.
     part.sort(key=lambda pair: pair[0].codes)
     source = PRELUDE + "".join(code.between(_ending(number)) for number, (_, code) in enumerate(part))
     try:

@@ -1,4 +1,4 @@
-"""Parsing of a kernel's code: its name, its parameters and its dtypes.
+"""Parses a kernel's code: name, parameters and dtypes.
 
 A kernel is declared once, in its code::
 
@@ -85,7 +85,7 @@ def kernel_params(code: str, name: str) -> tuple[Param, ...]:
 
 
 def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, str]) -> Param:
-    """Return the parameter that some words declare; `names` are those of all parameters."""
+    """Return the parameter that some words declare; `names` has the names of all parameters."""
     if "*" in words:
         if words[0] == "LOCAL_MEM_ARG":
             return LOCAL
@@ -101,5 +101,5 @@ def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, st
 
 @_remembered
 def dtypes_in(code: str) -> tuple[AnyDtype, ...]:
-    """Return the distinct dtypes whose types `code` uses."""
+    """Return the distinct dtypes whose C types occur in `code`."""
     return tuple(np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)

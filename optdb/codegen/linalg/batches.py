@@ -13,7 +13,7 @@ from optdb.runtime.context import Context
 
 
 class Stacking:
-    """Converts arrays to batches of matrices: to views if strides allow it, else to copies.
+    """Converts arrays to batches of matrices: views if strides allow it, else copies.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def transposed(x: Array) -> Array:
 
 
 def backwards(x: Array, columns: bool) -> Array:
-    """Return a batch with the rows of its matrices reversed; with `columns`, their columns too."""
+    """Return a batch with the rows of its matrices reversed; with `columns`, columns are also reversed."""
     (_, m, n), (b, r, c) = x.shape, x.strides
     if not columns:
         return view(x, x.shape, (b, -r, c), (m - 1) * r)
@@ -91,7 +91,7 @@ def broadcast_batches(op: object, *shapes: Sequence[int]) -> tuple[int, ...]:
     Raises
     ------
     ValueError
-        If they do not broadcast.
+        If the batches do not broadcast.
     """
     ndim = max(map(len, shapes))
     padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]

@@ -1,7 +1,7 @@
 """Kernels for small matrices and for blocks of large ones, and their launches.
 
-On a CPU, a work item processes a whole block, in vectors; on a GPU, a work group does, in local memory. All kernels
-take a batch of matrices of any strides, and operate on lower triangles.
+On a CPU, a work item processes a whole block with vectors; on a GPU, a work group processes a block in local memory.
+All kernels take a batch of matrices with any strides, and operate on lower triangles.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from optdb.runtime.sizes import smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: The most rows of matrices that are processed one per vector lane, by kernel.
+#: For each kernel that processes one matrix per vector lane, the maximum number of rows.
 SIDES = (4, 8)
-#: The most rows of a block that a CPU's work item, or a GPU's work group, processes.
+#: Maximum number of rows in a block that a CPU work item, or a GPU work group, processes.
 LEAF = {"cpu": 64, "gpu": 32}
-#: Rows that a CPU's work item computes at a time, and vectors in each; a row has at least `_ROWS` numbers.
+#: Number of rows that a CPU work item computes at a time, and of vectors per row; a row has at least `_ROWS` numbers.
 _ROWS, _VECTORS = 4, 2
 #: Maximum work-group size on a GPU; a power of two.
 _GROUP = 64
-#: Work items for each compute unit of a CPU: with several, one slow unit does not delay the launch.
+#: Work items per compute unit of a CPU: with several, one slow unit does not delay the launch.
 _ITEMS_PER_UNIT = 8
 
 
@@ -62,8 +62,8 @@ def factor_block(
 ) -> None:
     """Set the lower triangles of `z` to the factors of `x`, which may be `z`; both have at most `leaf_rows`.
 
-    The upper triangle of a `whole` matrix becomes 0; that of a block, which begins at row `begin` of a matrix, is
-    unchanged. `info` gets the number of the first pivot that is not positive, or 0.
+    The upper triangle of a `whole` matrix becomes 0. The upper triangle of a block, which begins at row `begin` of a
+    matrix, is unchanged. `info` receives the number of the first pivot that is not positive, or 0.
     """
     count, n, _ = z.shape
     arrays = [x, *_steps(x), z, *_steps(z), info]
@@ -79,7 +79,7 @@ def factor_block(
 
 
 def finish(kernels: Kernels, context: Context, z: Array, info: Array, lower: bool) -> None:
-    """Zero the other triangle of C-contiguous factors; fill failed ones with NaN."""
+    """Zero the other triangle of C-contiguous factors; fill failed factors with NaN."""
     count, n, _ = z.shape
     launch_groups(kernels["finish_triangle"], context, count * n, n, int(lower), z, info)
 
@@ -103,21 +103,21 @@ def solve_block(kernels: Kernels, context: Context, t: Array, z: Array, unit: bo
 
 
 def solve_vectors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, unit: bool) -> None:
-    """Solve in place for one contiguous right-hand side of each matrix, on a CPU."""
+    """Solve in place for one contiguous right-hand side per matrix, on a CPU."""
     count, n, _ = z.shape
     args = [count, n, int(not lower), int(unit), t, *_steps(t), z, _steps(z)[0]]
     launch_items(kernels["solve_vector"], context, _items(context, count), *args)
 
 
 def whole_kernel(name: str, dtype: str, context: Context, **words: Any) -> Kernel:
-    """Return a kernel of common.cl, with additional placeholders."""
+    """Return a kernel from common.cl, with additional placeholders."""
     serial = context.profile.runs_items_serially
     words |= {"LANE": "0", "LANES": "1"} if serial else {"LANE": "LID_0", "LANES": "LDIM_0"}
     return product_kernel(functions("linalg/common.cl")[name], dtype, GROUP=1 if serial else _GROUP, **words)
 
 
 def launch_groups(kernel: Any, context: Context, tasks: int, *args: Any) -> None:
-    """Launch a kernel of common.cl, whose groups loop over the tasks."""
+    """Launch a kernel from common.cl, whose work groups loop over the tasks."""
     if context.profile.runs_items_serially:
         kernel.call(_items(context, tasks), 1, tasks, *args)
         return

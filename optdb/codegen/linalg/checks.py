@@ -1,7 +1,7 @@
 """Detection, on the device, of inputs that the host's linear algebra rejects, and the errors for them.
 
 Operations with checks have an int32 output of two numbers: whether an input has an element that is not finite, and the
-invalid pivot or diagonal element, if there is one. The errors are SciPy's.
+position of an invalid pivot or diagonal element, if any. The errors are SciPy's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def require_positive_definite(info: HostArray) -> None:
 
 
 def require_finite(faults: HostArray) -> None:
-    """Raise ValueError if an input had an element that is not finite."""
+    """Raise ValueError if an input has an element that is not finite."""
     if faults[0]:
         raise ValueError("array must not contain infs or NaNs")
 

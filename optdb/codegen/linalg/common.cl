@@ -1,4 +1,4 @@
-/* Kernels for whole matrices. Groups process rows in turn; LANE is an item's number among the LANES of its group. */
+/* Kernels for whole matrices. Work groups loop over rows; LANE is an item's number among the LANES of its group. */
 
 /* Zero the other triangle of C-contiguous square matrices; fill matrices whose factorization failed with NaN. */
 KERNEL void finish_triangle(ga_size rows, ga_size n, ga_size lower, ARRAY T *z, ARRAY ga_int *info)

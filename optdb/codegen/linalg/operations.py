@@ -36,16 +36,16 @@ from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import specialize
 
-#: The most rows of a diagonal block of a symmetric product for which both triangles are computed.
+#: Diagonal blocks of a symmetric product with at most this many rows compute both triangles.
 _SQUARE = 256
-#: Halves of symmetric products have multiples of this many rows.
+#: The number of rows in each half of a symmetric product is a multiple of this.
 _STEP = 64
 
 
 def factor(kernels: Kernels, context: Context, z: Array, info: Array, begin: int = 0) -> None:
     """Set the lower triangles of a batch of matrices to their factors; the rest of `z` becomes undefined.
 
-    `info` gets the number of the first pivot that is not positive, offset by `begin`, if there is one.
+    `info` receives the number of the first pivot that is not positive, offset by `begin`, if there is one.
     """
     n = specialize(z.shape[1])
     leaf = leaf_rows(context)
@@ -80,7 +80,7 @@ def solve(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool, u
 
 
 def _subtract_square(kernels: Kernels, context: Context, a: Array, z: Array) -> None:
-    """Subtract the products of matrices with their transposes from the lower triangles of `z`."""
+    """Multiply matrices by their transposes, and subtract the products from the lower triangles of `z`."""
     n = a.shape[1]
     if n <= _SQUARE:
         matmul(kernels, context, a, transposed(a), z, -1.0, z, 1.0)
@@ -117,7 +117,7 @@ class Cholesky(Operation):
 
     Only the requested triangle is read. The factor of a matrix that is not positive definite is all NaN. With `info`, a
     second output of int32 has a number for each matrix, as in LAPACK: 0, or k if the leading minor of order k is the
-    first that is not positive; :func:`optdb.codegen.linalg.checks.require_positive_definite` raises an error for it.
+    first that is not positive. :func:`optdb.codegen.linalg.checks.require_positive_definite` raises an error for it.
     """
 
     #: Spec of the matrices.
@@ -133,7 +133,7 @@ class Cholesky(Operation):
 
     def kernels(self) -> list[Kernel]:
         dtype, context = self.x.dtype, self.context
-        # Off-diagonal panels are solved with the diagonal blocks.
+        # Off-diagonal panels are solved using the diagonal blocks.
         recursive = [*panel_kernels(dtype, context), *matmul_kernels(dtype, context)]
         return [*factor_kernels(dtype, context), *recursive, *self._stacking.kernels()]
 
@@ -149,7 +149,7 @@ class Cholesky(Operation):
 def factors(
     kernels: Kernels, context: Context, stacking: Stacking, x: Array, out: Array, info: Array | None, lower: bool
 ) -> None:
-    """Set the C-contiguous `out` to the factors of the matrices of `x`, and set `info` unless it is None."""
+    """Set the C-contiguous `out` to the factors of the matrices in `x`, and set `info` unless it is None."""
     batch, n = x.shape[:-2], x.shape[-1]
     info = empty(context, (size_of(batch),), "int32") if info is None else info
     if not out.size:
@@ -239,7 +239,7 @@ class CholeskySolve(_Solving):
 
 @dataclass(eq=False)
 class SolvePositiveDefinite(_Solving):
-    """The solutions of positive definite systems: NaN where a matrix is not positive definite.
+    """The solutions of positive definite systems; NaN for matrices that are not positive definite.
 
     With `info`, there is a second output, as in `Cholesky`.
     """
@@ -262,7 +262,7 @@ class SolvePositiveDefinite(_Solving):
 
 
 def _solve_by_factors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool) -> None:
-    """Solve systems in place with a triangle and its transpose, the lower one first."""
+    """Solve systems in place with a triangle and its transpose, starting with the lower one."""
     lower_factor = t if lower else transposed(t)
     solve(kernels, context, lower_factor, z, lower=True)
     solve(kernels, context, transposed(lower_factor), z, lower=False)
@@ -270,7 +270,7 @@ def _solve_by_factors(kernels: Kernels, context: Context, t: Array, z: Array, lo
 
 @dataclass(eq=False)
 class LogDeterminant(Operation):
-    """The logarithms of the determinants of positive definite matrices, from the diagonals of their factors."""
+    """The log-determinants of positive definite matrices, computed from the diagonals of their factors."""
 
     #: Spec of the factors.
     x: ArraySpec

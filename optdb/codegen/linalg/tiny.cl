@@ -1,4 +1,4 @@
-/* Kernels for many small matrices: each lane of a vector has one, padded with rows of the identity to SIDE rows.
+/* Kernels for many small matrices: each vector lane has one matrix, padded to SIDE rows with rows of the identity.
 
 V is a vector of WIDTH lanes, or a number where WIDTH is 1. */
 
@@ -36,7 +36,7 @@ KERNEL_WORD void CHOLESKY_SIDE(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb
                 for (int i = j; i < SIDE; ++i)
                     l[i][j] -= l[i][k] * l[j][k];
         }
-        /* From the first pivot on that is not positive, all pivots are NaN, including those of the padding. */
+        /* Starting with the first pivot that is not positive, all pivots are NaN, including those in the padding. */
         bool failed[WIDTH], any_failed = false;
         held = l[SIDE - 1][SIDE - 1];
         for (int c = 0; c < here; ++c) {
@@ -64,7 +64,7 @@ KERNEL_WORD void CHOLESKY_SIDE(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb
     }
 }
 
-/* A lane has a right-hand side: of `count` right-hand sides, m belong to each matrix. */
+/* Each lane has one right-hand side; there are `count` right-hand sides, m for each matrix. */
 KERNEL_WORD void SOLVE_SIDE(ga_size count, ga_size m, ga_size n, ga_size unit,
     ARRAY T *t, ga_ssize tb, ga_ssize t0, ga_ssize t1, ARRAY T *z, ga_ssize zb, ga_ssize z0, ga_ssize z1)
 {

@@ -1,4 +1,4 @@
-"""The body of a fused loop: a scalar program, the buffer elements that it reads, and their indices."""
+"""The body of a fused loop: a scalar program, the buffer elements that the program reads, and their indices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.codegen.scalars.program import Number, Scalar, ScalarProgram
 
 @dataclass(frozen=True)
 class LoweredValue:
-    """A value in a kernel's body: an input, or the result of a step."""
+    """A value in a kernel body: an input, or the result of a step."""
 
     number: int
     is_step: bool
@@ -50,7 +50,7 @@ class Index:
         return next((factor for variable, factor in self.terms if variable == axis), 0)
 
     def plus(self, other: Index, factor: int = 1) -> Index:
-        """Return the sum of this index and another one times a factor."""
+        """Add another index, multiplied by a factor; return the sum."""
         terms: dict[Variable, int] = dict(self.terms)
         for variable, by in other.terms:
             terms[variable] = terms.get(variable, 0) + by * factor
@@ -108,7 +108,7 @@ class LoopIndex:
 Source = Load | RowProduct | LoopIndex
 
 
-#: The maximum number of steps of a body, because compile time grows faster than the number of steps.
+#: Maximum number of steps in a body; compile time grows faster than the number of steps.
 MOST_STEPS = 1500
 
 #: A value, or a constant of the program.
@@ -122,7 +122,7 @@ class TooLarge(Exception):
 class LoopBody:
     """The body of a kernel that loops over a domain: a scalar program and its sources.
 
-    Equal steps and equal sources are written once.
+    Identical steps and identical sources are emitted once.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class LoopBody:
         return found
 
     def apply(self, scalar: Scalar, operands: Sequence[Operand]) -> Operand:
-        """Append a step unless an equal one exists; return its result."""
+        """Append a step unless an identical one exists; return the step's result."""
         step = scalar, tuple(operands)
         if step not in self._slots and scalar.name == "Pow" and scalar.dtype in ("float32", "float64"):
             base, exponent = operands
@@ -167,7 +167,7 @@ class LoopBody:
         return self._slots[step]
 
     def inline(self, program: ScalarProgram, operands: Sequence[Operand]) -> list[Operand]:
-        """Append the steps of a program; return its results."""
+        """Append a program's steps; return its results."""
         return program.evaluate(operands, self.apply, lambda number: number)
 
     def source(self, source: Source, dtype: str) -> LoweredValue:
@@ -249,7 +249,7 @@ def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[
 
 Value = TypeVar("Value")
 
-#: The largest absolute value of an exponent that is computed by products.
+#: Maximum absolute value of an exponent for which a power is computed by products.
 _LARGEST_EXPONENT = 4.5
 
 
@@ -258,7 +258,7 @@ def power(
 ) -> Value | None:
     """Return a power of a float as products and roots, applied with `apply`; None if ``pow`` must be used.
 
-    Only integers and half-integers are supported exponents. The results for zeros, infinities and NaN are those of
+    Only integers and half-integers are supported exponents. The results for zeros, infinities and NaN equal those of
     ``pow``.
     """
     doubled = 2 * float(exponent)
@@ -267,7 +267,7 @@ def power(
     whole, half = divmod(abs(int(doubled)), 2)
     mul = Scalar("Mul", dtype)
     if half:
-        # The root of -0 is -0, but its powers are not: adding 0 turns -0 into 0.
+        # The root of -0 is -0, unlike other powers of -0, so add 0 to turn -0 into 0.
         base = apply(Scalar("Add", dtype), [base, Number.of(0, dtype)])
     factors: list[Value] = [base] * whole
     if half:

@@ -3,7 +3,7 @@
 A kernel computes a :class:`LoopBody` for each point of a domain; the results are passed to *targets*, see
 `optdb.codegen.loops.targets`.
 
-On a processor, an item computes vectors of points; on other devices, each item computes one point at a time.
+On a CPU, an item computes vectors of points; on other devices, an item computes one point at a time.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from optdb.runtime.device_profiles import DeviceProfile
 
 #: Work-group size on devices that run the items of a group in parallel.
 GROUP = 256
-#: Work items per compute unit of a processor, and the minimum number of points per item.
+#: Number of work items per CPU compute unit, and minimum number of points per item.
 ITEMS_PER_UNIT = 1
 LEAST_POINTS = 2048
 _CODE = functions("loops/loops.cl")
 
 
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
-    """Collapse a domain to the fewest axes for some indices; map old axes to the new axis, and its last old axis.
+    """Collapse a domain to the fewest axes that the indices allow; return the domain and a mapping of axes.
 
+    The mapping maps each old axis to its new axis, and to the last old axis that is merged there.
     Axes of length 1 are dropped, and are not in the mapping.
     """
     indices = list(indices)
@@ -62,7 +63,7 @@ def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[in
 
 @dataclass(eq=False)
 class LoopKernel:
-    """A kernel that computes targets over the domain of a body."""
+    """A kernel that computes targets over a body's domain."""
 
     body: LoopBody
     targets: Sequence[Target]
@@ -76,7 +77,7 @@ class LoopKernel:
         sources = body.sources
         affine = [source.index for source in sources if isinstance(source, Load | LoopIndex)]
         affine += [target.index for target in self.targets if isinstance(target, ElementStore)]
-        #: The loops after collapsing; and the mapping from old axes to these.
+        #: The loops after collapsing, and the mapping from old axes to them.
         self.domain, self._axes = collapsed(body.domain, affine)
         self.is_scalar = not self.domain
         self.points = math.prod(self.domain)
@@ -98,7 +99,7 @@ class LoopKernel:
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with `stored`: each point only reads the elements that it stores."""
+        """Return the buffers that may share memory with `stored`: each point reads only the elements it stores."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets
@@ -121,7 +122,7 @@ class LoopKernel:
         return kernel
 
     def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
-        """Return the code and its compiler flags. A function, for a processor, does the work of the first item."""
+        """Return the code and its compiler flags; as a function, for CPUs, it does the work of the first item."""
         self.buffers.clear()
         helpers = Helpers("loop")
         names = self._names()
@@ -196,7 +197,7 @@ class LoopKernel:
         return lines
 
     def _strided_indices(self, names: Sequence[str]) -> list[tuple[str, Index]]:
-        """Return the names and indices of loads, stores and loop indices whose offsets vary."""
+        """Return names and indices of all loads, stores and loop indices whose offsets vary."""
         indices = [
             (name, source.index)
             for name, source in zip(names, self.body.sources)
@@ -312,9 +313,9 @@ class LoopKernel:
 class LoopGrid:
     """The distribution of a domain's points over work items."""
 
-    #: The number of parts: one per work item of a processor, or one per group of another device.
+    #: The number of parts: one per work item on a CPU, or one per work group on other devices.
     parts: int
-    #: The number of points of each item of a processor.
+    #: The number of points per item on a CPU.
     chunk: int
     #: The total number of work items, and the number per group.
     items: int

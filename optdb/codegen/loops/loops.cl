@@ -55,7 +55,7 @@ static inline T row_product(const GLOBAL_MEM T *row, const GLOBAL_MEM T *vector,
     return result;
 }
 
-/* Add rows to a vector, each times a factor. */
+/* Add rows, each multiplied by a factor, to a vector. */
 static inline void add_rows(
     GLOBAL_MEM T *sums, const GLOBAL_MEM T *row, ga_ssize step, VECTOR by, int count, ga_size length)
 {
@@ -77,7 +77,7 @@ static inline void add_rows(
             sums[c] += factors.s[r] * row[c];
 }
 
-/* Add to a number that other items may also add to; if it has changed meanwhile, try again. */
+/* Add to a number that other items may also add to; retry if it has changed meanwhile. */
 static inline void add_atomically(volatile GLOBAL_MEM T *sum, T by)
 {
     volatile GLOBAL_MEM BITS *bits = (volatile GLOBAL_MEM BITS *)sum;

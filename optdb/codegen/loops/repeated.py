@@ -1,6 +1,6 @@
-"""Kernels that repeat fused loops: one work item of a processor runs all steps, and rows advance with each step.
+"""Kernels that repeat fused loops: a single CPU work item runs all steps, and rows advance with each step.
 
-A launch takes longer than a step of a few thousand points, which one item computes in any case.
+A launch takes longer than a step with a few thousand points, which a single item computes anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NotRepeatable(Exception):
 
 @dataclass(eq=False)
 class MovingRow:
-    """A buffer of a loop's body that is a row of an array: in step t, row ``(start + t) % length``."""
+    """A buffer in a loop's body that represents a row of an array: row ``(start + t) % length`` in step t."""
 
     buffer: Buffer
     array: Buffer
@@ -41,7 +41,7 @@ class MovingRow:
 
 @dataclass(frozen=True)
 class _Param:
-    """An array parameter of a function: the buffer inside, the caller's buffer, and the offset of the first element."""
+    """An array parameter of a function: its buffer there, the caller's buffer, and the first element's offset."""
 
     inner: Buffer
     outer: Buffer
@@ -63,7 +63,7 @@ class RepeatedLoops:
     Raises
     ------
     NotRepeatable
-        If the code of a part cannot be combined with that of others.
+        If a part's code cannot be combined with the code of other parts.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RepeatedLoops:
 
     @property
     def function(self) -> str:
-        """The code as a function."""
+        """The code of the repeated loops, as a function."""
         return self._code("static", "GLOBAL_MEM")
 
     def _code(self, kind: str, array: str) -> str:

@@ -1,8 +1,8 @@
-"""Targets of a fused loop's results, which are stored, folded, or added to others.
+"""Targets for a fused loop's results: results are stored, folded, or added to other values.
 
 An :class:`ElementStore` writes a result into a buffer, a :class:`Fold` accumulates it over the whole domain, a
 :class:`ColumnSum` adds matrix rows times the result, a :class:`Scatter` adds it at computed indices. Each work item or
-group accumulates into its own part, so that no item waits for another one; readers of the result add up the parts.
+group accumulates into its own part, so that no item waits for another; readers of the result add up the parts.
 `TargetCode` writes the statements.
 """
 
@@ -48,7 +48,7 @@ class ScatterStore:
 
 @dataclass(frozen=True)
 class Fold:
-    """A result that is folded over the domain; its parts are contiguous in a buffer."""
+    """A result that is folded over the domain; the parts are contiguous in a buffer."""
 
     result: Result
     fold: str
@@ -58,7 +58,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class ColumnSum:
-    """A result that scales the rows of a matrix, which are then added up."""
+    """A result that scales rows of a matrix; the scaled rows are then added up."""
 
     result: Result
     matrix: Buffer
@@ -77,7 +77,7 @@ class Scatter:
     offset: int
     size: int
     parts: Buffer
-    #: The number of zero-initialized parts that a device's groups share; 0 if each item has its own part.
+    #: The number of zero-initialized parts that work groups share; 0 if each item has its own part.
     part_count: int = 0
 
 
@@ -112,7 +112,7 @@ class Loop(Protocol):
     width: int
     #: Whether the domain has a single point.
     is_scalar: bool
-    #: Whether the device runs items sequentially; otherwise, the items of a group run in parallel.
+    #: Whether the device runs items sequentially, instead of the items in a group in parallel.
     is_serial: bool
     group: int
 
@@ -134,7 +134,7 @@ class TargetCode:
         self.finish: list[str] = []
         #: Buffers whose parts have been located in the code.
         self._found: set[Buffer] = set()
-        #: Statements for each lane, as templates with placeholders for a result and an index, which follow.
+        #: Statements for each lane: a template with placeholders, then the result and the index to substitute.
         self._added: list[tuple[str, str, str]] = []
         first = 0
         for number, target in enumerate(kernel.targets):
@@ -208,12 +208,12 @@ class TargetCode:
         ]
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
-        """Return statements for each lane in use; each is a template with the two results that fill it in."""
+        """Return statements for each lane in use, made from templates and pairs of results to substitute."""
         program = self._kernel.program
         if self._kernel.width == 1:
             return joined(statement.format(*values) for statement, *values in statements)
         dtypes = dict(zip([f"r{n}" for n in range(len(program.results))], program.out_dtypes))
-        # Equal results, such as an index that several statements use, share one variable.
+        # Identical results, such as an index that several statements use, share one variable.
         first = {result: f"r{program.results.index(result)}" for result in program.results}
         names = {f"r{n}": first[result] for n, result in enumerate(program.results)}
         lines = ["{"]
@@ -240,7 +240,7 @@ class TargetCode:
 
 
 class _FoldCode:
-    """The statements of one fold: its accumulator, which is a vector or a scalar, and the reduction to a part."""
+    """The statements for one fold: its accumulator, which is a vector or a scalar, and the reduction to a part."""
 
     def __init__(self, number: int, target: Fold, part: str) -> None:
         dtype = target.parts.dtype

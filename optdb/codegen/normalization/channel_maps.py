@@ -1,8 +1,8 @@
 """Kernels that compute arrays elementwise with per-channel numbers.
 
-The kernels of numbers.cl compute the numbers, with an item for each channel. The kernels of `ChannelMap` process all
-elements: pieces of rows, in which the numbers are constant, or of columns, in which each element has its own. Unless
-a device runs items serially, an item processes four neighbours if they are aligned and in one row.
+The kernels in numbers.cl compute the numbers, with one item per channel. The kernels of `ChannelMap` process all
+elements: in pieces of rows, where the numbers are constant, or in pieces of columns, where each element has its own
+numbers. Unless a device runs items serially, an item processes four neighbours if they are aligned and in the same row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ChannelMap:
 
     #: The dtype of the arrays.
     dtype: str
-    #: Number of runs of their axes.
+    #: Number of runs of the arrays' axes.
     runs: Runs
     #: Names of the arrays' elements in the expression.
     arrays: tuple[str, ...]
@@ -61,7 +61,7 @@ class ChannelMap:
             launch_chunks(kernels[name], context, n, *channels.place_args(), *arrays)
 
     def _in_quads(self, context: Context, channels: Channels, n: int, arrays: Sequence[Array]) -> bool:
-        """Tell whether rows consist of aligned groups of four elements with 32-bit indexes."""
+        """Return whether rows consist of aligned groups of four elements with 32-bit indexes."""
         if context.profile.runs_items_serially or n > _NARROW or channels.inner % QUAD:
             return False
         whole = [*arrays[: len(self.arrays)], arrays[-1]]
@@ -128,6 +128,6 @@ z[i] = {write_w(self.dtype)}({self.expression});
 
 
 def launch_numbers(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    """Launch a kernel of numbers.cl for `n` channels."""
+    """Launch a kernel from numbers.cl for `n` channels."""
     items = min(context.profile.compute_units, max(n // 64, 1)) if context.profile.runs_items_serially else n
     launch_items(kernel, context, items, n, *args)

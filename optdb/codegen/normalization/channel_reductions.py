@@ -2,9 +2,8 @@
 
 `Pass` objects describe the sums, one for each pass over the elements. There are kernels for rows
 and for columns (see :mod:`optdb.codegen.normalization.channels`): an item sums a row in vectors,
-or several neighbouring columns. A channel may be reduced in parts: result ``[part * n + k]``
-belongs to channel ``k`` of ``n``. The kernels of other devices are in
-:mod:`optdb.codegen.normalization.compensated`.
+or several neighbouring columns. A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k``
+of ``n``. The kernels for other devices are in :mod:`optdb.codegen.normalization.compensated`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ const double count = end - begin;"""
 class Pass:
     """One pass over the elements of a channel."""
 
-    #: Variables of the sums, which start at 0.
+    #: Variables that hold the sums, which start at 0.
     sums: tuple[str, ...]
     #: OpenCL C for an element: ``T`` is double or a vector of doubles, ``LOAD(x)`` the element of array `x`.
     each: str
@@ -46,13 +45,13 @@ class ChannelFold:
 
     #: The dtype of the arrays.
     dtype: str
-    #: Number of runs of their axes.
+    #: Number of runs of the arrays' axes.
     runs: Runs
     #: Names of the arrays in the passes.
     arrays: tuple[str, ...]
     #: Passes over the elements, in order.
     passes: tuple[Pass, ...]
-    #: Variables of the passes that are stored, in the arrays ``out0``, ...
+    #: Variables of the passes that are stored in the arrays ``out0``, ``out1`` and so on.
     results: tuple[str, ...]
     #: Whether there is another array, ``center``, with one element for each channel, named ``c`` in the passes.
     center: bool = False
@@ -102,7 +101,7 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
 """
 
     def _loads(self, width: int, at: str) -> str:
-        """Return the macros of the passes, for vectors or for single elements."""
+        """Return the macros that passes use, for vectors or for single elements."""
         if width == 1:
             return f"#undef T\n#undef LOAD\n#define T double\n#define LOAD(a) ((double){load_w(self.dtype)}(a[{at}]))"
         read = f"vload{width}(0, a + {at})"
@@ -166,7 +165,7 @@ const ga_size k = item / parts, mine = item % parts;
 }}"""
 
     def _columns(self) -> str:
-        """Return code that reduces `WIDTH` columns in vectors; if a run has fewer, one by one."""
+        """Return code that reduces `WIDTH` columns in vectors, or one by one if a run has fewer columns."""
         inner = self.runs.kept - 1
         return f"""
 const ga_size pieces = (k{inner} + {WIDTH} - 1) / {WIDTH};
@@ -200,7 +199,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         return joined(stores)
 
     def _passes(self) -> str:
-        """Return the code of all passes of an item."""
+        """Return the code for all passes of an item."""
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
             f"for (ga_size i = begin; i < end; ++i) {{\n{self._element_location()}\n{once.each}\n}}\n{once.after}"

@@ -1,6 +1,6 @@
-"""The channels of C-contiguous arrays: a channel has all elements with the same indexes along the kept axes.
+"""The channels of C-contiguous arrays: a channel consists of all elements with the same indexes along the kept axes.
 
-Neighbouring axes that are all kept, or all reduced, are merged to a *run*. The elements of a channel
+Neighbouring axes that are all kept, or all reduced, are merged into a *run*. The elements of a channel
 are contiguous (in rows) if the last run is reduced; if it is kept, they are in columns, and neighbours
 belong to other channels. `Channels` computes lengths and strides for one shape; kernels depend only on
 the number of runs.
@@ -19,12 +19,12 @@ from optdb.runtime.sizes import largest, smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Columns that a CPU's work item reduces at a time.
+#: Number of columns that a CPU work item reduces at a time.
 WIDTH = 16
-#: The most bytes of a row, or rows of columns, in a part: a second pass finds them in the CPU's cache.
+#: Maximum number of bytes in a part, so that a second pass finds the part in the CPU's cache.
 PART_BYTES = 1 << 18
 PART_ROWS = 1024
-#: Work items for each compute unit of a CPU; on other devices, work groups for rows, and work items for columns.
+#: Work items per compute unit of a CPU; on other devices, work groups (rows) or work items (columns) per compute unit.
 ITEMS_PER_UNIT = 8
 GROUPS = 1024
 ITEMS = 1 << 16
@@ -32,7 +32,7 @@ ITEMS = 1 << 16
 
 @dataclass(frozen=True)
 class Runs:
-    """The most runs of an array's axes."""
+    """Numbers of kept and reduced runs; kernels also accept arrays with fewer runs."""
 
     #: Number of runs of each kind; at least one.
     kept: int
@@ -40,7 +40,7 @@ class Runs:
 
     @classmethod
     def of(cls, ndim: int, axes: Sequence[int]) -> Runs:
-        """Return the runs of an array of rank `ndim`, of which `axes` are reduced."""
+        """Return the runs for an array with `ndim` axes, of which `axes` are reduced."""
         kinds = [is_kept for is_kept, _ in groupby(axis not in axes for axis in range(ndim))]
         return cls(max(kinds.count(True), 1), max(kinds.count(False), 1))
 
@@ -56,14 +56,14 @@ class Channels:
 
     #: Number of runs that the kernels take.
     runs: Runs
-    #: Lengths of the runs of this shape, outermost first; none is 1.
+    #: Lengths of the runs for this shape, outermost first; no length is 1.
     lengths: tuple[int, ...]
     #: For each run, whether it is kept.
     kept: tuple[bool, ...]
 
     @classmethod
     def of(cls, shape: Sequence[int], axes: Sequence[int]) -> Channels:
-        """Return the channels of an array of a shape, of which `axes` are reduced."""
+        """Return the channels of an array with a given shape, of which `axes` are reduced."""
         long = [(length, axis not in axes) for axis, length in enumerate(shape) if length != 1]
         lengths, kept_flags = [], []
         for kind, run in groupby(long, key=lambda pair: pair[1]):
@@ -83,7 +83,7 @@ class Channels:
 
     @property
     def in_columns(self) -> bool:
-        """Whether neighbours belong to different channels."""
+        """Whether neighbouring elements belong to different channels."""
         return bool(self.kept) and self.kept[-1]
 
     @property
@@ -100,7 +100,7 @@ class Channels:
         return steps[::-1]
 
     def fold_args(self) -> list[int]:
-        """Return the lengths, then the strides, of kept and of reduced runs, for the kernels that reduce."""
+        """Return the lengths, then the strides, of kept and of reduced runs, for kernels that reduce."""
         runs = list(zip(self.lengths, self.steps(), self.kept))
         kept_runs = _filled([run[:2] for run in runs if run[2]], self.runs.kept)
         folded_runs = _filled([run[:2] for run in runs if not run[2]], self.runs.folded)
@@ -117,7 +117,7 @@ class Channels:
         return [self.inner, *lengths, *steps]
 
     def parts(self, context: Context, row_bytes: int) -> tuple[int, int]:
-        """Return the number of parts of a channel, and the elements of each; `row_bytes` is the size of one element."""
+        """Return the number of parts per channel, and of elements per part; `row_bytes` is the size of one element."""
         most = self.size
         if not most:
             return 0, 0
@@ -141,7 +141,7 @@ class Channels:
 
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
-    """Return the number of parts, of at least `least` elements, to split `number` channels into `wanted` tasks."""
+    """Return how many parts of at least `least` elements to split each channel into, to get `wanted` tasks."""
     parts: int = largest(1, smallest(-(-wanted // number), size // least))
     return parts
 

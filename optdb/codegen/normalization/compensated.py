@@ -1,10 +1,11 @@
 """Kernels that reduce channels without float64: for float32 and float16, with compensated sums in float32.
 
-They are for devices whose profile does not accumulate in float64. Means and squared deviations are computed in one
-pass: an item loads some elements, computes their moments in registers, and merges these into its accumulated moments.
-The sums of a gradient are compensated element by element. Rounding errors do not grow with the number of elements: the
-error of a mean is a few rounding errors of the channel's spread, and the accumulated compensation of a sum is added at
-its end. Items of a group merge in local memory; a second kernel merges the parts of each channel.
+The kernels are for devices whose profile does not accumulate in float64. Means and squared deviations are computed in
+one pass: an item loads some elements, computes their moments in registers, and merges these into its accumulated
+moments. The sums of a gradient are compensated element by element. Rounding errors do not grow with the number of
+elements: the error of a mean is a few rounding errors relative to the channel's spread, and a sum's accumulated
+compensation is added at the end. Items of a group merge in local memory; a second kernel merges the parts of each
+channel.
 
 A value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
 """
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 #: Maximum work-group sizes; powers of two.
 GROUP = 256
 _GROUP_OF_NUMBERS = 64
-#: Elements that an item has in flight, to hide latency.
+#: Number of elements that an item has in flight to hide latency.
 SEVERAL = 8
-#: Teams of up to this many items may have one element for each item, so that neighbours read neighbours.
+#: Teams of up to this many items may have only one element per item, so that neighbours read neighbours.
 _WARP = 32
 
 _CODE = functions("normalization/compensated.cl")
@@ -62,9 +63,9 @@ class Statistic:
     one: str
     #: Whether there is another array with one number, ``c``, for each channel.
     center: bool
-    #: Stored values of a state, by name of the array that gets them.
+    #: Maps the name of an array to the value of a state that is stored there.
     results: Mapping[str, str]
-    #: Initializer of the state of a part, from these arrays.
+    #: Initializer for the state of a part, from these arrays.
     partial: str
 
     @property
@@ -110,9 +111,9 @@ class CompensatedFold:
 
     #: The dtype of the arrays.
     dtype: str
-    #: Number of runs of their axes.
+    #: Number of runs of the arrays' axes.
     runs: Runs
-    #: Statistic to compute.
+    #: The statistic to compute.
     statistic: Statistic
 
     @property
@@ -175,7 +176,7 @@ def _group(context: Context, most: int) -> int:
 def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
     """Return code with its placeholders substituted, including those in the substituted text.
 
-    The kernels that merge parts share a program with those that reduce, so the names of their helpers get a prefix.
+    The kernels that merge parts share a program with the kernels that reduce, so the names of helpers get a prefix.
     """
     merged = body(_CODE["merged"]).replace("PARTIAL", statistic.partial)
     code = typed(code.replace("MERGED", merged).replace("MEET", body(_CODE["meet"])), dtype, **words)

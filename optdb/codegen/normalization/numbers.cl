@@ -1,6 +1,6 @@
 /*
-Kernels between two passes over the elements. For each channel, `k` of `n`, they merge the sums of its parts, which have
-m elements in all, and compute the numbers with which the next pass computes all elements.
+Kernels between two passes over the elements. For each channel `k` of `n`, they merge the sums of its parts, which have
+m elements in total, and compute the numbers that the next pass uses for each element.
 */
 
 /* Merge the moments of the parts of a channel. */

@@ -1,12 +1,13 @@
-"""Batch normalization: for training, with its gradient, and for given means and variances.
+"""Batch normalization: for training, its gradient, and normalization with given means and variances.
 
 Per-channel numbers are arrays of length 1 along the normalized axes.
-Training launches three kernels. The first reads the elements of each channel (or of a part, which stays in the cache)
-twice: for the mean, and for the deviations from it. The second merges the parts and computes each channel's factor and
-offset. The third normalizes. Parts are merged as in Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm
-for computing sample variances (1979). The gradient also launches three kernels, and normalization with given numbers
-two. If a batch is distributed over several devices, the first two kernels of training or of the gradient compute the
-numbers that the devices exchange. CPUs accumulate in float64; other devices use compensated sums, in one pass.
+Training launches three kernels. The first reads the elements of each channel (or of a part that stays in the cache)
+twice: for the mean, and for the deviations from the mean. The second merges the parts and computes each channel's
+factor and offset. The third normalizes. Parts are merged as in Chan, Golub and LeVeque, Updating formulae and a
+pairwise algorithm for computing sample variances (1979). The gradient also launches three kernels; normalization with
+given numbers launches two. If a batch is distributed over several devices, the first two kernels of training or of the
+gradient compute the numbers that the devices exchange. CPUs accumulate in float64; other devices use compensated sums,
+in one pass.
 
 All arrays have the same floating-point dtype.
 """
@@ -61,8 +62,8 @@ _NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
 class _OfChannels(Operation):
     """Base class of the operations of this module.
 
-    `_fold` reduces each channel, `_numbers` is the kernel that computes the per-channel numbers, and `_map` computes
-    each element with them. `_fold` and `_map` may be None.
+    `_fold` reduces each channel, `_numbers` is the kernel that computes per-channel numbers, and `_map` computes each
+    element from these numbers. `_fold` and `_map` may be None.
     """
 
     #: Spec of the array to normalize.
@@ -170,7 +171,7 @@ class BatchNormTraining(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormGradient(_OfChannels):
-    """The gradient of batch normalization for training, from the means and deviations that training computes.
+    """The gradient of batch normalization for training, from the means and deviations computed in training.
 
     The inputs are the array, the gradient of the result, the per-channel scale, the means, the inverse standard
     deviations, and epsilon. The outputs are the gradients of the array, of the scale and of the bias.
@@ -230,7 +231,7 @@ class BatchNormMoments(_OfChannels):
 class BatchNormGradientSums(_OfChannels):
     """The per-channel sums that the gradient of batch normalization needs, as a vector.
 
-    They are the gradients of the scale and of the bias, and sums of deviations from the means. The inputs are the
+    The sums are the gradients of the scale and of the bias, and sums of deviations from the means. The inputs are the
     array, the gradient of the result, the means and the inverse standard deviations.
     """
 

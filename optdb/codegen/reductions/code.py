@@ -1,19 +1,17 @@
 """Code of reductions: kernels that compute elements with a program, and fold them.
 
-``along`` is for neighbouring elements that are folded into the same output, ``across`` for
-neighbouring elements that are folded into neighbouring outputs. A CPU folds vectors of elements:
-in ``along`` into one vector, whose lanes it folds at the end; in ``across`` into a strip of
-outputs. On other devices, a team of work items folds each output, and merges in local memory: in
-``along``, neighbours of a team read neighbouring elements, one at a time, or four in
-``along_quads``; in ``across``, items of neighbouring teams do.
+The ``along`` kernels fold neighbouring elements into the same output; the ``across`` kernels fold neighbouring elements
+into neighbouring outputs. A CPU folds vectors of elements: in ``along`` into one vector, whose lanes are folded at the
+end, and in ``across`` into a strip of outputs. On other devices, a team of work items folds each output, and merges in
+local memory. Neighbouring elements are read by neighbouring items of a team in ``along``, one element at a time, or
+four in ``along_quads``; and by items of neighbouring teams in ``across``.
 
-Many elements of one output are folded in parts. The parts are stored contiguously in the
-accumulator's dtype, and the kernels of another `ReductionCode` fold them. An `Epilogue` is
-computed from each result, and stored.
+If one output has many elements, they are folded in parts. The parts are stored contiguously in the accumulator's dtype,
+and kernels from another `ReductionCode` fold the parts. An `Epilogue` is computed from each result, and its outputs are
+stored.
 
-A program may compute several elements from those of the arrays: each is folded separately, in
-one pass over the arrays. Then the accumulator is a struct. Kernels with explicit vectors support
-one element.
+A program may compute several values per element; each value is folded separately, in one pass over the arrays. The
+accumulator is then a struct. Kernels with explicit vectors support one element.
 """
 
 from __future__ import annotations
@@ -32,19 +30,19 @@ from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.codegen.scalars.types import c_type, convert
 from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, functions, joined, row_offsets
 
-#: Neighbouring outputs that a CPU's work item folds.
+#: Number of neighbouring outputs that a CPU work item folds.
 STRIP = 1024
-#: Rows that are folded at a time, so that a strip is loaded and stored less often.
+#: Number of rows that are folded at a time, so that a strip is loaded and stored less often.
 ROWS = 4
-#: Independent accumulators of a work item, which hide latency: in general (sums of rows take 1.7 times as long with
-#: sixteen as with eight); in compensated sums of all elements (16384 x 16384 takes 278 us on an H200, and 300 us with
-#: eight); and where several sums share a pass, each of which needs registers.
+#: Number of independent accumulators per work item, which hide latency: in general (sums of rows take 1.7 times as long
+#: with sixteen as with eight); in compensated sums of all elements (16384 x 16384 takes 278 us on an H200, and 300 us
+#: with eight); and in passes that compute several sums, each of which needs registers.
 SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The computation that is fused to each result of a reduction, and whose outputs are stored."""
+    """A computation that is fused into a reduction: it is applied to each result, and its outputs are stored."""
 
     #: Computes the outputs from the results, which are its first inputs, and from elements of other arrays.
     program: ScalarProgram
@@ -63,7 +61,7 @@ class Epilogue:
 
     @property
     def outputs(self) -> list[Operand]:
-        """The arrays that are written; partial results are stored in the first one."""
+        """The arrays that are written; partial results go to the first one."""
         return [Operand.of(f"z{i}", dtype) for i, dtype in enumerate(self.program.out_dtypes)]
 
     @property
@@ -79,7 +77,7 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class ReductionCode:
-    """The arrays of a reduction, its programs and its dtypes."""
+    """The arrays, programs and dtypes of a reduction, from which its kernels are generated."""
 
     #: Name of the scalar that folds two elements into one.
     fold: str
@@ -87,7 +85,7 @@ class ReductionCode:
     pre: ScalarProgram
     #: For each array, whether it has one element.
     single: tuple[bool, ...]
-    #: For each array, whether it has one element for each result, which is read once; not with vectors.
+    #: For each array, whether it has one element per result, which is read once; not supported with vectors.
     fixed: tuple[bool, ...]
     #: The dtype of the accumulator.
     acc_dtype: str
@@ -95,13 +93,13 @@ class ReductionCode:
     #: Numbers of kept and of reduced axes; at least 1.
     kept: int
     folded: int
-    #: Whether the code uses explicit vectors, which hold no complex numbers.
+    #: Whether the code uses explicit vectors, which do not support complex numbers.
     vectors: bool
-    #: The most work items of a team, if the code uses no vectors.
+    #: Maximum number of work items in a team, if the code uses no vectors.
     group: int
     #: Whether there is a kernel that reads four elements at a time.
     quads: bool = False
-    #: Whether sums of float32 are accumulated in float32 with compensation for rounding errors. Their total has the
+    #: Whether float32 sums are accumulated in float32, with compensation for rounding errors. The total has the
     #: accumulator's dtype, float64.
     compensated: bool = False
     #: Number of independent accumulators of a work item, if the code uses no vectors.
@@ -189,13 +187,13 @@ class ReductionCode:
         return f"typedef struct {{\n{members}\n}} {self._acc};\n"
 
     def _fold_words(self, helpers: Helpers) -> dict[str, Any]:
-        """Return the placeholders of the accumulator, and of folding it with an element or a vector."""
+        """Return placeholders for the accumulator, and for folding an element or a vector into it."""
         combine = ScalarProgram.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
 
         def combining(width: int) -> str:
             pairs = zip(self._members("acc"), self._members("x"), strict=True)
             codes = [scalar_code(combine, pair, pair[:1], width=width, helpers=helpers) for pair in pairs]
-            # Each code has local names for intermediate values.
+            # Each value's code uses the same names for intermediate values, so it gets a block of its own.
             blocks = [code.statements if self._count == 1 else f"{{\n{code.statements}\n}}" for code in codes]
             return joined(blocks)
 
@@ -208,7 +206,7 @@ class ReductionCode:
         }
 
     def _element_words(self, pre: ScalarCode) -> dict[str, str]:
-        """Return the placeholders of the code that computes an element ``x`` from those of the arrays."""
+        """Return placeholders for the code that computes an element ``x`` from elements of the arrays."""
         elements = list(zip(self._each("element"), self.pre.out_dtypes, strict=True))
         lanes = WIDTH if self.vectors else ""
         converted = [convert(name, dtype, self.acc_dtype, self._width) for name, dtype in elements]
@@ -234,7 +232,7 @@ class ReductionCode:
         return "".join([*helpers, *kernels])
 
     def _taking(self, quads: bool) -> dict[str, Any]:
-        """Return the placeholders of code that reads elements, one or four at a time, and folds them."""
+        """Return placeholders for code that reads elements, one or four at a time, and folds them."""
         at = f"u * {QUAD} + l" if quads else "u"
         if quads:
             reads = joined(x.read_quad(f"{x.name}_p", f"{x.name}_r{self.folded - 1}") for x in self._many)
@@ -272,11 +270,11 @@ class ReductionCode:
         return f"ACC several[{count}];\n{loop}"
 
     def _steps(self) -> dict[str, str]:
-        """Return statements that locate the element at an index, and the one `step` further.
+        """Return statements that locate the element at an index, and the element `step` positions further.
 
-        The index along axis d is a digit, ``c<d>``, and ``s<d>`` are the digits of a step; those of the outermost axis
-        are not needed. For each array x, ``x_s`` is the offset of a step, and ``x_w<d>`` the additional offset when the
-        index along axis d wraps around.
+        The index along axis d is a digit, ``c<d>``, and ``s<d>`` are the digits of a step; the outermost axis needs
+        neither. For each array x, ``x_s`` is the offset of a step, and ``x_w<d>`` the additional offset when the index
+        along axis d wraps around.
         """
         inner = range(self.folded - 1, 0, -1)
 
@@ -362,7 +360,7 @@ class ReductionCode:
             statements,
             *[x.write(f"{x.name}_index") for x in post.outputs],
         ]
-        # All parts of the first result come first, then those of the second, and so on.
+        # All parts of the first result come first, then all parts of the second result, and so on.
         places = ["mine", *[f"({i} * parts + mine)" for i in range(1, self._count)]]
         parts = [
             f"((GLOBAL_MEM {acc} *){first}_at)[{first}_index + (ga_ssize){place} * z_part] = {value};"

@@ -1,4 +1,4 @@
-"""Scalars that fold elements in any order, and their results for no elements."""
+"""Scalars that can fold elements in any order, and the results of folding no elements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optdb.codegen.scalars.types import literal
 #: The result of folding no elements; for other scalars, NumPy raises an error. A product without zeros is 0 unless an
 #: element is not 0.
 NOTHING = {"Add": 0, "Mul": 1, "MulWithoutZeros": 0, "OR": 0, "XOR": 0, "AND": -1}
-#: The scalars that fold in any order.
+#: The scalars that can fold elements in any order.
 FOLDS = (*NOTHING, "Maximum", "Minimum")
 
 

@@ -1,8 +1,8 @@
-"""The choice of kernels for reductions of arrays of some shapes and strides, and their launches.
+"""Chooses and launches the kernels for reductions of arrays with given shapes and strides.
 
-Axes are sorted in memory order, and merged where strides allow it. If there are few outputs and many
-elements, several work items share an output: they store parts, which a second kernel folds. Launches
-are cached for arrays of the same shapes and strides.
+Axes are sorted in memory order, and merged if strides allow it. If there are few outputs and many elements, several
+work items share an output: each stores a partial result, and a second kernel folds these. Launches are cached for
+arrays of the same shapes and strides.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from optdb.runtime.arrays import Array, empty
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import SymInt, largest, smallest
 
-#: The fewest elements of a work item that shares an output with others.
+#: Minimum number of elements per work item if several items share an output.
 SMALLEST_PART = 4096
-#: The fewest elements of a work item on a device that runs thousands of them.
+#: Minimum number of elements per work item on a device that runs thousands of items.
 _SMALLEST_ITEM = 16
-#: Teams of up to this many items may have one element for each item, so that neighbours read neighbours.
+#: Teams of up to this many items may have only one element per item, so that neighbours read neighbours.
 _WARP = 32
 #: Maximum work-group size.
 _GROUP = 256
 #: Work-group size on a device that runs items serially, if kernels use no vectors.
 _SERIAL_GROUP = 64
-#: Work groups for each compute unit of a device that runs thousands of work items.
+#: Work groups per compute unit on a device that runs thousands of work items.
 _GROUPS_PER_UNIT = 8
-#: The fewest elements that are read four at a time: smaller launches can be exported for other batch sizes.
+#: Minimum number of elements that are read four at a time; smaller launches can be exported for other batch sizes.
 _LEAST_FOR_QUADS = 1 << 16
-#: The longest axis whose index fits into 32 bits.
+#: Maximum length of an axis whose index fits into 32 bits.
 _NARROW = 2**31 - 1
 
 #: Launches, each with its arrays: indexes into the arguments of `launch`, or temporary arrays.
@@ -54,17 +54,18 @@ class Axes:
     #: Lengths of the kept and of the reduced axes; at least one each.
     kept: tuple[int, ...]
     folded: tuple[int, ...]
-    #: For each array, its strides along both.
+    #: For each array, its strides along the kept and along the reduced axes.
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    #: For each array with one element for each result, its strides along the kept axes: first the inputs, then the
-    #: arrays of the epilogue.
+    #: For each array with one element per result, its strides along the kept axes: first the inputs, then the
+    #: epilogue's arrays.
     out: tuple[tuple[int, ...], ...]
-    #: Number of neighbours along the last reduced axis that are read at a time; its length counts groups of them.
+    #: Number of neighbours along the last reduced axis that are read at a time; the axis length counts groups of
+    #: neighbours.
     neighbours: int = 1
 
     @property
     def reduces_nearest_axis(self) -> bool:
-        """Tell whether elements of the same output are closer in memory than elements of neighbouring outputs."""
+        """Return whether elements of the same output are closer in memory than elements of neighbouring outputs."""
         if self.neighbours > 1:
             return True
         if self.kept[-1] == 1 or self.folded[-1] == 1:
@@ -73,7 +74,7 @@ class Axes:
 
     @property
     def consists_of_quads(self) -> bool:
-        """Tell whether there are many elements, and the elements of each output consist of quads."""
+        """Return whether there are many elements, and the elements of each output consist of quads."""
         if not all(has_quad_rows((*kept, *folded)) for kept, folded in self.steps):
             return False
         if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.reduces_nearest_axis:
@@ -89,7 +90,7 @@ class Axes:
     def with_longest_first(self) -> Axes:
         """Return the same axes, with the longest reduced axis first if its index needs more than 32 bits.
 
-        Kernels do not store the index along the first axis, and no array has two such axes.
+        Kernels do not store the index along the first axis, and no array has two axes that long.
         """
         longest = max(range(len(self.folded)), key=lambda axis: self.folded[axis])
         if self.folded[longest] <= _NARROW:
@@ -110,7 +111,7 @@ def axes_of_arrays(
     outs: Sequence[Array],
     fixed: Sequence[Array] = (),
 ) -> Axes:
-    """Return the axes of arrays; `outs` have only the axes of `kept`, and `fixed` arrays vary only along these."""
+    """Return the axes of arrays; `outs` have only the `kept` axes, and `fixed` arrays vary only along the kept axes."""
     strides = [broadcast_strides(x) for x in inputs]
     of_outs: list[Mapping[int, int] | Sequence[int]] = [broadcast_strides(x) for x in fixed]
     of_outs += [dict(zip(kept, broadcast_strides(x), strict=True)) for x in outs]
@@ -124,7 +125,7 @@ def axes_of_arrays(
 
     kept_lengths, kept_steps = together(in_memory(kept), [*strides, *of_outs])
     folded_lengths, folded_steps = together(in_memory(folded), strides)
-    steps = tuple(zip(kept_steps, folded_steps))  # drops the strides of the outputs
+    steps = tuple(zip(kept_steps, folded_steps))  # zip drops the strides of the outputs
     return Axes(kept_lengths, folded_lengths, steps, kept_steps[len(inputs) :])
 
 
@@ -137,13 +138,13 @@ class Grid:
     #: Global and local size; with a local size of 0, `automatic_grid` chooses both.
     items: int
     group: int
-    #: Arguments of the kernel: the share of one item, and the number of parts of each output.
+    #: Arguments of the kernel: the share of one item, and the number of parts per output.
     each: int
     parts: int
 
 
 class ReductionPlans:
-    """The kernels of a reduction, and their launches; the keyword arguments are those of `ReductionCode`."""
+    """A reduction's kernels and their launches; the keyword arguments are the same as for `ReductionCode`."""
 
     def __init__(self, context: Context, of_all: bool = False, **code: Any) -> None:
         profile = context.profile
@@ -201,7 +202,7 @@ class ReductionPlans:
     ) -> None:
         """Reduce arrays that broadcast to a nonempty shape.
 
-        `axes` are the kept and the reduced axes; `arrays` are the inputs, then the arrays of the epilogue.
+        `axes` are the kept and the reduced axes; `arrays` are the inputs, then the epilogue's arrays.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
         quads = self._code.quads and self._takes_quads(key, shape, axes, arrays)
@@ -234,7 +235,7 @@ class ReductionPlans:
         kept_lengths = [shape[axis] for axis in axes[0]]
         results = self._code.post.results
         left = empty(self._context, (results * grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
-        # Each part has the layout of the results, which are C-contiguous; parts are contiguous.
+        # Each part has the layout of the results, which is C-contiguous, and parts follow each other.
         outs = len(self._code.post.outputs)
         first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
         parts = [left[begin : begin + grid.parts] for begin in range(0, results * grid.parts, grid.parts)]
@@ -246,9 +247,10 @@ class ReductionPlans:
     def _takes_quads(
         self, key: Hashable, shape: Sequence[int], axes: tuple[Sequence[int], Sequence[int]], arrays: Sequence[Array]
     ) -> bool:
-        """Tell whether to read four elements of the inputs at once; `key` is their shapes and strides.
+        """Return whether to read four elements of the inputs at once; `key` is their shapes and strides.
 
-        Offsets are examined only if the strides allow it, so that a trace is not guarded on them needlessly.
+        Offsets are examined only if the strides allow reading four elements, so that a trace gets no needless guards on
+        offsets.
         """
         many = self._many(arrays)
         lie = self._quad_decisions.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).consists_of_quads)
@@ -257,12 +259,12 @@ class ReductionPlans:
         )
 
     def _many(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the inputs with several elements for each result; `arrays` may end with those of the epilogue."""
+        """Return the inputs with several elements per result; `arrays` may end with the epilogue's arrays."""
         kinds = zip(self._code.single, self._code.fixed, strict=True)
         return [array for array, kind in zip(arrays, kinds) if not any(kind)]
 
     def apply_epilogue(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
-        """Apply the epilogue to given results, all equal: `whole` is a C-contiguous array of one part."""
+        """Apply the epilogue to given results, which are all equal: `whole` is a C-contiguous array with one part."""
         parts = [whole] * self._code.post.results
         self._parts_launch(kernels, parts, others).launch([*parts, *others])
 
@@ -274,7 +276,7 @@ class ReductionPlans:
         return self._bound(kernels, "rest", over, grid, [*parts, *others])
 
     def _stepping(self, others: Sequence[Array]) -> list[Array]:
-        """Return the arrays of the epilogue that have an element for each result."""
+        """Return the epilogue's arrays that have one element per result."""
         return [array for array, x in zip(others, self._code.post.operands, strict=True) if not x.single]
 
     def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
@@ -294,7 +296,7 @@ class ReductionPlans:
 
 @functools.lru_cache(maxsize=512)
 def _kernels(code: ReductionCode) -> list[Kernel]:
-    """Return the kernels of a code; cached, because many nodes of a graph have equal ones."""
+    """Return the kernels of a code; they are cached, because many nodes in a graph have equal codes."""
     return code.kernels()
 
 
@@ -356,17 +358,16 @@ def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) ->
 
 
 def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
-    """Tell whether float16 or float32 elements are summed in float64 for a float16 or float32 result."""
+    """Return whether float16 or float32 elements are summed in float64 for a float16 or float32 result."""
     narrow = ("float16", "float32")
     dtypes = *pre.out_dtypes, *post.program.dtypes[: post.results]
     return fold == "Add" and acc_dtype == "float64" and all(dtype in narrow for dtype in dtypes)
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
-    """Return the number of parts of each of `n` outputs, which have `m` elements each; no part is empty.
+    """Return the number of parts per output, for `n` outputs with `m` elements each; no part is empty.
 
-    `wanted` is the number of parts of all outputs that occupies the device. `most` is the length to split, by default
-    `m`.
+    `wanted` is the total number of parts that occupies the device. `most` is the length to split, by default `m`.
     """
     most = m if most is None else most
     parts = max(1, min(wanted // n, m // smallest, most))

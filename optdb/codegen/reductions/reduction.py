@@ -21,25 +21,25 @@ from optdb.runtime.arrays import Array, from_host
 
 @dataclass(eq=False)
 class Reduction(Operation):
-    """A reduction of arrays, or of elements computed from them, over axes.
+    """A reduction over axes of arrays, or of elements computed from arrays.
 
-    The inputs are the arrays to reduce, then the arrays of the epilogue.
+    The inputs are the arrays to reduce, then the epilogue's arrays.
     """
 
     #: Name of the scalar that folds two elements into one: one of ``folds.FOLDS``.
     fold: str
-    #: Specs of the arrays to reduce, which have the same rank, and broadcast.
+    #: Specs of the arrays to reduce, which have the same rank and broadcast to one shape.
     inputs: Sequence[ArraySpec]
     #: The reduced axes.
     axes: Sequence[int]
     #: The dtypes of the result and of the accumulator.
     dtype: str
     acc_dtype: str
-    #: The prologue, which computes one or several elements from elements of the arrays. Each is folded separately.
-    #: Without a prologue, there is one array, and its elements are folded.
+    #: The prologue, which computes one or several elements from elements of the arrays; each computed element is folded
+    #: separately. Without a prologue, there is only one array, whose elements are folded.
     pre: ScalarProgram | None = None
-    #: The epilogue, which computes the outputs from the results, which are its first inputs, and from elements of other
-    #: arrays. Without an epilogue, the outputs are the results.
+    #: The epilogue, which computes the outputs from the results (its first inputs) and from elements of other arrays.
+    #: Without an epilogue, the outputs are the results.
     post: ScalarProgram | None = None
     #: Specs of the epilogue's other arrays, which broadcast to the result's shape.
     others: Sequence[ArraySpec] = ()
@@ -66,7 +66,7 @@ class Reduction(Operation):
         )
 
     def _fixed(self) -> tuple[bool, ...]:
-        """Return, for each input, whether it has one element for each result; all False if every input has."""
+        """Return, for each input, whether it has one element per result; if all inputs do, return only False."""
         fixed = tuple([not x.single and all(x.broadcastable[axis] for axis in self.axes) for x in self.inputs])
         varies = [x for x, is_fixed in zip(self.inputs, fixed, strict=True) if not (is_fixed or x.single)]
         return fixed if varies else (False,) * len(fixed)

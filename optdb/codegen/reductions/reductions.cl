@@ -1,4 +1,4 @@
-/* Kernels of reductions: PRE computes elements from those of the arrays, and combine folds them.
+/* Kernels for reductions: PRE computes elements from elements of the arrays, and combine folds them.
 
 There are n outputs of m elements each, folded in parts. Names with k belong to kept axes, and names with r to reduced
 axes, which are traversed row by row: ROW is the length of the last one. x_base is the offset of an output's first
@@ -97,8 +97,8 @@ OUTLINED_KERNEL void vectors_across(PARAMS)
     }
 }
 
-/* The part of one item in the kernels below, for other devices: it folds every `step`-th element, or group of
-neighbours, from `first` on. Indexes along reduced axes advance like the digits of a number, without divisions. */
+/* The share of one item in the kernels below, for other devices: the item folds every `step`-th element, or group of
+   neighbours, from `first` on. Indexes along reduced axes advance like the digits of a number, without divisions. */
 void fold(ga_size first, ga_size step)
 {
     ACC acc = IDENTITY;

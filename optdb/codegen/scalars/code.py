@@ -1,4 +1,4 @@
-"""Translation of scalar programs to OpenCL C statements.
+"""Translates scalar programs to OpenCL C statements.
 
 A program is translated step by step. Values that are the same for all elements are hoisted out of the loop. With a
 width above one, the statements compute vectors.
@@ -25,9 +25,9 @@ class ScalarCode:
     helpers: str
     #: Statements that assign the outputs, which are declared outside.
     statements: str
-    #: All dtypes of inputs, outputs and intermediate values, which a device must support.
+    #: All dtypes of inputs, outputs and intermediate values; a device must support all of them.
     dtypes: frozenset[str]
-    #: Hoisted statements, whose values are the same for all elements. They precede the loop.
+    #: Hoisted statements, which precede the loop; their values are the same for all elements.
     once: str
 
 
@@ -44,7 +44,7 @@ def scalar_code(
 
     Inputs named in `uniform` are the same for all elements. With a width above one, the other inputs and the outputs
     are vectors. `helpers` collects the functions that the statements call, if several programs share a source.
-    `wrong_functions` are the scalars whose vector functions are wrong in the driver, and which are replaced.
+    `wrong_functions` are the scalars whose vector functions the driver computes incorrectly; they are replaced.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def scalar_code(
 
 @functools.lru_cache(maxsize=4096)
 def computed_dtypes(program: ScalarProgram) -> frozenset[str]:
-    """Return all dtypes that a program computes in, cached: a graph repeats few programs.
+    """Return all dtypes that a program computes in; results are cached, since graphs repeat a few programs.
 
     Raises
     ------
@@ -99,7 +99,7 @@ class _CodeWriter:
         self._made: dict[str, str] = {}
 
     def step(self, scalar: Scalar, args: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """Write the application of a scalar to (expression, dtype) pairs, and return the pair of the result."""
+        """Write the statement that applies a scalar to (expression, dtype) pairs; return the result's pair."""
         values, dtypes = [value for value, _ in args], [dtype for _, dtype in args]
         for dtype in dtypes:
             c_type(dtype)
@@ -119,7 +119,7 @@ class _CodeWriter:
         return name, scalar.dtype
 
     def is_uniform(self, value: str) -> bool:
-        """Tell whether a value is the same for all elements: a uniform input, a literal, or computed from these."""
+        """Return whether a value is the same for all elements: a uniform input, a literal, or computed from these."""
         return value in self._uniform or not _is_name(value)
 
     def flush(self) -> None:

@@ -4,15 +4,15 @@ Complex numbers in OpenCL C: functions that are more than an operator on a vecto
 T is float2 or double2, and R the type of its parts. LARGE is approximately where exp overflows, HUGE a quarter of the
 largest number, and SMALL the smallest sum of squares that is still accurate.
 
-Products are the plain formula, as in NumPy and in the host's C code. Quotients are by the algorithm of R. Smith
+Products are the plain formula, as in NumPy and in the host's C code. Quotients use the algorithm of R. Smith
 ("Algorithm 116: Complex division", 1962), which overflows only where the result does, like NumPy's. The hyperbolic
 tangent, the square root and the inverse functions use W. Kahan's formulas ("Branch cuts for complex elementary
-functions", 1987), which keep the signs of zeros on branch cuts. Limits and signs of zeros are those of Annex G of the C
-standard, where the formulas do not yield them already. Integer powers up to 100 are repeated products, as in NumPy;
-others are powers of e.
+functions", 1987), which keep the signs of zeros on branch cuts. Limits and signs of zeros follow Annex G of the C
+standard, with special cases if the formulas do not yield them. Integer powers up to 100 are repeated products, as in
+NumPy; others are powers of e.
 */
 
-/* The built-in function takes many times as long. */
+/* The built-in function is many times slower. */
 R complex_abs(T z)
 {
     const R square = z.x * z.x + z.y * z.y;
@@ -44,7 +44,7 @@ T complex_atanh(T z)
     return (T)(copysign(real, z.x), atan2(2 * z.y, (1 - z.x) * (1 + z.x) - z.y * z.y) / 2);
 }
 
-/* Some compilers do not let a scalar condition choose between vectors. */
+/* Some compilers reject a scalar condition that selects between vectors. */
 T complex_choose(int first, T x, T y)
 {
     if (first)

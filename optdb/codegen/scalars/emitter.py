@@ -1,8 +1,8 @@
-"""Emitters of the OpenCL C of one application of a scalar op, to numbers or to vectors.
+"""Emitters of OpenCL C for one application of a scalar op, to numbers or to vectors.
 
-On CPUs, vector functions are many times faster than scalar functions, and compilers do not vectorize scalar calls. An
-expression that the methods of a :class:`ScalarEmitter` build is also valid for a :class:`VectorEmitter`, where
-comparisons return masks, and choices are selects.
+On CPUs, vector functions are many times faster than scalar functions, and compilers do not vectorize scalar calls.
+Expressions are built with the methods of a :class:`ScalarEmitter`, so they are also valid for a :class:`VectorEmitter`,
+in which comparisons return masks, and choices are selects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from optdb.codegen.scalars.types import c_type, convert, is_complex, is_float, l
 
 
 class NotInVectors(Exception):
-    """An expression has no vector form, and must be computed lane by lane."""
+    """An expression has no vector form and must be computed lane by lane."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class ScalarEmitter:
         return f"{function}({', '.join(args or self.inputs(dtype))})"
 
     def element(self) -> str:
-        """Return an element of the array that the scalar names; its index is the input plus an offset."""
+        """Return an element of the array that the scalar names, at an index that is the input plus an offset."""
         return self._element(self.input(0, "int64"))
 
     def _element(self, index: str) -> str:
@@ -109,9 +109,9 @@ class VectorEmitter(ScalarEmitter):
 
     #: Vector width.
     width: int
-    #: Tells whether an input is one number for all lanes instead of a vector.
+    #: Returns whether an input is one number for all lanes instead of a vector.
     is_uniform: Callable[[str], bool]
-    #: Whether the driver's vector function is wrong.
+    #: Whether the driver's vector function returns wrong results.
     is_wrong: bool = False
 
     def number(self, value: Any, dtype: str | None = None) -> str:
@@ -150,7 +150,7 @@ class VectorEmitter(ScalarEmitter):
         return f"{c_type(dtype or self.out)}{self.width}"
 
     def _mask(self, dtype: str) -> str:
-        """Return the type of the results of vector comparisons of a dtype."""
+        """Return the type that comparisons of vectors of a dtype return."""
         return f"{_SIGNED[c_type(dtype)]}{self.width}"
 
 

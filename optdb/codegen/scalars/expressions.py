@@ -1,9 +1,9 @@
 """The OpenCL C expression of each scalar op.
 
-An entry takes a :class:`ScalarEmitter` of one application of an op, and returns an expression of the output's dtype, or
-of a dtype that C converts to it. A short entry is a string, in which ``{0}`` is the first input and ``{T}`` the output
-type. Unless an entry says otherwise, inputs are first converted to the output's dtype, as in NumPy: C would add an int
-to a float as floats, and lose digits.
+An entry takes a :class:`ScalarEmitter` for one application of an op, and returns an expression of the output's dtype,
+or of a dtype that C converts to the output's. A short entry is a string, in which ``{0}`` is the first input and
+``{T}`` the output type. Unless an entry says otherwise, inputs are first converted to the output's dtype, as in NumPy:
+C would convert an int that is added to a float to float, and lose digits.
 
 Real and complex numbers have separate entries; most of those for real numbers also work for vectors. A complex number
 is a vector of two, so sums, differences and signs use vector operators; the rest is in
@@ -234,8 +234,8 @@ _REAL: dict[str, Entry] = {
 }
 
 
-#: Ops that are computed in floating point, and in double precision if the output dtype is an integer. That happens if
-#: an op overwrites its input; the host's C code then also computes in double precision.
+#: Ops that are computed in floating point, and in double precision if the output dtype is an integer. The output is an
+#: integer if the op overwrites an integer input; the host's C code then also computes in double precision.
 _IN_FLOATS = frozenset(
     {
         *("ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Ceil", "Cos", "Cosh", "Erf"),
@@ -251,7 +251,7 @@ def _circular(emit: ScalarEmitter) -> str:
     x, name = emit.input(0), _c_name(emit.scalar.name)
     if c_type(emit.out) != "float":
         return f"{name}({x})"
-    # Wrong for denormal numbers in vectors with huge numbers.
+    # The vector function is wrong for denormal numbers in vectors that also contain huge numbers.
     at_zero = emit.number(1) if name == "cos" else x
     return emit.choose(f"fabs({x}) < FLT_MIN", at_zero, f"{name}({x})")
 
@@ -259,13 +259,13 @@ def _circular(emit: ScalarEmitter) -> str:
 def _pow_of_vectors(emit: ScalarEmitter) -> str:
     if c_type(emit.out) != "double":
         return _pow(emit)
-    # Wrong for vectors of eight doubles that differ much in magnitude.
+    # The vector function is wrong for eight doubles that differ greatly in magnitude.
     x, y = emit.inputs()
     quarters = ["0123", "4567", "89ab", "cdef"][: emit.width // 4]
     return f"(double{emit.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"
 
 
-#: The entries for vectors where a driver's function is wrong (`wrong_vector_functions` of its profile).
+#: Replacement entries for vectors if a driver's function is wrong (`wrong_vector_functions` in its profile).
 _INSTEAD_OF_WRONG: dict[str, Entry] = {
     **dict.fromkeys(("Sin", "Cos", "Tan"), _circular),
     "Pow": _pow_of_vectors,

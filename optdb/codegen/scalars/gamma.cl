@@ -12,12 +12,12 @@ Sources, by equation:
   computation of binomial probabilities" (2000): the large parts of the exponent cancel before they are rounded. Near 1,
   the logarithm of the gamma function is 6.1.33 of Abramowitz and Stegun.
 
-At poles and limits, all return the same as SciPy, which the host calls.
+At poles and limits, all functions return the same values as SciPy, which the host calls.
 */
 
 T psi_positive(T x)
 {
-    if (x > (T)1.2 && x < (T)1.75) {  /* the zero is subtracted in three parts, each of which float32 holds */
+    if (x > (T)1.2 && x < (T)1.75) {  /* the zero is subtracted in three parts, each of which is exact in float32 */
         const T d = x - (T)1.4616321325302124 - (T)1.243815006546356e-08 - (T)-1.2654464444209374e-16;
         return d * POLYNOMIAL(d, PSI_AT_ZERO);
     }

@@ -1,7 +1,7 @@
 """Scalar programs: sequences of scalar ops.
 
 A :class:`Scalar` names one step; ``expressions`` has its OpenCL C. The host framework translates its scalar ops, and
-graphs of scalar ops, to programs; loop fusion combines programs.
+graphs of scalar ops, into programs; loop fusion combines programs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Scalar:
     Parameters
     ----------
     name : str
-        Its name in ``expressions``, such as 'Add' or 'Cast'.
+        The op's name in ``expressions``, such as 'Add' or 'Cast'.
     dtype : str
         The dtype of the result.
     properties : tuple of (str, value)
@@ -41,7 +41,7 @@ class Number:
     """A constant of a program, compared bitwise."""
 
     dtype: str
-    #: The bytes of its value, so that NaN equals itself, and -0 does not equal 0.
+    #: The bytes of the value, so that NaN equals itself, and -0 does not equal 0.
     raw: bytes
 
     @classmethod
@@ -56,13 +56,13 @@ class Number:
 
     @property
     def may_be_argument(self) -> bool:
-        """Whether a kernel may take it as an argument: a real number that gives compilers nothing to simplify."""
+        """Whether a kernel may take the number as an argument: it is real, and allows no simplification."""
         return self.dtype.startswith("float") and abs(self.value) not in _COMMON
 
 
 #: Numbers for which compilers simplify products, quotients and powers.
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-#: Scalars that are no slower if a number is unknown at compile time.
+#: Scalars that are not slower if a number is unknown at compile time.
 _TAKING_ARGUMENTS = frozenset(
     {
         *("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"),
@@ -90,8 +90,8 @@ class ScalarProgram:
     results : tuple of slots
         Slots of the outputs.
     takes_arguments : bool
-        Whether kernels take its numbers as arguments, see `with_arguments`. Equality ignores it, because the results
-        are the same.
+        Whether kernels take the program's numbers as arguments, see `with_arguments`. Equality ignores this flag,
+        because the results are the same.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ScalarProgram:
 
     @classmethod
     def copying(cls, *dtypes: str) -> ScalarProgram:
-        """Return the program that returns its inputs, of these dtypes."""
+        """Return the program that returns its inputs, which have the given dtypes."""
         return cls(dtypes, (), tuple(range(len(dtypes))))
 
     @property
@@ -147,7 +147,7 @@ class ScalarProgram:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Hashes of strings differ between processes.
+        # String hashes differ between processes.
         return type(self), (self.dtypes, self.steps, self.results, self.takes_arguments)
 
     def evaluate(
@@ -187,11 +187,11 @@ class ScalarProgram:
         return ScalarProgram(dtypes, tuple(steps), renumbered(self.results)), kept
 
     def with_arguments(self) -> tuple[ScalarProgram, tuple[Number, ...]]:
-        """Return the program with its factors, terms, bounds and exponents as additional inputs, and these numbers.
+        """Return the program with its factors, terms, bounds and exponents as additional inputs, and their values.
 
-        Programs that differ only in these become equal and share a kernel, but each argument costs a launch about
-        50 ns. Numbers that a compiler may exploit remain in the program: small ones such as 1 and 2, integers, and the
-        operands of other scalars.
+        Programs that differ only in such numbers become equal and share a kernel, but each argument adds about 50 ns to
+        a launch. Numbers that a compiler may exploit remain in the program: small ones such as 1 and 2, integers, and
+        the operands of other scalars.
         """
         arguments: dict[Number, int] = {}
         count = len(self.dtypes)
@@ -226,7 +226,7 @@ class ProgramBuilder:
         self._slots: dict[Application, int] = {}
 
     def apply(self, scalar: Scalar, slots: Sequence[Slot]) -> Slot:
-        """Apply a scalar, and return the slot of its result. A float to the power of 2 becomes `Sqr`."""
+        """Apply a scalar, and return the slot of its result. A power with exponent 2 of a float becomes `Sqr`."""
         if scalar.name == "Pow" and self._is_square(scalar.dtype, *slots):
             scalar, slots = Scalar("Sqr", scalar.dtype), slots[:1]
         step = scalar, tuple(slots)
@@ -236,7 +236,7 @@ class ProgramBuilder:
         return self._slots[step]
 
     def _is_square(self, dtype: str, base: Slot, exponent: Slot) -> bool:
-        """Tell whether a power is the product of a float with itself."""
+        """Return whether a power is the product of a float with itself."""
         if not isinstance(exponent, Number) or exponent.value != 2 or not dtype.startswith("float"):
             return False
         return self._dtype_of(base) == dtype
@@ -263,7 +263,7 @@ def program_of_graph(
     nodes: Iterable[Any],
     program_of: Callable[[Any, Sequence[str]], ScalarProgram],
 ) -> ScalarProgram:
-    """Return the program of a graph of scalar ops of the host framework.
+    """Translate a graph of the host framework's scalar ops to a program.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def program_of_graph(
     nodes : iterable
         Nodes in topological order. Each has an ``op``, ``inputs`` and ``outputs``.
     program_of : callable
-        Returns the program of an op for inputs of given dtypes.
+        Returns an op's program for inputs with given dtypes.
     """
     builder = ProgramBuilder(dtypes)
     values: dict[Any, tuple[Slot, str]] = dict(zip(inputs, enumerate(dtypes), strict=True))

@@ -2,7 +2,7 @@
 
 Booleans are bytes with the values 0 and 1. Halves are stored as such and computed as floats, so
 intermediate values are not rounded; an explicit cast to float16 rounds. Complex numbers are
-vectors of two; nothing else is vectorized in a program that has them.
+vectors of two; programs with complex numbers are not vectorized otherwise.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ def unsigned(dtype: str) -> str:
 
 
 def is_float(dtype: str) -> bool:
-    """Tell whether `dtype` holds floating point numbers."""
+    """Return whether `dtype` holds floating point numbers."""
     return dtype.startswith("float")
 
 
 def is_complex(dtype: str) -> bool:
-    """Tell whether `dtype` holds complex numbers."""
+    """Return whether `dtype` holds complex numbers."""
     return dtype in _PARTS
 
 
 def part_dtype(dtype: str) -> str:
-    """Return the dtype of the parts of complex numbers of `dtype`."""
+    """Return the dtype of the real and imaginary parts of a complex `dtype`."""
     return _PARTS[dtype]
 
 
 def convert(code: str, source: str, target: str, width: int = 1) -> str:
-    """Return `code`, an expression of dtype `source`, converted to `target`; of vectors if the width is above 1.
+    """Convert `code`, an expression of dtype `source`, to `target`; it is a vector if the width is above 1.
 
     Raise NoCode if `source` is complex, and `target` is not.
     """

@@ -1,7 +1,7 @@
-"""The writer of exported files, for any host: functions with their shared values, which run without the host.
+"""The writer of exported files, for any host: files hold functions and shared values, and run without the host.
 
-A front end describes each function by an `Exportable`. `walking` traces it for each example and kind of device.
-`writing` collects the traces, which `optdb.runtime.exported` puts into a file and reads.
+A front end describes each function by an `Exportable`. `walking` traces the function for each example and device kind.
+`writing` collects the traces, and `optdb.runtime.exported` reads and writes the file.
 """
 
 from optdb.device.export.functions import Exportable, Held, InputSpec, Traceable

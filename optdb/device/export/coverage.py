@@ -1,4 +1,4 @@
-"""Finds the calls for which a trace is valid: other examples, and the lengths that have to equal the example's."""
+"""Determines for which calls a trace is valid: for which other examples, and which lengths must equal the example's."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ __all__ = ["covers", "pinned_lengths"]
 
 
 def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tuple[Trace, Any]]) -> bool:
-    """Tell whether a trace of an earlier example is valid for the arguments of another example.
+    """Return whether the trace made for an earlier example is also valid for the arguments of another example.
 
-    `make` traces the other example too. Both traces are compared number by number: the sizes that the earlier trace's
-    rules compute, and those that Python has computed for the other example. `make` must not return a trace for fixed
-    shapes, since kernels assume more about plain lengths. Raise `Untraceable` if the guards of the earlier trace hold,
-    but the traces differ.
+    `make` traces the other example. The sizes that the earlier trace's rules compute must equal those that Python
+    computed in the new trace. `make` must not return a trace for fixed shapes, since kernels assume more about plain
+    lengths. Raise `Untraceable` if the earlier trace's guards hold but the traces differ.
     """
     names = [f"argument {i}" for i in range(len(arguments))]
     call = Call(arguments, trace.compute_units)
@@ -44,11 +43,10 @@ def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tupl
 
 
 def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
-    """Return, in words, the lengths that a trace's guards fix to those of its example.
+    """Return descriptions of the lengths that a trace's guards fix to the example's values.
 
-    A length is pinned if an op compares it with a number and finds it equal, as with another array's length, or asks
-    for a plain number (``int(length)``). A condition that many lengths fulfil, for example that they are even, pins
-    none.
+    A length is pinned if an op finds it equal to a number or to another array's length, or converts it to a plain
+    number (``int(length)``). A condition that many lengths satisfy, such as being even, pins no length.
     """
     names = [signature.called(position) for position in range(len(trace.arguments))]
     rules = _rules(trace, names)
@@ -58,7 +56,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
 
 
 def _determines_lengths(trace: Trace, size: Any) -> bool:
-    """Tell whether a size determines its lengths: it is computed without rounding, and without a choice."""
+    """Return whether a size determines its lengths, because its expression has no rounding and no choice."""
     if not isinstance(size, Ref):
         return True
     entry = trace.rules.entries[size.number]
@@ -69,23 +67,23 @@ def _determines_lengths(trace: Trace, size: Any) -> bool:
 
 
 def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
-    """Return a trace's rules in the form of a loaded file."""
+    """Return a trace's rules in the form that a loaded file has."""
     return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
 
 
 def _specialized(trace: Trace, values: Values) -> list[Any]:
-    """Return a trace's memories, commands and results in a call, with numbers for sizes, to compare two traces."""
+    """Return a trace's buffers, commands and results with sizes as plain numbers, for comparison with another trace."""
     record = saved(trace, Programs())
     return [_resolved(part, values) for part in (record.memories, record.commands, record.results)]
 
 
 def _resolved(value: Any, values: Values) -> Any:
-    """Return a part of a saved trace as tuples of numbers, texts and bytes."""
+    """Convert a part of a saved trace to tuples of numbers, strings and bytes."""
     match value:
         case Ref():
             return values.value(value)
         case FromNumbers() | NumbersResult():
-            # For known shapes, a value that follows from a shape is an array.
+            # A value computed from a known shape is an array.
             return _content(np.array(list(map(values.value, value.numbers)), value.dtype))
         case FromArray() | ConstantResult():
             return _content(value.array)

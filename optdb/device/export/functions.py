@@ -1,4 +1,4 @@
-"""The description of a function for export: its signature, and its computation on another device."""
+"""Descriptions of functions for export: signatures, and how to compute them on another device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Exportable", "Held", "InputSpec", "Traceable"]
 class Held:
     """A shared variable."""
 
-    #: The same for all functions that share the variable.
+    #: Identifies the variable in all functions that share it.
     identity: Hashable
     name: str | None
     dtype: str
@@ -33,7 +33,7 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class InputSpec:
-    """An input of a function in a trace of an example."""
+    """An input of a function that is traced for an example."""
 
     declared: Argument | Held
     #: The number of the argument, or of the shared variable in the file.
@@ -43,22 +43,22 @@ class InputSpec:
 
     @property
     def is_state(self) -> bool:
-        """Whether it is a shared variable."""
+        """Whether the input is a shared variable."""
         return isinstance(self.declared, Held)
 
 
 @dataclass(frozen=True, eq=False)
 class Traceable:
-    """The computation of a function, in a context that replaces its own."""
+    """A function's computation in a context that replaces the function's own."""
 
     #: The context of all its arrays.
     context: Context
-    #: Enters a replacing context; returns the function with nodes and cells of its own, to be computed once. Its nodes
-    #: run while a tracer listens, and raise `Untraceable` for anything that a file cannot hold.
+    #: Enters a replacement context and returns a copy of the function that is run once. Its nodes run while a tracer
+    #: records, and raise `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
     #: The dtypes of the caller's outputs, which come first. The other outputs are next values.
     result_dtypes: Sequence[str]
-    #: The reason why each trace is valid only for its example's shapes; None if its lengths may be symbolic.
+    #: Why each trace is valid only for its example's shapes; None if lengths may be symbolic.
     fixed: str | None = None
 
 
@@ -72,12 +72,11 @@ class Exportable:
     signature: Signature
     #: For each input, the number of its argument, or the shared variable.
     inputs: Sequence[int | Held]
-    #: Returns the remembered arguments of earlier calls, the last call first: the shape of each argument, and its value
-    #: if it is known.
+    #: Returns the arguments of earlier calls, most recent first: each argument's shape, and its value if known.
     calls: Callable[[], Sequence[Sequence[tuple[tuple[int, ...], Any]]]] = tuple
 
     def examples(self) -> list[list[HostArray]]:
-        """Return examples like the latest calls."""
+        """Return examples with the shapes of recent calls."""
         dtypes = [argument.dtype for argument in self.signature.arguments]
         return [
             [

@@ -1,8 +1,8 @@
-"""Traces a function: runs each of its nodes once, with symbolic sizes, and computes nothing.
+"""Traces a function: runs each node once with symbolic sizes, without executing anything on the device.
 
-The front end links the function in a replacing context of the wanted device kind, with empty caches: no launches for
-plain shapes enter the trace, and none of the trace's launches enter the function. A tracer records the commands of the
-nodes. At the end, the next values of shared variables are written over the present ones.
+The front end links the function in a replacement context for the requested device kind. Its caches are empty, so the
+trace and the function share no launches. A tracer records the commands that the nodes enqueue. The trace ends by
+overwriting shared variables with their next values.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
 __all__ = ["as_host_array", "in_order", "is_open", "on_host", "trace"]
 
-#: The number of compute units for a GPU trace on another kind of device.
+#: Number of compute units assumed when a GPU trace is made on another kind of device.
 USUAL_UNITS = 64
-#: The dtypes that some devices lack, by their names in a file.
+#: The dtypes that some devices lack, under the names used in files.
 _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
 
 
 class _ReplacingContext(Context):
-    """A context that replaces another one, and records the dtypes that kernels need."""
+    """A context that replaces another one and records the dtypes that kernels need."""
 
     def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
         vars(self).update(vars(context))
@@ -55,7 +55,7 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function; if `fixed`, the trace is valid only for the example's shapes.
+    """Trace a function; with `fixed`, the trace is valid only for the example's shapes.
 
     `specs` describe its inputs. Raise `Untraceable` if a trace cannot hold a step of the function.
     """
@@ -76,7 +76,7 @@ def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKi
 
 
 class _Walk:
-    """The trace of one function while it is made."""
+    """A trace of one function, under construction."""
 
     def __init__(self, linked: LinkedFunction, specs: Sequence[InputSpec], context: Context, tracer: Tracer) -> None:
         self._linked = linked
@@ -86,7 +86,7 @@ class _Walk:
         self._trace = tracer.trace
 
     def enter(self, fixed: bool) -> None:
-        """Put placeholders for the inputs into their cells."""
+        """Store placeholders for the inputs in their cells."""
         self._trace.arguments = [()] * sum(not spec.is_state for spec in self._specs.values())
         for var, spec in self._specs.items():
             value = self._state(var, spec) if spec.is_state else self._argument(var, spec, fixed)
@@ -111,12 +111,12 @@ class _Walk:
         return rules.symbol(value[()] if dtype.kind == "f" else int(value), ArgumentNumber(spec.number))
 
     def record_results(self, result_dtypes: Sequence[str]) -> None:
-        """Record the results, and write next values over the present ones."""
+        """Record the results, and overwrite shared variables with their next values."""
         for value, dtype in zip(self._commit(len(result_dtypes)), result_dtypes, strict=True):
             self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(dtype)))
 
     def _commit(self, returned: int) -> list[Any]:
-        """Write the next values of shared variables over the present ones; return the results, copied if need be."""
+        """Overwrite shared variables with their next values; return the results, copied if necessary."""
         linked = self._linked
         for var in linked.updates:
             if not self._specs[var].is_state:
@@ -124,7 +124,7 @@ class _Walk:
                 raise Untraceable(f"the argument {name} is updated by each call; make it a shared variable")
         states = {var: _array_of(linked.value(var)) for var in linked.updates}
         following: dict[Any, Any] = {var: linked.value(later) for var, later in linked.updates.items()}
-        # The keys of results are positions, since their values may be plain numbers.
+        # Results are keyed by position, since their values may be plain numbers.
         results = [(number, "result") for number in range(returned)]
         values = following | {key: linked.value(linked.outputs[key[0]]) for key in results}
         values = {key: value if (array := _array_of(value)) is None else array for key, value in values.items()}
@@ -144,7 +144,7 @@ class _Walk:
         return value if is_open(value) else np.array(value)
 
     def _write(self, spec: InputSpec, present: Any, value: Any) -> None:
-        """Write the next value of a shared variable over the present one."""
+        """Overwrite a shared variable with its next value."""
         shape = tuple(getattr(value, "shape", ()))
         if shape != tuple(present.shape):
             raise Untraceable(
@@ -158,7 +158,7 @@ class _Walk:
 
 
 def _is_in_place(present: Array, following: Any) -> bool:
-    """Tell whether a next value was computed in place of the present one."""
+    """Return whether a next value was computed in the buffer of the current one."""
     if not present.size or buffer_of(following) != buffer_of(present):
         return False
     return bool(following.shape == present.shape and not following.offset and following.flags.c_contiguous)
@@ -178,7 +178,7 @@ def in_order(context: Context, array: Array, always: bool = False) -> Array:
 
 
 def is_open(value: Any) -> bool:
-    """Tell whether a host value is unknown before a call."""
+    """Return whether a host value is known only during a call."""
     return isinstance(value, SymInt | SymIntVector | DeferredArray)
 
 
@@ -188,14 +188,14 @@ def on_host(array: Array) -> DeferredArray:
 
 
 def _array_of(value: Any) -> Array | None:
-    """Return the device array that is the value, or that the value will be a copy of; None for other values."""
+    """Return the device array that the value is or will be copied from; None for other values."""
     if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
         value = value.source.array
     return value if isinstance(value, Array) else None
 
 
 def as_host_array(value: Any, dtype: str) -> DeferredArray | HostArray:
-    """Return a host value, which may be unknown, as an array in C order."""
+    """Return a host value as an array in C order; the value may still be unknown."""
     if isinstance(value, DeferredArray):
         return value
     if isinstance(value, SymInt | SymIntVector):

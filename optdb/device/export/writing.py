@@ -1,6 +1,6 @@
 """Traces functions for examples, and writes them into one file with their shared variables.
 
-If a trace of an earlier example is valid for an example (`covers`), the example gets no trace of its own.
+An example gets no trace of its own if the trace of an earlier example also covers it (`covers`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Call", "Examples", "Report", "write"]
 
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
-#: Calls of the only function, or the calls of each function by name; None is the name of the first one.
+#: Example calls of the only function, or of each function by name; None names the first function.
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 #: The name of the first function in a file if it has no valid name of its own.
 _OWN = "call"
@@ -40,19 +40,19 @@ class Report:
 
     #: The function's name.
     function: str
-    #: The kind of device that it was traced for.
+    #: The device kind that the function was traced for.
     device_kind: DeviceKind
     #: The shapes of the example's arguments.
     shapes: tuple[tuple[int, ...], ...]
     #: The number of commands in a call.
     commands: int
-    #: The number of guards that determine for which shapes the trace is valid.
+    #: The number of guards that restrict the shapes for which the trace is valid.
     guards: int
-    #: The reason why the trace is valid only for the example's shapes; None if it is valid for more.
+    #: Why the trace is valid only for the example's shapes; None if it is valid for other shapes.
     fixed: str | None
-    #: Whether an earlier trace is valid for the example, which then has no other.
+    #: Whether the example uses an earlier trace instead of one of its own.
     covered: bool = False
-    #: The lengths that must equal the example's, in words: ``'x.shape[1] == 784'``.
+    #: The lengths that must equal the example's, as text: ``'x.shape[1] == 784'``.
     pinned: tuple[str, ...] = ()
 
 
@@ -70,11 +70,13 @@ def write(
     path : str or Path
         The file's path; an existing file is replaced.
     functions : mapping
-        The functions by name; calling the loaded file calls the first. None as a name means the function's own name.
+        The functions by name; calling the loaded file calls the first. A name of None stands for the function's own
+        name.
     examples : sequence or mapping, optional
-        Calls of the only function, or the calls of each function by name; by default, calls like its latest ones.
+        Example calls of the only function, or of each function by name; by default, calls with the shapes of recent
+        calls.
     device_kinds : sequence of str
-        The kinds of devices: 'cpu' for processors, 'gpu' for all others.
+        The device kinds: 'cpu' for processors, 'gpu' for all others.
     about : str
         A text that is stored in the file.
 
@@ -155,7 +157,7 @@ def _calls(
 
 def _checked(examples: Sequence[Call]) -> list[Call]:
     """Return a function's examples; raise TypeError if one is not a call."""
-    # An array's elements are not calls, whatever its shape.
+    # An array is never a list of calls, whatever its shape.
     calls = list(examples) if isinstance(examples, Iterable) else [examples]
     wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
     if not wrong:
@@ -193,7 +195,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace that is valid for more shapes than the example's, or only for these, and the reason."""
+    """Return a trace, and the reason if it is valid only for the example's shapes, else None."""
     if fixed is not None:
         return traced(True), fixed
     try:
@@ -203,7 +205,7 @@ def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, s
 
 
 def _specs(function: Exportable, values: Sequence[HostArray], states: _States) -> list[InputSpec]:
-    """Return the inputs of a function for a trace, given the arguments of an example."""
+    """Return the input specs for tracing a function with an example's arguments."""
     arguments = function.signature.arguments
     return [
         InputSpec(given, *states.number(given))
@@ -221,7 +223,7 @@ class _States:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, held: Held) -> tuple[int, HostArray]:
-        """Return the number of a shared value, and its value."""
+        """Return the index of a shared value in the file, and the value."""
         number = self._numbers.setdefault(held.identity, len(self.all))
         if number == len(self.all):
             name = _free(held.name or f"shared{number}", {state.name for state in self.all})

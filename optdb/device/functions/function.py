@@ -1,13 +1,13 @@
-"""Functions on a device: traced for the shapes of a call, and replayed for calls with the same shapes.
+"""Functions on a device, traced once per combination of input shapes and replayed for later calls with those shapes.
 
-A host describes the computation of its function by a `trace`, which takes a :class:`FunctionTracer`. It runs when a
-call has shapes that no earlier call had, and computes that call. The computed steps become the nodes of a
-:class:`TracedCall`, which `optdb.device.plans` records and repeats in later calls.
+A host describes its function by a `trace` callable, which takes a :class:`FunctionTracer`. The first call with new
+input shapes runs the trace and computes its results on the way. The steps become the nodes of a :class:`TracedCall`,
+which `optdb.device.plans` records and repeats in later calls.
 
 A trace may read a value (`FunctionTracer.concrete`), such as a length. The traced call is then valid only for calls
 with the same value.
 
-A call applies the function's updates: all of them at its end, or none if it raises. Next values on the device stay
+A call applies all updates at its end, or none of them if it raises. Next values on the device stay
 there (`optdb.device.functions.shared_values`).
 """
 
@@ -24,7 +24,7 @@ from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.sigint import defer_sigint
 
-#: Maximum number of traced calls of a function; then all are discarded.
+#: Maximum number of traced calls that a function keeps; beyond it, all are discarded.
 _MOST_TRACED = 64
 
 
@@ -42,9 +42,9 @@ class TracedFunction:
     trace : callable
         Takes a `FunctionTracer`, and returns the outputs for its arguments.
     resident : sequence of bool
-        Whether each argument is likely to be the same array in each call.
+        For each argument, whether it is likely to be the same array in every call.
     options : PlanOptions, optional
-        Options of its plans: how they merge launches, and how much memory they may take.
+        Options for the function's plans: how they merge launches, and how much memory they may take.
     updates : mapping, optional
         Maps the number of an output to the position of the input whose next value it is.
     """
@@ -71,14 +71,14 @@ class TracedFunction:
         return [(shapes, call) for shapes, calls in self._traced_calls.items() for call in calls]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Return the outputs for arguments; the function has no updates.
+        """Return the outputs for the given arguments; only for functions without updates.
 
         Arguments are NumPy arrays of the declared dtypes, and other values.
         """
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the arguments in cells, and store next values in the cells; their outputs are None.
+        """Return the outputs for the arguments in the cells, with None for next values, which are stored in the cells.
 
         Arguments are NumPy arrays of the declared dtypes, values on the device, and other values.
         """
@@ -90,7 +90,7 @@ class TracedFunction:
         with self.context.turn():
             traced = self._fitting(cells)
             if traced is None and times > 1:
-                # The first call traces; updated arguments may have other lengths afterwards.
+                # The first call traces; it may change the lengths of updated arguments.
                 self.run(cells)
                 return self.call_n_times(cells, times - 1)
             if traced is not None and not traced.needs_host:

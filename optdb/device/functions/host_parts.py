@@ -32,14 +32,14 @@ Value = Tensor | HostValue
 
 
 class HostWork(Protocol):
-    """A host computation within a device function; reports print its `str`."""
+    """A callable that a device function runs on the host; reports print its `str`."""
 
     def __call__(self, values: list[Any]) -> Sequence[Any]:
         """Return the results, without modifying the values."""
 
 
 class Mismatch(Exception):
-    """A value of a call differs from the traced one."""
+    """A value in a call differs from the one that the trace read."""
 
 
 @dataclass(eq=False)
@@ -63,11 +63,11 @@ class HostComputation:
     memory: FunctionMemory
     #: The target of each output: the number of a host cell, or a buffer, the mailbox that fills it, and the shape.
     outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
-    #: Compute time of the host in all calls, in seconds, without waiting for the device.
+    #: Total host compute time over all calls, in seconds, excluding waits for the device.
     total_s: float = 0.0
 
     def values(self) -> list[Any]:
-        """Return the results of a call."""
+        """Fetch the inputs, run the computation and return its results."""
         fetch(self.memory.context, [x for x in self.inputs if isinstance(x, Download)])
         values: list[Any] = []
         for x in self.inputs:
@@ -84,7 +84,7 @@ class HostComputation:
         return results
 
     def run(self) -> None:
-        """Compute in a call like the traced one."""
+        """Run the computation, and send or store its results."""
         cells = self.memory.cells
         for value, output in zip(self.values(), self.outputs, strict=True):
             if isinstance(output, int):
@@ -98,7 +98,7 @@ class HostComputation:
             cells[buffer][0] = mailbox.array
 
     def node(self) -> Node:
-        """Return the plan node of the computation, which computes in each call."""
+        """Return the plan node of the computation, which runs in every call."""
         sources = [x.stored.buffer if isinstance(x, Download) else x for x in self.inputs]
         return Node(
             self,
@@ -109,14 +109,14 @@ class HostComputation:
 
     @property
     def moved_nbytes(self) -> int:
-        """Number of bytes that each call moves to the host and back."""
+        """Number of bytes that each call transfers to the host and back."""
         down = sum(x.stored.nbytes for x in self.inputs if isinstance(x, Download))
         return down + sum(x[1].host.nbytes for x in self.outputs if not isinstance(x, int))
 
 
 @dataclass(eq=False)
 class ValueGuard:
-    """A device value that has to be the same in each call."""
+    """A device value that must be the same in every call."""
 
     download: Download
     value: HostArray
@@ -128,13 +128,13 @@ class ValueGuard:
             raise Mismatch
 
     def node(self, token: ValueId) -> Node:
-        """Return the plan node of the guard; `token` identifies its result."""
+        """Return the guard's plan node; `token` identifies the node's output."""
         return Node(self, [self.download.stored.buffer], [token], self.run)
 
 
 @dataclass(eq=False)
 class Conditions:
-    """Conditions that have to hold before a call updates any input."""
+    """Conditions that must hold before a call updates any input."""
 
     values: PairedBuffer
     errors: Sequence[Callable[[], Exception]]
@@ -152,12 +152,12 @@ class Conditions:
             raise self.errors[int(np.argmin(self.values.host))]()
 
     def node(self, buffer: Buffer, token: ValueId) -> Node:
-        """Return the plan node of the check; `token` identifies its result."""
+        """Return the plan node that checks the conditions; `token` identifies the node's output."""
         return Node(self, [buffer], [token], self.run)
 
 
 def fetch(context: Context, downloads: Sequence[Download]) -> None:
-    """Copy tensors to the host, and wait for them."""
+    """Copy tensors to the host, and wait until they arrive."""
     if not downloads:
         return
     for download in downloads:

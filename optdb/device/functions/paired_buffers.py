@@ -1,6 +1,6 @@
 """Buffers that transfer the arrays of a call between host and device.
 
-A :class:`PairedBuffer` is a device buffer paired with a host array. On a device that shares host memory, both are the
+A :class:`PairedBuffer` is a device buffer paired with a host array. On a device that shares host memory, both use the
 same memory, so nothing is copied.
 """
 
@@ -18,7 +18,7 @@ from optdb.runtime.library import cl
 
 
 def is_same_memory(context: Context) -> bool:
-    """Tell whether paired buffers of a device and their host arrays are the same memory."""
+    """Return whether a device's paired buffers share memory with their host arrays."""
     profile = context.profile
     return profile.shares_host_memory and profile.writes_wrapped_arrays_directly and profile.reads_unaligned
 
@@ -40,11 +40,11 @@ class PairedBuffer:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the host's array is the device's memory."""
+        """Whether the host array and the device buffer share memory."""
         return self._is_shared
 
     def holds(self, value: HostArray) -> bool:
-        """Tell whether the last sent values are bitwise equal to those of an array."""
+        """Return whether an array is bitwise equal to the values sent last."""
         bits = np.ascontiguousarray(value, self.host.dtype).reshape(-1).view(np.uint8)
         return np.array_equal(self.host.view(np.uint8), bits)
 
@@ -57,7 +57,7 @@ class PairedBuffer:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
 
     def enqueue_send(self, value: HostArray) -> Any:
-        """Enqueue a transfer of values to the device; the caller may modify them. Return an event, if any."""
+        """Enqueue a transfer of values, which the caller may modify, to the device; return its event, if any."""
         if not self.host.size:
             return None
         own = np.array(value, self.host.dtype, order="C")
@@ -82,7 +82,8 @@ class PairedBuffer:
 class Resident:
     """A host array that stays on the device from call to call.
 
-    On a device that shares host memory, it is the same memory. Elsewhere, it is copied when another array replaces it.
+    A device that shares host memory uses the array's own memory. Other devices get a copy whenever the array is
+    replaced.
     """
 
     def __init__(self, context: Context) -> None:
@@ -97,11 +98,11 @@ class Resident:
         return self._array
 
     def holds(self, value: HostArray) -> bool:
-        """Tell whether the device has the present content of an array."""
+        """Return whether the device holds the current content of an array."""
         return value is self._source
 
     def send(self, value: HostArray) -> None:
-        """Hold an array on the device."""
+        """Make an array available on the device."""
         from optdb.runtime.arrays import from_host
         from optdb.runtime.host_buffers import wrap_host_array
 
@@ -109,29 +110,29 @@ class Resident:
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:
             self._array = from_host(self._context, flat)
-            # Without a buffer in the host's memory, later changes of the array go unnoticed.
+            # Without a buffer in host memory, later changes to the array would go unnoticed.
             self._source = None if self._context.profile.shares_host_memory else value
             return
         self._array = DeviceArray(self._context.queue, flat.shape, flat.dtype, data=buffer)
         self._source = value
 
 
-#: The contexts with calls that have not been waited for.
+#: The contexts of calls that nothing has waited for yet.
 _AT_WORK: set[Context] = set()
 
 
 def begin_work(context: Context) -> None:
-    """Note that a call ends before the device is done."""
+    """Note that a call returns before the device is done."""
     _AT_WORK.add(context)
 
 
 def may_be_in_use(context: Context) -> bool:
-    """Tell whether the device may still be using values of earlier calls."""
+    """Return whether the device may still be using values of earlier calls."""
     return context in _AT_WORK
 
 
 def finish_work(context: Context) -> None:
-    """Wait for the calls that have not been waited for."""
+    """Wait for all calls that `begin_work` has noted."""
     if _AT_WORK and context in _AT_WORK:
         _AT_WORK.discard(context)
         finish(context)

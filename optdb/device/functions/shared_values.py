@@ -1,10 +1,10 @@
-"""Values of shared variables that stay on a device from call to call.
+"""Values of shared variables that stay on a device between calls.
 
 A host keeps the value of a shared variable in a cell, a list of one element. Once a function on a device has updated
 the variable, a :class:`PlacedValue` holds the value on the device, and the cell has a stand-in for it. On a device that
 shares host memory, the stand-in is a NumPy array over the device's memory, so the host may read and write it between
 calls. On other devices, and while a call may still be running, it is a :class:`ValueOnDevice`, which fetches the value
-when the host needs it. All functions on a device find the value by its stand-in.
+when the host needs it. All functions on a device find the value through its stand-in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from optdb.runtime.host_buffers import pays_zero_copy
 
 __all__ = ["Cell", "PlacedValue", "SharedArgument", "UpdatedArgument", "ValueOnDevice", "fetched", "is_array"]
 
-#: The list of one element in which a host keeps a value.
+#: A one-element list in which a host keeps a value.
 Cell = list[Any]
 
 #: Maps the `id` of a NumPy stand-in to its shared value.
@@ -48,7 +48,7 @@ class PlacedValue:
     cell : list
         The cell in which the host keeps the value.
     value : array
-        A value with the shape and dtype of the variable.
+        The initial value, which determines the shape and dtype.
     """
 
     def __init__(self, context: Context, cell: Cell, value: Any) -> None:
@@ -70,7 +70,7 @@ class PlacedValue:
         return self._memory.array
 
     def is_in(self, cell: Cell) -> bool:
-        """Tell whether a cell holds the stand-in for this value."""
+        """Return whether a cell holds the stand-in for this value."""
         value = cell[0]
         is_here = value is self.view if type(value) is np.ndarray else self._is_proxy(value)
         return is_here and cell is self.cell
@@ -80,18 +80,18 @@ class PlacedValue:
         self._memory.send(np.asarray(value))
 
     def proxy(self, is_done: bool) -> HostArray | ValueOnDevice:
-        """Return the stand-in for the cell; `is_done` means that no call on the device is using the value."""
+        """Return the stand-in to store in the cell; `is_done` means that no call on the device is using the value."""
         if is_done and self.view is not None:
             return self.view
         known = None if self._proxy is None else self._proxy()
         if known is None:
             known = ValueOnDevice(self)
-            # The stand-in in a cell keeps the value alive, and not the other way round.
+            # The stand-in keeps the value alive, not vice versa.
             self._proxy = weakref.ref(known)
         return known
 
     def copied(self) -> HostArray:
-        """Wait for the value, and return a copy of it."""
+        """Wait for the value, and return a copy."""
         with self.context.turn():
             self._memory.request()
             finish(self.context)
@@ -109,7 +109,7 @@ class PlacedValue:
         return value
 
     def may_hold(self, cell: Cell, value: Any) -> bool:
-        """Tell whether a new value of the cell fits in this memory, and nothing else refers to the present one."""
+        """Return whether the cell's new value fits into this memory and nothing else refers to the old value."""
         fits = cell is self.cell and value.shape == self.shape and value.dtype == self.dtype
         return fits and self._references() == self._own_references
 
@@ -117,14 +117,14 @@ class PlacedValue:
         return isinstance(value, ValueOnDevice) and value.shared is self
 
     def _references(self) -> int:
-        """Count the references to the memory that host and device share."""
+        """Count the references to the memory shared by host and device."""
         if self.view is None:
             return 0
         return sys.getrefcount(self.view) + sys.getrefcount(self._memory.host)
 
 
 class ValueOnDevice:
-    """Stand-in for the value of a shared variable in a host's cell. Its copies and pickles are NumPy arrays."""
+    """Stand-in for a shared variable's value on the device. Copying or pickling it gives a NumPy array."""
 
     def __init__(self, shared: PlacedValue) -> None:
         self.shared = shared
@@ -150,31 +150,31 @@ class ValueOnDevice:
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether the value of a cell is an array, on the host or on a device."""
+    """Return whether the value of a cell is an array, on the host or on a device."""
     return isinstance(value, np.ndarray | ValueOnDevice)
 
 
 def fetched(cell: Cell) -> Any:
-    """Return the value in a cell; fetch it from the device if it is there."""
+    """Return the value in a cell, fetching it from the device if necessary."""
     value = cell[0]
     return value.shared.fetch() if isinstance(value, ValueOnDevice) else value
 
 
 def _shared_value(value: Any, context: Context) -> PlacedValue | None:
-    """Return the shared value for a stand-in, if the shared value is in the context."""
+    """Return the shared value behind a stand-in if it is in the context; otherwise None."""
     found = value.shared if isinstance(value, ValueOnDevice) else _BY_VIEW.get(id(value))
     return found if found is not None and found.context is context else None
 
 
 class UpdatedArgument:
-    """An argument of a function that each call updates."""
+    """A function argument that every call updates."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Ensure that the value of a cell is on the device; return its array if it differs from the last, else None."""
+        """Ensure that a cell's value is on the device; return its array if it is a new one, else None."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -190,17 +190,17 @@ class UpdatedArgument:
 
 
 class SharedArgument:
-    """An argument that is likely to be the same array in each call: a shared variable that other functions update."""
+    """An argument that rarely changes between calls: a shared variable that other functions update."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._shared: PlacedValue | None = None
         self._own: PairedBuffer | Resident | None = None
-        #: The value of the last call, if nothing has to be done when a call passes it again.
+        #: The last call's value, if passing it again requires no work.
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Ensure that a value is on the device; return its array if it differs from the last one, else None."""
+        """Ensure that a value is on the device; return its array if it is a new one, else None."""
         if value is self._settled and value is not None:
             return None
         self._settled = None

@@ -1,4 +1,4 @@
-"""The steps of a schedule, compiled, and the arrays of the buffers that they read and write."""
+"""The compiled steps of a schedule, and the arrays of the buffers that they read and write."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["CompiledStep", "FunctionMemory", "compiled", "device_node"]
 
 
 class FunctionMemory:
-    """The arrays of buffers on a device, and other values of a function, in cells of one element.
+    """A function's values in one-element cells: the device arrays of its buffers, and other values.
 
-    A bound buffer keeps its array until it is bound to another one. The cells of other buffers are empty until the
-    buffers are computed; plans put their own arrays there.
+    A bound buffer keeps its array until it is bound to another one. The cell of any other buffer stays empty until a
+    step writes the buffer, or a plan stores its own array there.
     """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.cells: dict[ValueId, list[Any]] = {}
-        #: The buffers whose arrays come from outside.
+        #: The buffers that are bound to arrays from outside the function.
         self.bound: dict[Buffer, Array] = {}
 
     def bind(self, buffer: Buffer, array: Array) -> None:
@@ -55,7 +55,7 @@ class FunctionMemory:
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
-        """Return a memory for the body of a loop, with some buffers of this memory."""
+        """Return a memory for a loop's body that shares some of this memory's buffers."""
         inner = FunctionMemory(self.context)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))
@@ -78,7 +78,7 @@ class FunctionMemory:
 
 
 class CompiledFusedKernel:
-    """A fused kernel, ready to be launched."""
+    """A fused kernel that is ready to launch."""
 
     def __init__(self, step: FusedKernel, kernels: Mapping[str, CompiledKernel]) -> None:
         self.step = step
@@ -109,7 +109,7 @@ class CompiledFusedKernel:
 
 
 class _NoAliasStep:
-    """Base of steps that may read elements after they have written others: outputs must not alias inputs."""
+    """Base class of steps whose outputs must not alias inputs: they may read elements after writing others."""
 
     node: ScheduledOperation | ScheduledIteration
 
@@ -124,7 +124,7 @@ class _NoAliasStep:
 
 
 class CompiledOperation(_NoAliasStep):
-    """An operation, ready to be run."""
+    """An operation that is ready to run."""
 
     def __init__(self, node: ScheduledOperation, operation: Operation, kernels: Kernels) -> None:
         self.node: ScheduledOperation = node
@@ -162,7 +162,7 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
 
 
 class CompiledIteration(_NoAliasStep):
-    """A loop, ready to be run: each step runs the body, with the rows of that step."""
+    """A loop that is ready to run: each step runs the body on that step's rows."""
 
     def __init__(self, node: ScheduledIteration, body: Sequence[CompiledStep]) -> None:
         self.node: ScheduledIteration = node
@@ -186,7 +186,7 @@ class CompiledIteration(_NoAliasStep):
 
 
 class CompiledRepetition(_NoAliasStep):
-    """A loop that one kernel computes, ready to be launched."""
+    """A loop within a single kernel that is ready to launch."""
 
     def __init__(self, node: ScheduledIteration, loops: RepeatedLoops, kernels: Mapping[str, CompiledKernel]) -> None:
         self.node: ScheduledIteration = node
@@ -207,7 +207,7 @@ class CompiledRepetition(_NoAliasStep):
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
-    """Return a one-dimensional array that begins at an element; kernels get its offset."""
+    """Return the part of a one-dimensional array from an element on; kernels take its offset."""
     offset = whole.offset + first * whole.dtype.itemsize
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
@@ -218,7 +218,7 @@ CompiledStep = CompiledFusedKernel | CompiledOperation | CompiledIteration | Com
 def compiled(
     steps: Iterable[FusedKernel | ScheduledOperation | ScheduledIteration], context: Context
 ) -> list[CompiledStep]:
-    """Return steps with compiled kernels; within `one_program`, they are compiled at its end."""
+    """Return the steps with their kernels; a `one_program` block compiles the kernels when it exits."""
     ready: list[CompiledStep] = []
     for step in steps:
         if isinstance(step, FusedKernel):
@@ -240,7 +240,7 @@ def _compiled_iteration(node: ScheduledIteration, context: Context) -> CompiledS
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:
-    """Return the plan node of a step, which reads and writes buffers of a memory."""
+    """Return the plan node for a step that reads and writes a memory's buffers."""
     written = set(step.written)
     return Node(
         step,

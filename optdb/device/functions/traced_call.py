@@ -1,4 +1,4 @@
-"""The computation of calls with the shapes of a traced call; plans record and repeat it."""
+"""Calls with the input shapes of one traced call; plans record and repeat them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from optdb.runtime.sigint import commit_point, without_sigint
 
 @dataclass(eq=False)
 class TracedCall:
-    """The computation of calls with certain shapes."""
+    """Computes the calls that have the shapes of one traced call."""
 
     context: Context
     memory: FunctionMemory
@@ -35,15 +35,15 @@ class TracedCall:
     arguments: list[PairedBuffer | SharedArgument | UpdatedArgument | None] = field(default_factory=list)
     #: The buffers of the arguments; None if they are not arrays.
     buffers: list[Buffer | None] = field(default_factory=list)
-    #: By the position of an argument: the value that it must have, as bytes.
+    #: Maps an argument's position to the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    #: The location of each output: a mailbox with a shape, the number of a host cell, or a constant value.
+    #: For each output: a mailbox with a shape, the number of a host cell, or a constant value.
     #: None for next values.
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
-    #: By the position of an argument: the buffer of its next value, if that replaces the value on the device.
+    #: Maps an argument's position to the buffer of its next value, if that replaces the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
-    #: The other next values, such as those with other lengths, in the same form as `outputs`.
+    #: The other next values, such as those with new lengths, in the form of `outputs`.
     next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
     #: Conditions that are checked with the results, if there are no updates.
     conditions: Conditions | None = None
@@ -57,11 +57,11 @@ class TracedCall:
     _requested: list[PairedBuffer] = field(default_factory=list)
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Tell whether the arguments have the values that the trace has read."""
+        """Return whether the arguments have the values that the trace read."""
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
 
     def take_arguments(self) -> None:
-        """Divide the array arguments into those that each call copies and shared variables."""
+        """Divide the array arguments into shared variables and arrays that each call copies."""
         for position, (argument, buffer) in enumerate(zip(self.arguments, self.buffers, strict=True)):
             if isinstance(argument, PairedBuffer):
                 self._copied.append((argument, position))
@@ -69,7 +69,7 @@ class TracedCall:
                 self._shared.append((argument, position, buffer))
 
     def link(self) -> None:
-        """Make the machine that computes further calls with plans."""
+        """Create the machine that runs later calls with plans."""
         read_back = [x[0] for x in (*self.outputs, *self.next_values.values()) if isinstance(x, tuple)]
         if self.conditions is not None:
             read_back.append(self.conditions.values)
@@ -84,7 +84,7 @@ class TracedCall:
                 self.on_host.append(position)
             else:
                 cells[position][0] = None
-        # Host results are computed in each call, and so are values that several steps write.
+        # Host results are recomputed in every call, and so are values that several steps write.
         shared = {value for value, times in writers.items() if times > 1 or not isinstance(value, Buffer)}
         updates: dict[ValueId, ValueId] = {self.buffers[n]: following for n, following in self.updates.items()}
         linked = LinkedFunction(
@@ -106,7 +106,7 @@ class TracedCall:
             self._machine = PlannedMachine(linked)
 
     def send(self, cells: Sequence[Cell]) -> list[Any]:
-        """Move the arguments of a call to the device; return the events of the copies if the device is busy."""
+        """Transfer a call's arguments to the device; return the events of the copies if the device is busy."""
         for position in self.on_host:
             self.memory.cells[position][0] = cells[position][0]
         events: list[Any] = []
@@ -124,12 +124,12 @@ class TracedCall:
 
     @property
     def machine(self) -> PlannedMachine:
-        """The machine that computes further calls, if the device computes anything."""
+        """The machine that runs later calls; None if nothing runs on the device."""
         assert self._machine is not None, "nothing is computed on the device"
         return self._machine
 
     def call(self, cells: Sequence[Cell]) -> list[Any]:
-        """Compute a call like the traced one; raise Mismatch if it differs."""
+        """Run a call; raise Mismatch if a value differs from the traced call's."""
         finish_work(self.context)
         self.send(cells)
         if self._machine is None:
@@ -140,13 +140,13 @@ class TracedCall:
         return self.end(cells)
 
     def commit(self) -> None:
-        """Write the next values of device inputs, after the traced call."""
+        """Write the next values of device inputs at the end of the traced call."""
         commit_point()
         if self.updates:
             commit(self.machine.linked)
 
     def end(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the results of a call that has been enqueued; note the next values in the cells of the inputs."""
+        """Return the results of an enqueued call, and store next values in the inputs' cells."""
         results = self.results()
         if self.next_values:
             for position, value in zip(self.next_values, self._fetched(list(self.next_values.values()))):
@@ -155,7 +155,7 @@ class TracedCall:
         return results
 
     def note_updates(self, cells: Sequence[Cell], is_done: bool) -> None:
-        """Put stand-ins for the updated device values into the cells; the device may not be done with them."""
+        """Store stand-ins for the updated device values in the cells; the device may still be computing the values."""
         for position in self.updates:
             argument = self.arguments[position]
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
@@ -191,18 +191,18 @@ class TracedCall:
         )
 
     def repeat(self, cells: Sequence[Cell], times: int) -> list[Any]:
-        """Compute several calls that do not need the host; return the results of the last one."""
+        """Run several calls that do not need the host; return the results of the last one."""
         finish_work(self.context)
         self.send(cells)
         try:
             self.machine.repeat(times, RunAhead(self.context.queue))
         finally:
-            # After an interrupt, the inputs have the values of the last complete step.
+            # After an interrupt, the inputs hold the values after the last complete step.
             results = without_sigint(self.end, cells)
         return results
 
     def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
-        """Enqueue a call that does not need the host; return arrays for its results, and events that they wait for."""
+        """Enqueue a call that does not need the host; return the result arrays and the events that fill them."""
         events = self.send(cells)
         begin_work(self.context)
         self.machine()
@@ -229,17 +229,17 @@ class TracedCall:
 
     @property
     def device_steps(self) -> list[CompiledStep]:
-        """The steps that the device computes, in order."""
+        """The steps that run on the device, in order."""
         return [node.origin for node in self.nodes if isinstance(node.origin, CompiledStep)]
 
     @property
     def host_steps(self) -> list[HostComputation]:
-        """The steps that the host computes."""
+        """The steps that run on the host."""
         return [node.origin for node in self.nodes if isinstance(node.origin, HostComputation)]
 
     @property
     def is_guarded(self) -> bool:
-        """Whether device values have to equal those of the traced call."""
+        """Whether some device values must equal those in the traced call."""
         return any(isinstance(node.origin, ValueGuard) for node in self.nodes)
 
 

@@ -1,4 +1,4 @@
-"""Traces a call of a function, and computes it on the way."""
+"""Traces a function call while computing its results."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from optdb.runtime.context import Context
 
 
 class Retrace(Exception):
-    """A trace has found a fact that it needed earlier: the trace starts again."""
+    """A trace has found a fact that it needed earlier, so it must start again."""
 
 
 class FunctionTracer:
-    """Traces a call, and computes it on the way.
+    """Traces a call while computing its results.
 
     Parameters
     ----------
     context : Context
         The context of the device.
     cells : sequence of list
-        The call's arguments, each in a list of one element: NumPy arrays, values on the device, and other values.
+        The call's arguments, each in a one-element list: NumPy arrays, values on the device, and other values.
     resident : sequence of bool
-        Whether each argument is likely to be the same array in the next call.
+        For each argument, whether it is likely to be the same array in the next call.
     options : PlanOptions, optional
-        Options of later calls.
+        Options for later calls.
     updates : mapping, optional
         Maps the number of an output to the position of the argument whose next value it is.
     """
 
-    #: Whether the host may compute a part of the function.
+    #: Whether a part of the function may run on the host.
     has_host = True
 
     def __init__(
@@ -127,17 +127,17 @@ class FunctionTracer:
         return value
 
     def host_value(self, value: HostValue) -> Any:
-        """Return the value that a host value has in the traced call; it may be another one in later calls."""
+        """Return the value that a host value has in the traced call; later calls may have another one."""
         return self._memory.cells[value.number][0]
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
-        """Add a condition: a call raises the error if not all its elements are true."""
+        """Add a condition; a call raises the error unless all elements of the condition are true."""
         whole = folded("AND", condition, range(condition.ndim), "bool") if condition.ndim else condition
         self._conditions.append(reshaped(whole, (1,)))
         self._errors.append(error)
 
     def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
-        """Compute values on the host, from host or device values."""
+        """Run a computation on the host, on host or device values."""
         sources: list[int | HostArray | Download] = []
         for x in inputs:
             if isinstance(x, HostValue):
@@ -197,7 +197,7 @@ class FunctionTracer:
         return mailbox, output.shape
 
     def _update(self, position: int, following: Value) -> None:
-        """Store a next value: on the device, if it has the shape of the present one."""
+        """Store a next value, on the device if its shape equals the current value's."""
         present = self.arguments[position]
         if not isinstance(present, Tensor) or not isinstance(following, Tensor) or present.shape != following.shape:
             self.traced.next_values[position] = self._returned(following)
@@ -216,7 +216,7 @@ class FunctionTracer:
         return Conditions(mailbox, self._errors, self.context), buffer
 
     def _check_conditions(self, conditions: Conditions, buffer: Buffer) -> None:
-        """Check the conditions in each call: together with its results, or before its updates if it has any."""
+        """Have each call check the conditions: before its updates if it has any, else with its results."""
         if not self._updates:
             self.traced.conditions = conditions
             return
@@ -235,7 +235,7 @@ class FunctionTracer:
         return Download(region, mailbox)
 
     def _flush(self) -> None:
-        """Compute all tensors that are scheduled to be stored."""
+        """Run all scheduled steps."""
         steps = self._schedule.steps()
         self._memory.bind_constants(self._schedule.constants)
         with one_program():

@@ -1,4 +1,4 @@
-"""Traces a call of a function without computing it, to export its commands to a file."""
+"""Traces a function call without executing it, to export its commands to a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 
 
 class UncomputedTracer:
-    """Replaces a `FunctionTracer` in a trace; raises `Untraceable` for anything that needs a computed call.
+    """Replaces a `FunctionTracer` in a trace; raises `Untraceable` for anything that needs computed values.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ class UncomputedTracer:
         return tensor
 
     def argument_value(self, position: int) -> NoReturn:
-        """Refuse to give the value of an argument."""
+        """Refuse to read an argument's value."""
         if position in self._held:
             raise Untraceable("lengths depend on the value of a shared variable, which may change: make it a constant")
         raise Untraceable("lengths depend on the values of arguments, but a file needs lengths that follow from shapes")
 
     def concrete(self, tensor: Tensor) -> HostArray:
-        """Return the value of a constant."""
+        """Return a constant's value; refuse other tensors."""
         if isinstance(tensor, Constant):
             return tensor.value
         return self.argument_value(next((i for i, argument in enumerate(self.arguments) if argument is tensor), -1))
@@ -80,7 +80,7 @@ class UncomputedTracer:
         )
 
     def on_host(self, work: Any, inputs: Sequence[Value]) -> NoReturn:
-        """Refuse to compute on the host."""
+        """Refuse a host computation."""
         raise Untraceable(f"a file cannot contain steps that run on the host: {work}")
 
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:

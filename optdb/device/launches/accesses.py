@@ -1,4 +1,4 @@
-"""The byte ranges that the commands of a plan read and write, for passes that reorder them (``dependencies``)."""
+"""The byte ranges that the commands of a plan read and write, for passes that reorder commands (``dependencies``)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from optdb.runtime.dependencies import ByteRange
 
 __all__ = ["Accesses", "CommandAccesses", "body_of", "ranges_of_copy"]
 
-#: Returns the bytes that a bound command uses.
+#: Returns the byte ranges that a bound command reads and writes.
 Accesses = Callable[[Any], Sequence[ByteRange]]
 
 
 class CommandAccesses:
-    """The bytes that bound commands use."""
+    """Looks up the byte ranges that bound commands read and write."""
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
-        #: By the `id` of a bound command: the recorded command, the bound command, and the memories that it only reads.
+        #: Maps the `id` of a bound command to the recorded command, the bound one, and the memory blocks it only reads.
         self._commands: dict[int, tuple[Command, Any, Collection[Memory]]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
 
     def note(self, recorded: Iterable[Command], bound: Iterable[Any], read: Collection[Memory]) -> None:
-        """Add the commands of a node, both recorded and bound, and the memories that it only reads."""
+        """Add a node's commands, recorded and bound, and the memory blocks that the node only reads."""
         for command, bound_command in zip(recorded, bound, strict=True):
             self._commands[id(bound_command)] = command, bound_command, read
 
     def __call__(self, bound: Any) -> Sequence[ByteRange]:
-        """Return the bytes that a bound command uses; for a kernel argument, the whole memory of the argument."""
+        """Return the byte ranges that a bound command uses: for each kernel argument, its whole memory block."""
         if isinstance(bound, EnqueueCopy):
             return ranges_of_copy(bound, self._roots)
         command, _, read = self._commands[id(bound)]
@@ -53,7 +53,7 @@ class CommandAccesses:
 
 
 def ranges_of_copy(copy: EnqueueCopy, roots: dict[int, tuple[int, int]]) -> list[ByteRange]:
-    """Return the bytes that a copy writes and reads; `roots` caches the root buffer of each sub-buffer."""
+    """Return the byte ranges that a copy writes and reads; `roots` caches the root buffer of each sub-buffer."""
     ends = (copy.target, copy.target_offset, True), (copy.source, copy.source_offset, False)
     return [_range_in(roots, buffer, start, copy.nbytes, is_written) for buffer, start, is_written in ends]
 
@@ -66,12 +66,12 @@ def _range_in(roots: dict[int, tuple[int, int]], buffer: Any, shift: int, nbytes
 
 
 def _reads_only(command: Any, operand: int) -> bool:
-    """Tell whether a command is a kernel that only reads this operand."""
+    """Return whether a command is a kernel launch that only reads this operand."""
     body = body_of(command) if isinstance(command, EnqueueKernel) else None
     return body is not None and body.reads_only(operand)
 
 
 def body_of(command: EnqueueKernel) -> KernelBody | None:
-    """Return the body of a launch's kernel; None if it has none."""
+    """Return the body of the launched kernel; None if it is unknown."""
     kernel = origin(command.kernel)
     return None if kernel is None else bodies_of(kernel[0]).kernels.get(kernel[1])

@@ -1,8 +1,8 @@
-"""Builds the programs that merge launches, in a child process if calls must not wait for the build.
+"""Builds the programs for merged launches, in a child process if calls must not wait for the build.
 
-Writing and compiling a persistent program takes seconds. A thread would hold the GIL or the driver's lock meanwhile,
-and running functions would wait. So a child process does both (``building_child``), and launches the kernel once. Then
-the binary and the driver's cache are on disk, and the program is loaded from there.
+Writing and compiling a persistent program takes seconds. A thread would hold the GIL or the driver's lock meanwhile and
+stall running functions. So a child process writes and compiles the program (``building_child``), and launches the
+kernel once. The parent process then loads the binary from disk.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _logger = logging.getLogger(__name__)
 #: The module that the child process runs.
 _CHILD = "optdb.device.launches.building_child"
 _CHILD_TIMEOUT_S = 600.0
-#: Marks the start of the child's reply, as a driver may write to the same stream. A line of JSON and the source follow.
+#: Marks the start of the child's reply, a line of JSON and the source, since drivers may write to the same stream.
 REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 
-#: The source of a program, and the numbers of its cases.
+#: The source of a program, and the case number of each kernel.
 Written = tuple[str, dict[KernelKey, int]]
 
 
@@ -55,17 +55,17 @@ class ProgramDescription:
     options: tuple[str, ...] = ()  #: Compiler options.
 
     def written(self) -> Written:
-        """Write the program."""
+        """Write the program's source."""
         return merged_program(self.kernel, self.kernels, self.items, self.barrier, self.attribute)
 
     @property
     def units(self) -> list[TranslationUnit]:
-        """The units of the kernels, in the order of the JSON description."""
+        """The translation units of the kernels, in the order of the JSON description."""
         return sorted({unit for unit, _ in self.kernels}, key=lambda unit: unit.codes)
 
     @functools.cached_property
     def json(self) -> str:
-        """The description as a JSON object, the same in each process."""
+        """The description as a JSON object, which is identical in every process."""
         number = {unit: index for index, unit in enumerate(self.units)}
         values = {
             "kernel": self.kernel,
@@ -75,13 +75,13 @@ class ProgramDescription:
             "attribute": self.attribute,
             "options": self.options,
         }
-        # The codes are long: encode them one by one, so that other threads can run in between.
+        # The source texts are long, so encode them one by one to let other threads run in between.
         codes = ", ".join(json.dumps(unit.codes) for unit in unhurried(number))
         return f'{{"units": [{codes}], {json.dumps(values)[1:]}'
 
     @classmethod
     def of_json(cls, values: dict[str, Any], context: Context) -> ProgramDescription:
-        """Return the description from a JSON object."""
+        """Create a description from its JSON object."""
         units = [TranslationUnit(context, tuple(codes), "a unit") for codes in values["units"]]
         return cls(
             values["kernel"],
@@ -93,12 +93,12 @@ class ProgramDescription:
         )
 
     def was_built(self, context: Context) -> bool:
-        """Tell whether an earlier process has built the program for a device, and has probably left it on disk."""
+        """Return whether an earlier process has built the program, so that its binary is probably on disk."""
         folder = binaries.for_device(context.device)
         return folder is not None and folder.has(self._key(context))
 
     def note_built(self, context: Context) -> None:
-        """Let `was_built` return true from now on."""
+        """Record that the program was built, so that `was_built` returns true."""
         folder = binaries.for_device(context.device)
         if folder is not None:
             folder.save(self._key(context), _BUILT)
@@ -110,9 +110,9 @@ class ProgramDescription:
 def build(
     context: Context, description: ProgramDescription, written: Written | None = None
 ) -> tuple[cl.Program, dict[KernelKey, int]]:
-    """Build a program, or load it from disk; return it with the numbers of its cases.
+    """Build a program or load it from disk; return it with the case number of each kernel.
 
-    Raise BuildError if that fails, or if the device cannot run groups of the required size.
+    Raise BuildError if the build fails or the device cannot run work groups of the required size.
     """
     source, cases = description.written() if written is None else written
     program = make(context, source, description.options, name="the program of merged launches")
@@ -129,7 +129,7 @@ def build(
 
 
 def build_in_child(context: Context, description: ProgramDescription) -> tuple[cl.Program, dict[KernelKey, int]]:
-    """Build a program in a child process and load it, or build it here if the child fails."""
+    """Build a program in a child process and load it; build it in this process if the child fails."""
     with logged("the process that builds a persistent kernel"):
         written = _built_in_child(context, description)
     with logged("loading a persistent kernel"):
@@ -139,7 +139,7 @@ def build_in_child(context: Context, description: ProgramDescription) -> tuple[c
 
 
 def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
-    """Launch a persistent kernel without phases, in a queue of its own: drivers load a kernel at its first launch."""
+    """Launch a persistent kernel with no phases, in a separate queue: drivers load a kernel at its first launch."""
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     zeros = cl.Buffer(context.cl_context, flags, hostbuf=np.zeros(16, np.uint64))
     kernel.set_args(zeros, zeros, zeros, *map(np.uint32, (0, 0, 1)), zeros, np.uint32(1))
@@ -148,7 +148,7 @@ def _launch_nothing(context: Context, kernel: cl.Kernel, items: int) -> None:
 
 
 def _built_in_child(context: Context, description: ProgramDescription) -> Written | None:
-    """Return the program that a child process has written, built and launched; None if it failed."""
+    """Have a child process write, build and launch a program; return the program, or None if the child failed."""
     kept = binaries.current()
     try:
         child = subprocess.run(
@@ -176,7 +176,7 @@ def _built_in_child(context: Context, description: ProgramDescription) -> Writte
 
 @contextlib.contextmanager
 def logged(activity: str) -> Iterator[None]:
-    """Log how long a block takes."""
+    """Log how long the `with` block takes."""
     began = time.perf_counter()
     try:
         yield

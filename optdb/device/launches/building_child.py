@@ -1,7 +1,7 @@
 """Writes, builds and launches a persistent program in a child process: ``python -m`` this module SPEC FOLDER SIZE.
 
-It reads the description of the program as JSON, and writes the numbers of the cases and the source. By then, the binary
-and the driver's cache are on disk.
+It reads the program's description as JSON. When the binary is on disk and the driver has cached the kernel, it writes
+the case numbers and the source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from optdb.runtime.library import cl
 
 
 def main() -> None:
-    """Build the program that is described on standard input.
+    """Build the program described on standard input.
 
     The arguments are the device, the folder of built programs, and the folder's maximum size in megabytes.
     """
@@ -29,7 +29,7 @@ def main() -> None:
     # The second build loads the binary of the first build, as the parent process will.
     for _ in range(2):
         program, _ = build(context, description, written)
-    # The parent process asks for addresses next, so its kernel has to be cached.
+    # The parent process queries addresses next, so the driver must have cached that kernel.
     addresses_of(context, program, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
     number = {unit: index for index, unit in enumerate(description.units)}
     listed = [(number[unit], name, case) for (unit, name), case in cases.items()]

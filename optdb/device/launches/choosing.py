@@ -1,4 +1,4 @@
-"""Chooses how to merge the launches of a plan: into persistent launches if the device has them, else sequences."""
+"""Chooses how to merge a plan's launches: into persistent launches if the device supports them, else sequences."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def plan_merging(
     Parameters
     ----------
     segments : sequence of CommandList
-        Bound commands, each segment enqueued in order.
+        The bound commands; each segment's commands are enqueued in order.
     contexts : sequence of Context
-        The contexts of the commands.
+        The contexts that the commands run in.
     accesses : callable
-        Returns the bytes that a command uses.
+        Returns the byte ranges that a command uses.
     merge, persist : str
         The flags ``optdb.merge_launches`` and ``optdb.persistent_launches``.
     at_once : bool
-        Whether the flag value 'auto' means to merge at once, because others wait for each call.
+        Whether 'auto' means to merge immediately, because other devices wait for each call.
     """
 
     def sooner(setting: str) -> str:
@@ -50,7 +50,7 @@ def _course(
         return all(residencies.is_decided(context, when) for context in contexts)
 
     if not are_decided():
-        # Read the kernel bodies now, so that the call that decides does not have to.
+        # Parse the kernel bodies now, so that no later call waits for that.
         for command in itertools.chain(*segments):
             if isinstance(command, EnqueueKernel):
                 body_of(command)

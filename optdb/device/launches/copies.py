@@ -1,7 +1,7 @@
 """Merges small copies of next values into one launch of *scattered* tiles (``programs``).
 
-A step of a deep net ends with one copy per parameter and running average. The device executes most of these copies
-faster than the driver enqueues them. Independent copies become one launch.
+A training step of a deep network ends with one copy per parameter and running average. The device executes most of
+these copies faster than the driver enqueues them, so independent copies become one launch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from optdb.runtime.library import cl
 
 __all__ = ["build_early", "calls_until_gathering", "copies_course", "gathered"]
 
-#: Maximum size in bytes of a copy that is merged; the driver executes larger ones.
+#: Maximum size in bytes of a merged copy; larger copies use the driver's copy command.
 _MAX_NBYTES = 1 << 18
 #: Minimum number of copies to merge.
 _MIN_COPIES = 4
-#: Number of work items of a group, by the kind of the device.
+#: Work-group size for each device kind.
 _GROUP = {"cpu": 1, "gpu": 256}
 
 
@@ -51,7 +51,7 @@ def copies_course(context: Context, commands: CommandList, setting: str) -> Cour
 
 
 def calls_until_gathering(context: Context, commands: Sequence[Command], setting: str) -> float:
-    """Return the number of calls after which merging the copies among bound commands pays off; infinity if never."""
+    """Return the number of calls after which merging copies pays off; infinity if it never does."""
     quirks = context.profile.quirks
     if setting == "never" or not (quirks.keeps_addresses and quirks.copy_s):
         return math.inf
@@ -62,20 +62,20 @@ def calls_until_gathering(context: Context, commands: Sequence[Command], setting
 
 
 def build_early(context: Context) -> None:
-    """Build the program that merges copies, on devices that will need it: a later build would make calls wait."""
+    """Build the program for merged copies in advance, on devices that will need it, so that no call waits."""
     if context.profile.quirks.persistent_launches and context.profile.quirks.copy_s:
         _program(context)
 
 
 def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
-    """Replace consecutive, independent small copies among bound commands by launches."""
+    """Replace runs of consecutive, independent small copies by launches."""
     return CommandList(
         command for run, merges in _runs(commands) for command in ([_launch(context, run)] if merges else run)
     )
 
 
 def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of the commands in order, and whether one launch can replace a run: enough independent copies."""
+    """Yield runs of commands in order, and whether a run has enough independent copies to become one launch."""
     roots: dict[int, tuple[int, int]] = {}
     for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
         block: list[Any] = list(group)
@@ -93,7 +93,7 @@ def _is_small_copy(command: Command) -> bool:
 
 
 def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
-    """Return a launch that executes copies; it keeps their buffers alive."""
+    """Return a launch that executes the copies and keeps their buffers alive."""
     program, buffers = _program(context), buffers_of(copies)
     addresses = addresses_of(context, program, buffers)
     table, starts = table_of(entry_of(copy, 0, addresses) for copy in copies)

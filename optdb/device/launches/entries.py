@@ -1,8 +1,8 @@
-"""Entries of a table: commands encoded as 64-bit words, which one kernel reads (``programs``).
+"""Table entries: commands encoded as 64-bit words, which a merged kernel reads (``programs``).
 
-An entry begins with the number of its case in the kernel. For a launch, these follow: the number of work items, the
-group size and the number of groups in three dimensions each, and the arguments; a buffer is passed as its address.
-Each argument is aligned to its size, up to 16 words.
+An entry begins with the number of its case in the kernel. In a launch's entry, the number of work items, the group size
+and the number of groups follow, in three dimensions each, and then the arguments. A buffer is passed as its address.
+Each argument is aligned to its size, but to at most 16 words.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = [
     "table_of",
 ]
 
-#: The numbers of the cases for copies, for fills, and for the first kernel.
+#: Case numbers: copies, fills, and the first kernel.
 COPY, FILL, FIRST_CASE = range(3)
-#: Size in bytes of a tile of a copy or a fill.
+#: Tile size of copies and fills, in bytes.
 PIECE_NBYTES = 1 << 14
-#: Maximum length in bytes of the pattern of a fill.
+#: Maximum length of a fill's pattern, in bytes.
 MAX_PATTERN_NBYTES = 16
-#: The kernel that returns the address of a buffer; each program has it.
+#: Name of the kernel, present in every program, that writes a buffer's address.
 ADDRESS = "optdb_address"
-#: Alignment of entries, in words.
+#: Alignment of table entries, in words.
 _ALIGNED_WORDS = 16
 
 
@@ -54,13 +54,13 @@ def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]
     command : EnqueueKernel, EnqueueCopy or EnqueueFill
         The command.
     case : int
-        The case number of a launch.
+        The case number of the launched kernel.
     addresses : mapping
         Maps the handle of a buffer to its address.
     """
     match command:
         case EnqueueKernel():
-            # Without a group size, the driver would choose one; here, groups have one item.
+            # If no group size is given, the driver would choose one; a table entry uses groups of one item.
             group = command.local_size or (1,) * len(command.global_size)
             groups = [total // size for total, size in zip(command.global_size, group, strict=True)]
             return launch_entry(case, group, groups, command.args, addresses)
@@ -76,7 +76,7 @@ def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]
 def launch_entry(
     case: int, group: Sequence[int], groups: Sequence[int], arguments: Iterable[Any], addresses: Mapping[int, int]
 ) -> list[int]:
-    """Return the entry of a launch; arguments are buffers, None, and NumPy values, as for OpenCL kernels."""
+    """Return a launch's entry; the arguments are buffers, None and NumPy values, as for OpenCL kernels."""
     group, groups = [*group, 1, 1][:3], [*groups, 1, 1][:3]
     words = [case, math.prod(group) * math.prod(groups), *group, *groups]
     for argument in arguments:
@@ -96,7 +96,7 @@ def _content(argument: Any, addresses: Mapping[int, int]) -> bytes:
 
 
 def table_of(entries: Iterable[Sequence[int]], padding: int = 0) -> tuple[HostArray, list[int]]:
-    """Return entries as one array, followed by `padding` words, and the start of each entry."""
+    """Concatenate entries; return one array, with `padding` words at its end, and the start of each entry."""
     words: list[int] = []
     starts = []
     for entry in unhurried(entries):
@@ -112,7 +112,7 @@ def buffers_of(commands: Iterable[Any]) -> list[cl.Buffer]:
 
 
 def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
-    """Return the addresses of buffers, by their handles, on a device whose addresses do not change.
+    """Return a mapping from buffer handles to addresses, on a device whose buffers never move.
 
     This uses a queue of its own, and does not synchronize with the context's queue.
     """

@@ -1,10 +1,10 @@
-"""Replaces the commands of a plan by fewer launches when that pays off: :class:`LaunchMerging`.
+"""Replaces a plan's commands by fewer launches when that pays off (:class:`LaunchMerging`).
 
-A *course*, a generator, decides what is merged and when. It yields a :class:`Pause` to let calls continue in the
-meantime, and returns the final commands. There are three courses:
+A generator called a *course* decides which commands are merged, and when. It yields a :class:`Pause` to let calls
+continue in the meantime, and finally returns the merged commands. There are three courses:
 
 - ``sequential``: on a processor, one work item executes small launches in order;
-- ``persistent``: on a GPU, resident groups execute chains of small commands, and meet at barriers;
+- ``persistent``: on a GPU, resident groups execute chains of small commands and synchronize at grid barriers;
 - ``copies``: on both, one launch executes many small copies of next values.
 """
 
@@ -20,32 +20,32 @@ from optdb.runtime.commands import CommandList
 __all__ = ["Course", "LaunchMerging", "Pause", "in_thread"]
 
 Result = TypeVar("Result")
-#: The commands of a plan in segments, each enqueued in order.
+#: A plan's commands in segments; each segment's commands are enqueued in order.
 Segments = Sequence[CommandList]
 
 
 @dataclass(frozen=True, eq=False)
 class Pause:
-    """The condition that a course waits for, and the commands to enqueue in the meantime."""
+    """A wait of a course: its condition, and the commands to enqueue in the meantime."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
-    calls: int = 0  #: Number of calls of the plan, in total, before the course continues.
-    is_ready: Callable[[], bool] = lambda: True  #: Tells whether the course may continue after these calls.
-    is_watched: bool = False  #: Whether each call until then has to run in Python.
-    call_ended: Callable[[], None] = lambda: None  #: Called when all commands of a call are enqueued.
+    calls: int = 0  #: Total number of the plan's calls before the course continues.
+    is_ready: Callable[[], bool] = lambda: True  #: Returns whether the course may continue once these calls were made.
+    is_watched: bool = False  #: Whether each call during the wait has to run in Python.
+    call_ended: Callable[[], None] = lambda: None  #: Called whenever all commands of a call have been enqueued.
 
 
-#: Decides what is merged; returns the final segments, or None to leave them unchanged.
+#: Decides which commands are merged; returns the final segments, or None to leave them unchanged.
 Course = Generator[Pause, None, "Segments | None"]
 
 
 class LaunchMerging:
-    """Merges the launches of a plan as a course decides.
+    """Applies a course's decisions to the launches of a plan.
 
     Parameters
     ----------
     course : generator
-        The course; its first part runs immediately.
+        The course; it runs immediately up to its first pause.
     """
 
     def __init__(self, course: Course) -> None:
@@ -56,11 +56,11 @@ class LaunchMerging:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to decide."""
+        """Whether the course has finished."""
         return self._pause is None
 
     def next(self) -> Segments | None:
-        """Return the segments to enqueue from the next call on; None if they are unchanged."""
+        """Return the segments to enqueue from the next call on; None if unchanged."""
         self._calls += 1
         pause = self._pause
         if pause is None or self._calls <= pause.calls or not pause.is_ready():
@@ -68,12 +68,12 @@ class LaunchMerging:
         return self._advance()
 
     def call_ended(self) -> None:
-        """Note that all commands of a call are enqueued."""
+        """Note that all commands of a call have been enqueued."""
         if self._pause is not None:
             self._pause.call_ended()
 
     def expect(self, times: int) -> bool:
-        """Credit `times` calls that will run without Python; return whether a call has to run in Python before them."""
+        """Count `times` calls that will run without Python; return whether another call must run in Python first."""
         pause = self._pause
         if pause is None or not pause.is_ready():
             return False
@@ -93,7 +93,7 @@ class LaunchMerging:
 
 
 def in_thread(work: Callable[[], Result]) -> Generator[Pause, None, Result | None]:
-    """Do work in a background thread, without blocking calls; return its result, or None if the process is ending."""
+    """Run `work` in a background thread without blocking calls; return its result, or None if the process exits."""
     future = in_background(work, "optdb-merging")
     if future is None:
         return None

@@ -1,15 +1,15 @@
-"""Replaces commands of a plan by persistent launches; for processors, see ``sequential``.
+"""Replaces a plan's commands by persistent launches; ``sequential`` does so for processors.
 
 :func:`persistent_course` finds runs of commands that one persistent kernel can execute (``residencies``).
-``persistent_program`` assigns phases by their dependencies, and writes the tables.
+``persistent_program`` assigns phases by their dependencies, and writes the tables that the kernel reads.
 
-Unless the user forces merging, no call waits for it. A background thread finds the commands that can be merged. The
-program is built once the launches that merging would have saved add up to a quarter of its compile time, or immediately
-if an earlier process has built it. A child process builds it (``building``); a thread loads it and makes the commands.
-Then several configurations are timed (``runtime.timing``): persistent launches of all small commands, of long runs
-only, of the smallest commands only, and none. The fastest one is kept.
+Calls do not wait for merging unless the user forces it. A background thread finds the commands that can be merged. The
+build starts once the launches that merging would have saved add up to a quarter of the compile time, or immediately if
+an earlier process has built the program. A child process builds the program (``building``); a thread loads it and
+creates the commands. Then several configurations are timed (``runtime.timing``), and the fastest is kept: persistent
+launches for all small commands, for long runs only, for the smallest commands only, or no persistent launches.
 
-Commands are reordered around others that keep launches of their own where they are independent.
+Commands may be moved past independent commands that keep launches of their own.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ __all__ = ["MAX_ROUNDS", "persistent_course"]
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum number of tiles per group if only the smallest commands are merged: those that leave compute units idle.
+#: Maximum number of tiles per group if only commands that leave compute units idle are merged.
 _MAX_ROUNDS_OF_SMALLEST = 1
-#: Number of calls before a thread looks for commands to merge: a function that is called less often gains nothing.
+#: Number of calls before a thread looks for commands to merge; a function with fewer calls gains nothing.
 _CALLS_UNTIL_LOADED = 8
-#: Share of the compile time that saved launches must reach before the build starts; no call waits for the compiler.
+#: The build starts when the saved launches add up to this share of the compile time; no call waits for the compiler.
 _BACKGROUND_SHARE = 0.25
-#: The configurations that are timed: the maximum number of tiles per group, and the minimum number of commands of a
-#: run. Short runs gain little, since a phase takes 2.1 to 2.5 us and a launch hardly more. The first configuration
-#: merges all commands that another one merges.
+#: The timed configurations: maximum number of tiles per group, and minimum number of commands in a run. Short runs gain
+#: little, since a phase takes 2.1 to 2.5 us and a launch takes hardly longer. The first configuration includes all
+#: commands that any other one merges.
 _CONFIGURATIONS = (MAX_ROUNDS, 4), (MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
-#: Among configurations within 3 % of the fastest, the one with the fewest launches is taken: it needs the least host
-#: time, and the host may be busier later.
+#: Among configurations within 3 % of the fastest, choose the one with the fewest launches: it needs the least host
+#: time, and the host may become busier.
 _AS_QUICK = 1.03
 
-#: For each segment, runs of commands, each with the handle of the queue that merges it, or 0.
+#: For each segment, pairs of a run of commands and the handle of its queue; 0 if the run is not merged.
 _Runs = list[list[tuple[list[Any], int]]]
 
 
@@ -64,11 +64,11 @@ def persistent_course(
     segments : sequence of CommandList
         Bound commands, each segment enqueued in order.
     residencies : mapping
-        Maps the handle of a queue to the residency that merges its commands.
+        Maps a queue's handle to the residency that merges the queue's commands.
     accesses : callable
         Returns the bytes that a command uses.
     setting : str
-        The value of the flag; with 'auto', no call waits, and steps are timed.
+        The flag's value; with 'auto', no call waits, and configurations are timed.
     """
     merger = PersistentMerger(segments, residencies, accesses, is_timed=setting == "auto")
     if merger.command_count < MIN_COMMANDS:
@@ -93,7 +93,7 @@ def persistent_course(
 
 
 def _quickest(trial: StepTrial, tried: Sequence[Segments]) -> int:
-    """Return the index of the fastest configuration; among equally fast ones, of the one with the fewest launches."""
+    """Return the index of the fastest configuration; prefer fewer launches among equally fast ones."""
     medians = trial.medians
     with_them = ", ".join(f"{median * 1e3:.3f}" for median in medians[1:])
     _logger.info("a step takes %.3f ms without persistent launches, and with them %s ms", medians[0] * 1e3, with_them)
@@ -102,7 +102,7 @@ def _quickest(trial: StepTrial, tried: Sequence[Segments]) -> int:
 
 
 class PersistentMerger:
-    """Finds commands that persistent launches can execute, and makes these; see `persistent_course` for parameters."""
+    """Finds the commands that persistent launches can execute, and creates the launches."""
 
     def __init__(
         self, segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, is_timed: bool
@@ -111,9 +111,9 @@ class PersistentMerger:
         self._residencies = residencies
         self._accesses = accesses
         self._is_timed = is_timed
-        #: The commands that persistent launches can execute. Finding them reads kernel bodies, so no later call waits.
+        #: The commands that persistent launches can execute. Finding them parses kernel bodies in advance.
         self._mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
-        #: The configurations: for each segment, the runs of commands with the queues that merge them.
+        #: The distinct configurations to time.
         self._configurations: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
 
@@ -123,14 +123,14 @@ class PersistentMerger:
         return len(self._mergeable)
 
     def merged_at_once(self) -> Segments | None:
-        """Return the merged segments; None if there is nothing to merge."""
+        """Merge immediately; return the merged segments, or None if there is nothing to merge."""
         if self.find_commands() is None:
             return None
         self._build(in_child=False)
         return self._merged(self._configurations[0])
 
     def find_commands(self) -> int | None:
-        """Find commands to merge; return the number of calls until a build pays off, or None if it never does."""
+        """Find commands to merge; return the number of calls after which a build pays off, or None if it never does."""
         with logged("finding launches to merge"):
             self._configurations = self._find_configurations()
             merged: dict[int, list[Any]] = {}
@@ -146,7 +146,7 @@ class PersistentMerger:
             return 0 if was_built else self._calls_until_paid()
 
     def _find_configurations(self) -> list[_Runs]:
-        """Return the configurations, without those that merge as many commands as an earlier one."""
+        """Return the configurations, except any that merges as many commands as an earlier one."""
         found: dict[int, _Runs] = {}
         for most, least in _CONFIGURATIONS if self._is_timed else [(MAX_ROUNDS, MIN_COMMANDS)]:
             chosen = {
@@ -160,7 +160,7 @@ class PersistentMerger:
         return list(found.values())
 
     def prepare(self) -> list[Segments] | None:
-        """Build the programs in child processes; return the unmerged segments, and those of each configuration."""
+        """Build the programs in child processes; return the unmerged segments, then each configuration's segments."""
         self._build(in_child=True)
         if not any(program.is_built for program in self._programs.values()):
             return None
@@ -188,7 +188,7 @@ class PersistentMerger:
         ]
 
     def _calls_until_paid(self) -> int:
-        """Return the number of calls after which the saved launches add up to a share of the compile time."""
+        """Return the number of calls whose saved launches add up to a share of the compile time."""
         commands, quirks = self._mergeable, next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
         compile_s = len(kernels_of(commands)) * quirks.kernel_compile_s
@@ -203,7 +203,7 @@ def _is_mergeable(command: Any, residencies: Mapping[int, Residency]) -> bool:
 def _runs(
     segment: Iterable[Any], residencies: Mapping[int, Residency], accesses: Accesses
 ) -> Iterator[tuple[list[Any], int]]:
-    """Yield the commands in an order that keeps dependencies: runs to be merged, with their queues, and others."""
+    """Yield runs of commands, reordered within their dependencies: runs to merge, with their queues, and other runs."""
 
     def key(command: Any) -> int:
         # The address of a rebindable operand is unknown.
@@ -216,7 +216,7 @@ def _runs(
         if not handle:
             yield block, 0
             continue
-        # Commands that keep launches of their own are in even stages.
+        # Even stages hold the commands that keep launches of their own.
         kinds = [_is_mergeable(command, residencies) for command in unhurried(block)]
         stages = stages_of(list(map(accesses, unhurried(block))), kinds)
         ordered = sorted(range(len(block)), key=stages.__getitem__)

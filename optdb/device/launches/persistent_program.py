@@ -1,4 +1,4 @@
-"""The program of a persistent kernel, and the launches of it that replace runs of commands (`PersistentProgram`).
+"""A persistent kernel's program, and its launches that replace runs of commands (`PersistentProgram`).
 
 A launch reads tables: the entries of the commands, the tiles of each phase, and the bounds of the phases. Commands that
 depend on each other are in different phases, and the groups meet at a barrier between two phases.
@@ -35,12 +35,12 @@ __all__ = ["PersistentProgram", "kernels_of"]
 
 _logger = logging.getLogger(__name__)
 
-#: Number of times that a group polls for the others before it gives up: about ten seconds on a GPU.
+#: Number of polls after which a group stops waiting for the others: about ten seconds on a GPU.
 _POLLS = 1 << 24
 
 
 class PersistentProgram:
-    """A program that runs the groups of some kernels, all of one context."""
+    """A program that runs the work groups of several kernels of one context."""
 
     def __init__(self, resident: Residency, commands: Sequence[Any]) -> None:
         self._resident = resident
@@ -54,16 +54,16 @@ class PersistentProgram:
             options,
         )
         self._buffers = buffers_of(commands)
-        #: Queue for uploads.
+        #: The queue for uploads.
         self._queue = cl.CommandQueue(resident.context.cl_context, resident.context.device)
         self._program: cl.Program | None = None
-        #: Set by `build`: the numbers of the program's cases, and the addresses of the commands' buffers.
+        #: Set by `build`: the case number of each kernel, and the addresses of the commands' buffers.
         self._cases: Mapping[KernelKey, int] = {}
         self._addresses: Mapping[int, int] = {}
 
     @property
     def was_built(self) -> bool:
-        """Whether an earlier process has built the program, and has probably left it on disk."""
+        """Whether an earlier process has built the program, so that its binary is probably on disk."""
         return self._description.was_built(self._resident.context)
 
     @property
@@ -74,7 +74,7 @@ class PersistentProgram:
     def build(self, in_child: bool) -> None:
         """Build the program, or load it from disk; raise BuildError if it fails.
 
-        If `in_child`, a child process builds it.
+        With `in_child`, a child process builds it.
         """
         context = self._resident.context
         program, self._cases = (build_in_child if in_child else build)(context, self._description)
@@ -83,7 +83,7 @@ class PersistentProgram:
         self._program = program
 
     def merged(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
-        """Return the commands that replace a run; unsupported commands stay between the merged ones."""
+        """Return the commands that replace a run; unsupported commands keep their positions between merged launches."""
         result: list[Any] = []
         for supported, commands in itertools.groupby(run, self._supports):
             part = list(commands)
@@ -97,7 +97,7 @@ class PersistentProgram:
         return not isinstance(command, EnqueueKernel) or known_origin(command.kernel) in self._cases
 
     def _launches(self, run: Sequence[Any], accesses: Accesses) -> list[Any]:
-        """Return the launch that executes a run, or one launch for each phase if it is split."""
+        """Return the launch that executes a run; in 'split' mode, one launch per phase."""
         counts = list(map(self._resident.tiles_of, unhurried(run)))
         is_long = list(map(synchronizes, unhurried(run)))
         used = list(map(accesses, unhurried(run)))
@@ -120,7 +120,7 @@ class PersistentProgram:
         return [self._launch(tables, buffers, 0, phases)]
 
     def _halved(self, run: Sequence[Any], counts: Sequence[int], phases: Sequence[int]) -> dict[int, Halves]:
-        """Return the products, by number, to compute by half tiles because their phase leaves groups idle."""
+        """Return half-tile launches, by command number, for products whose phase would leave groups idle."""
         filled: Counter[int] = Counter()
         for phase, count in zip(phases, counts, strict=True):
             filled[phase] += count
@@ -136,7 +136,7 @@ class PersistentProgram:
         return halved
 
     def _halves(self, command: Any) -> Halves | None:
-        """Return the launch that computes a product by half tiles; None if the command has none."""
+        """Return the half-tile launch that can replace a command; None if there is none."""
         if not isinstance(command, EnqueueKernel) or command.local_size != (self._resident.items,):
             return None
         unit, name = known_origin(command.kernel)
@@ -146,10 +146,11 @@ class PersistentProgram:
     def _tiles(
         self, phases: Sequence[int], counts: Sequence[int], starts: Sequence[int]
     ) -> tuple[HostArray, list[int]]:
-        """Return the tiles of a run, phase by phase, and the bounds of the phases among them.
+        """Return a run's tiles, phase by phase, and the bounds of each phase.
 
-        A tile is a number: the lower half is the start of the command's entry in the table, from `starts`, and the
-        upper half is the index of the tile in the command. Tiles of phases that are separate launches are shuffled.
+        Each tile is encoded as a number: its lower half is the start of the command's entry, from `starts`, and its
+        upper half is the tile's index in the command. If each phase is a separate launch, the phase's tiles are
+        shuffled.
         """
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
@@ -169,7 +170,7 @@ class PersistentProgram:
         context, groups, items = resident.context, resident.groups, resident.items
         words = grid_words(context.cl_context)
         args: tuple[Any, ...] = *tables, *map(np.uint32, (first, end, groups)), words, np.uint32(_POLLS)
-        assert self._program is not None  # built before its first launch
+        assert self._program is not None  # a program is built before its first launch
         kernel = cl.Kernel(self._program, PERSISTENT)
         kernel.set_args(*args)
         return EnqueueKernel(
@@ -187,7 +188,7 @@ class PersistentProgram:
 
 
 def kernels_of(commands: Iterable[Any]) -> dict[KernelKey, int]:
-    """Return the kernels that commands launch, and those that may replace them, each with its smallest group size."""
+    """Return the smallest group size of each kernel that the commands launch or that may replace one of these."""
     kernels: dict[KernelKey, int] = {}
     for command in unhurried(commands):
         if isinstance(command, EnqueueKernel):

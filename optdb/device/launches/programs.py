@@ -1,21 +1,23 @@
-"""One kernel for many launches: it runs other kernels, copies and fills from a table.
+"""Merged kernels: one kernel runs the launches, copies and fills that a table lists.
 
-On a processor, launch overhead is ten times the run time of a small kernel; on a GPU, it also exceeds that time.
+On a CPU, launch overhead is ten times the run time of a small kernel; on a GPU, it also exceeds that run time.
 :func:`merged_program` writes a kernel that takes a table of commands (``entries``). A *tile* is the work that one group
-does at a time: as many work items of a command as the group has, or a piece of a copy. There are three forms:
+does at a time: one work item of the command per item of the group, or a piece of a copy. The kernel has one of three
+forms:
 
 - *sequence*: one work item executes all commands in order; for processors.
-- *scattered* copies and fills: each group does one tile, in any order.
+- *scattered*: each group executes one tile of a copy or a fill, in any order.
 - *persistent*: the groups stay resident. A *phase* consists of the tiles of independent commands; the groups divide
-  these among themselves, and meet at a grid barrier before the next phase. A group copies the entry of a tile into
-  local memory; it prefetches the first entry of the next phase while it waits for the other groups.
+  these among themselves, and meet at a grid barrier before the next phase. A group copies a tile's entry into local
+  memory, and prefetches its first entry of the next phase while waiting at the barrier.
 
 The kernel calls the functions that ``bodies`` makes from kernels, and passes the ids that these would query. In the
-persistent form, work items are numbered group by group, and a tile takes consecutive ones. So the items of a kernel
-without barriers run in any group. A kernel whose items synchronize needs groups as large as those of the persistent
-kernel, or *teams*: if some items of a group can meet (``GridBarrier.has_teams``), several of its groups share one.
+persistent form, a command's work items are numbered group by group, and a tile is a range of consecutive items. So the
+items of a kernel without barriers can run in any group. A kernel whose items synchronize needs groups as large as the
+persistent kernel's, or *teams*: if subsets of a group can synchronize (``GridBarrier.has_teams``), several of the
+kernel's groups share one group.
 
-This requires a driver that keeps the address of a buffer the same for all kernels as long as the buffer exists
+Merging requires a driver that never changes the address of a buffer while the buffer exists
 (``quirks.keeps_addresses``).
 """
 
@@ -44,18 +46,18 @@ __all__ = [
     "merged_program",
 ]
 
-#: Maximum number of 64-bit words of an entry of a persistent kernel.
+#: Maximum number of 64-bit words in a persistent kernel's table entry.
 ENTRY_WORDS = 128
 NOINLINE = "__attribute__((noinline)) "
 
-#: A kernel: its unit, and its name in the unit's code.
+#: A kernel: its translation unit, and its name in the unit's code.
 KernelKey = tuple[TranslationUnit, str]
 
 _CODE = functions("kernels/launches.cl")
 
 
 def _id_in_loop(word: str, dim: int) -> str:
-    """Return the expression for an id query of a work item that is its own group, within loops over all items."""
+    """Return the expression that replaces an id query if one work item loops over all items."""
     if word == "get_local_id":
         return "0"
     if word == "get_local_size":
@@ -64,7 +66,7 @@ def _id_in_loop(word: str, dim: int) -> str:
 
 
 def _id_in_group(word: str, dim: int) -> str:
-    """Return the expression for an id query of a work item that is numbered group by group."""
+    """Return the expression that replaces an id query if work items are numbered group by group."""
     below = "".join(f" / its_{{0}}{n}" for n in range(dim))
     group = f"(its_g{below.format('n')}" + (f" % its_n{dim})" if dim < 2 else ")")
     local = f"(its_l{below.format('s')}" + (f" % its_s{dim})" if dim < 2 else ")")
@@ -82,19 +84,19 @@ def _id_in_group(word: str, dim: int) -> str:
 
 @dataclass(frozen=True)
 class Form:
-    """How a kernel reads its table; functions are named as in ``launches.cl``."""
+    """The form of a merged kernel; ``launches.cl`` defines the functions named here."""
 
-    function: str  #: The kernel.
-    reader: str  #: The function that reads a launch's arguments from its entry, and calls its kernel's function.
+    function: str  #: The kernel's name.
+    reader: str  #: Reads a launch's arguments from its entry, and calls the kernel's body.
     passed: str  #: The arguments of the reader.
     space: str  #: The address space of the entry.
     value_of_query: Callable[[str, int], str]
     item: str = "get_local_id(0)"
     piece_nbytes: str = str(PIECE_NBYTES)
-    synchronizes: bool = False  #: Whether the items of a kernel may depend on each other.
+    synchronizes: bool = False  #: Whether the merged kernels may contain barriers.
 
 
-#: The kernels of the forms.
+#: The kernel names of the three forms.
 SEQUENCE, SCATTERED, PERSISTENT = "optdb_sequence", "optdb_scattered", "optdb_persistent"
 _FORMS = {
     SEQUENCE: Form("SEQUENCE", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop, item="0", piece_nbytes="~0UL"),
@@ -110,22 +112,22 @@ def merged_program(
     barrier: GridBarrier = GROUP_BARRIER,
     attribute: str = NOINLINE,
 ) -> tuple[str, dict[KernelKey, int]]:
-    """Write a program that runs the groups of kernels.
+    """Write a program that runs the work groups of several kernels.
 
-    Return its source, and the number of each kernel's case. Kernels that the form cannot run have no case.
+    Return the source, and a mapping from kernels to case numbers. Kernels that the form cannot run have no case.
 
     Parameters
     ----------
     kernel : str
         The kernel of the program: `SEQUENCE`, `SCATTERED` or `PERSISTENT`.
     kernels : mapping
-        Maps a kernel to the smallest group size of its launches.
+        Maps each kernel to its launches' smallest group size.
     items : int
-        Number of work items of a group.
+        Work-group size.
     barrier : GridBarrier
-        The barrier at which the groups of a persistent kernel meet.
+        The grid barrier at which the groups of a persistent kernel meet.
     attribute : str
-        Attribute of functions without barriers.
+        Attribute for functions without barriers.
     """
     form = _FORMS[kernel]
     by_unit: dict[TranslationUnit, list[str]] = {}
@@ -135,7 +137,7 @@ def merged_program(
             by_unit.setdefault(unit, []).append(name)
     texts, lines, structs = [], [], []
     cases: dict[KernelKey, int] = {}
-    # Sorted, so that the source is the same in each process.
+    # Sorted to make the source identical in every process.
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])
@@ -162,7 +164,7 @@ def merged_program(
 def _words(
     kernel: str, form: Form, items: int, barrier: GridBarrier, structs: Sequence[str], cases: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the template values of a form's kernel; `structs` declare the local memory of the kernels that it runs."""
+    """Return the template values for a form's kernel; `structs` declare the local memory of the merged kernels."""
     shared = f"__local union {{ {' '.join(structs)} }} its_locals;" if structs else ""
     return {
         form.function: kernel,
@@ -186,7 +188,7 @@ def _words(
 
 
 def _reader_name(name: str) -> str:
-    """Return the name of the function that reads the arguments of a kernel."""
+    """Return the name of the function that reads a kernel's arguments."""
     return f"{name}_listed"
 
 
@@ -209,7 +211,7 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
         "ATTRIBUTE": NOINLINE,
         "ITEMS": items,
         "LOCAL_PARAM": f", __local {kernel.struct} *its_locals" if kernel.shared else "",
-        # All items of a group meet at the barriers of a kernel.
+        # Only kernels without barriers may skip items: at a barrier, all items of a group must arrive.
         "GUARD": "if (its_index >= (uint)its_list[1]) return;" if is_team or not kernel.synchronizes else "",
         "TAKEN": "\n".join(lines),
         "FUNCTION": kernel.function,

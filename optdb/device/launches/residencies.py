@@ -1,10 +1,9 @@
-"""How a context runs persistent launches (`Residency`), and which commands one can execute.
+"""How a context runs persistent launches (`Residency`), and which commands they can execute.
 
-If the groups of a launch can meet at a barrier, a launch has as many groups as the device runs at once. Otherwise one
-group does all the work, which is useful only for tests.
+If groups can synchronize at a grid barrier, a launch has as many groups as the device can run concurrently. Otherwise a
+single group does all the work, which is useful only for tests.
 
-A command with more tiles than the resident groups process in a few rounds keeps its own launch, which fills the device
-with more groups.
+A command keeps its own launch, which can use more groups, if it has too many tiles for the resident groups.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from optdb.runtime.library import cl
 
 __all__ = ["Residency", "is_decided", "residency"]
 
-#: Work items of a group, by the kind of the device.
+#: Work-group size for each device kind.
 _ITEMS = {"cpu": 1, "gpu": 256}
-#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet takes as long
-#: with eight as with two, but eight halves the number of commands.
+#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet is equally fast
+#: with eight tiles and with two, but eight halves the number of commands.
 MAX_ROUNDS = 4
 #: Maximum number of tiles per group for products and for reductions, whose items synchronize: in a launch of their own,
 #: several groups share a compute unit; in a persistent launch, each unit has one group. On an H200, the sum of 3,200
@@ -35,15 +34,15 @@ MAX_ROUNDS = 4
 #: tiles takes 80 us in its own launch, and 210 us beside other commands of a phase.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
-#: Maximum number of tiles of a command if a single group does all the work, in tests.
+#: Maximum number of tiles per command if a single group does all the work, as in tests.
 _MAX_TILES_ALONE = 1 << 12
-#: Number of groups of launches that are split at their barriers.
+#: Number of groups per launch if launches are split at grid barriers.
 _SPLIT_GROUPS = 3
 #: Minimum number of commands to merge.
 MIN_COMMANDS = 2
 #: The classes of commands that a persistent kernel can execute.
 MERGEABLE_KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
-#: The number of items of a team is a multiple of this: the warp size of a GPU.
+#: The number of items in a team is a multiple of this number, a GPU's warp size.
 _TEAM_ITEMS = 32
 
 
@@ -53,24 +52,24 @@ class Residency:
 
     context: Context
     barrier: GridBarrier
-    groups: int  #: Number of groups, all of them resident at once.
-    items: int  #: Number of work items of a group.
-    #: Whether each phase is a launch of its own, whose commands run in any order.
+    groups: int  #: Number of groups, which are all resident at once.
+    items: int  #: Work-group size.
+    #: Whether each phase is a separate launch, which runs its commands in any order.
     is_split: bool = False
     min_commands: int = MIN_COMMANDS  #: Minimum number of commands to merge.
-    max_rounds: int = MAX_ROUNDS  #: Maximum number of tiles of a command per group.
+    max_rounds: int = MAX_ROUNDS  #: Maximum number of tiles per group for one command.
     options: tuple[str, ...] = ()  #: Compiler options.
-    attribute: str = NOINLINE  #: Attribute of functions without barriers.
+    attribute: str = NOINLINE  #: Attribute for functions without barriers.
 
     def tiles_of(self, command: Any) -> int:
-        """Return the number of tiles of a command."""
+        """Return the number of tiles that a command is divided into."""
         if isinstance(command, EnqueueKernel):
             return -(-math.prod(command.global_size) // self.items)
         nbytes: int = command.nbytes
         return -(-nbytes // PIECE_NBYTES)
 
     def max_tiles(self, command: Any) -> int:
-        """Return the maximum number of tiles of a command; with more tiles, it keeps a launch of its own."""
+        """Return the maximum number of tiles for a merged command; with more, it keeps its own launch."""
         if not self.barrier.meets:
             return _MAX_TILES_ALONE
         most = self.max_rounds * self.groups
@@ -84,7 +83,7 @@ class Residency:
 
 
 def residency(context: Context, setting: str) -> Residency | None:
-    """Return how a context runs persistent launches; None if it runs none.
+    """Return how a context runs persistent launches; None if the context does not use them.
 
     The setting is the flag ``optdb.persistent_launches``: 'auto', 'always', 'never' or 'split'.
     """
@@ -104,7 +103,7 @@ def residency(context: Context, setting: str) -> Residency | None:
 
 
 def is_decided(context: Context, setting: str) -> bool:
-    """Tell whether `residency` would return without waiting; if not, start the trial in the background."""
+    """Return whether `residency` would return without waiting; if not, start the trial in the background."""
     profile = context.profile
     if setting != "auto" or not profile.quirks.persistent_launches or profile.is_processor:
         return True
@@ -112,7 +111,7 @@ def is_decided(context: Context, setting: str) -> bool:
 
 
 def can_execute(command: Any, resident: Residency) -> bool:
-    """Tell whether a persistent kernel can run a bound command."""
+    """Return whether a persistent kernel can run a bound command."""
     if not isinstance(command, MERGEABLE_KINDS):
         return False
     if command.is_rebindable or resident.tiles_of(command) > resident.max_tiles(command):
@@ -136,6 +135,6 @@ def _runs_as_body(command: EnqueueKernel, resident: Residency) -> bool:
 
 
 def synchronizes(command: Any) -> bool:
-    """Tell whether the items of a command synchronize, as in products and reductions."""
+    """Return whether a command's work items synchronize, as in products and reductions."""
     body = body_of(command) if isinstance(command, EnqueueKernel) else None
     return body is not None and body.synchronizes

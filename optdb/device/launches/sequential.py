@@ -1,16 +1,18 @@
-"""Merges consecutive small launches of a plan into one launch, whose only work item executes them in order.
+"""Merges consecutive small launches of a plan into one launch whose single work item executes them in order.
 
-On a CPU, a launch takes about ten microseconds, and most kernels of a small graph less than one. Two kinds of commands
-are merged: those with a single work item, which run on one core anyway, and those so small that several cores save less
-than the launch costs. One launch of a *sequence* (``programs``) replaces consecutive commands of these kinds.
+On a CPU, a launch takes about ten microseconds, and most kernels of a small graph take less than one. Two kinds of
+commands are merged: those with a single work item, which run on one core anyway, and those for which using several
+cores saves less time than a launch costs. One launch of a *sequence* (``programs``) replaces consecutive commands of
+these kinds.
 
-The device measures the run time of commands: for a few calls, commands are enqueued to a profiling queue, and the host
-waits for each. They are timed in order and within the program's calls, since many commands cannot be repeated. The host
-clock is not accurate enough: waking a waiting thread takes longer than many kernels.
+Profiling events measure the run time of commands: for a few calls, commands are enqueued to a profiling queue, and the
+host waits for each one. Commands are timed in order during the program's own calls, since many cannot be repeated. The
+host clock is not accurate enough: waking a waiting thread takes longer than many kernels.
 
-Compiling the merged kernel takes as long as compiling the kernels that it replaces. So it is compiled when the launches
-that it would have saved have taken that long: a program that ends before then has lost nothing, and one that continues
-takes at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+Compiling the merged kernel takes as long as compiling the kernels that it replaces. So compilation starts when the
+launches that merging would have saved add up to the compile time. A program that ends earlier has lost nothing, and one
+that continues spends at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica
+3, 1988).
 """
 
 from __future__ import annotations
@@ -39,18 +41,18 @@ __all__ = ["PROBED_CALLS", "may_be_merged", "sequential_course"]
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum number of bytes that one work item copies.
+#: Maximum size in bytes of a copy or fill that one work item executes.
 _MAX_COPIED_BYTES = 1 << 15
-#: Maximum number of work items of a launch that is timed.
+#: Maximum number of work items in a launch that is timed.
 _MAX_WORK_ITEMS = 64
-#: Maximum length in bytes of the pattern of a fill that can be merged.
+#: Maximum length in bytes of a mergeable fill's pattern.
 _MAX_PATTERN_BYTES = 8
-#: Number of calls that time commands; the minimum is used, since other programs cause noise.
+#: Number of calls in which commands are timed; the minimum is used, since other programs cause noise.
 PROBED_CALLS = 5
 
 
 def sequential_course(segments: Segments, setting: str) -> Course:
-    """Merge launches of some segments.
+    """Merge small launches in the segments of a plan.
 
     The setting is the flag ``optdb.merge_launches``: 'auto', 'always' or 'never'.
     """
@@ -76,7 +78,7 @@ def sequential_course(segments: Segments, setting: str) -> Course:
 
 
 def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], setting: str) -> float:
-    """Return the number of calls after which merging small commands pays off; infinity without small launches."""
+    """Return the number of calls after which merging pays off; infinity if no command is small."""
     runs = [run for run, merges in _runs(segments, is_small) if merges]
     kernels = _kernels(runs)
     if not kernels:
@@ -89,7 +91,7 @@ def _calls_until_paid(segments: Segments, is_small: Callable[[Any], bool], setti
 
 
 def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
-    """Return the merged commands of each segment; the unmerged ones if a program does not build."""
+    """Return the merged commands of each segment; segments stay unmerged if a program does not build."""
     runs: dict[int, list[list[Any]]] = {}
     for run, merges in _runs(segments, is_small):
         if merges:
@@ -116,13 +118,13 @@ def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
 
 
 def _kernels(runs: Iterable[Sequence[Any]]) -> list[KernelKey]:
-    """Return the distinct kernels that runs of commands launch."""
+    """Return the distinct kernels that the runs launch."""
     launches = (command for command in itertools.chain(*runs) if isinstance(command, EnqueueKernel))
     return list(dict.fromkeys(known_origin(launch.kernel) for launch in launches))
 
 
 class SequenceProgram:
-    """A program that runs sequences of some kernels, all of one context; BuildError is raised if it fails."""
+    """A program that runs sequences of launches of one context's kernels; raises BuildError if it does not build."""
 
     def __init__(self, kernels: Sequence[KernelKey]) -> None:
         self._context = kernels[0][0].context
@@ -131,7 +133,7 @@ class SequenceProgram:
         self._addresses: dict[int, int] = {}
 
     def supports(self, command: Any) -> bool:
-        """Tell whether the program can run a command."""
+        """Return whether the program can run a command."""
         return not isinstance(command, EnqueueKernel) or known_origin(command.kernel) in self._cases
 
     def launch(self, run: Sequence[Any]) -> EnqueueKernel:
@@ -162,7 +164,7 @@ class Probe:
     seconds: float = float("inf")
 
     def enqueue(self) -> None:
-        """Run the command, and measure how long it takes."""
+        """Execute the command, and measure its run time."""
         self.command.queue.finish()
         event = self.command.enqueue_on(self.timed)
         event.wait()
@@ -170,14 +172,14 @@ class Probe:
 
     @property
     def small(self) -> bool:
-        """Whether running the command on one core costs less extra time than a launch."""
-        # An upper bound: if other cores start late, the first one does more than its share.
+        """Whether running the command on one core adds less time than a launch costs."""
+        # This is an upper bound: if other cores start late, the first one does more than its share.
         profile = profile_of(self.timed.device)
         return self.seconds * (profile.compute_units - 1) < profile.quirks.shared_launch_s
 
 
 def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
-    """Replace each command of segments by a probe, with a profiling queue for each of the commands' queues."""
+    """Replace each command by a probe, and each queue by a profiling queue."""
     queues: dict[int, cl.CommandQueue] = {}
 
     def probe(command: Any) -> Any:
@@ -192,7 +194,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands of one queue, all or none of them small, and whether the run can be merged."""
+    """Yield runs of commands in one queue, all small or none small, and whether the run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr
@@ -204,14 +206,14 @@ def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple
 
 
 def _is_single(command: Any) -> bool:
-    """Tell whether a mergeable command takes a single work item anyway."""
+    """Return whether a mergeable command needs only a single work item."""
     if isinstance(command, EnqueueKernel):
         return math.prod(command.global_size) == 1
     return bool(command.nbytes <= _MAX_COPIED_BYTES)
 
 
 def may_be_merged(command: Command) -> bool:
-    """Tell whether a command, recorded or bound, can be merged if it is small.
+    """Return whether a command, recorded or bound, can be merged if it is small.
 
     A table holds addresses, so a rebindable command cannot be merged.
     """
@@ -219,7 +221,7 @@ def may_be_merged(command: Command) -> bool:
         return False
     quirks = profile_of(command.queue.device).quirks
     if not (quirks.launch_s and quirks.compiles_body_repeatedly):
-        return False  # merging does not pay, or kernels' bodies cannot be called by others
+        return False  # merging does not pay off, or kernel bodies cannot be called from another kernel
     if isinstance(command, EnqueueFill):
         return bool(command.pattern.nbytes <= _MAX_PATTERN_BYTES)
     if not isinstance(command, EnqueueKernel):

@@ -1,8 +1,9 @@
 """Memory budget of a function on a device, and the error for a function that exceeds it.
 
-Some drivers grant any allocation; they fail, or the system kills the process, when the memory is used. So the memory of
-a function's values is counted: value by value by a :class:`BudgetedRecorder` while a call is recorded, and by
-:func:`check_plan` before a plan allocates. The function's inputs count; other functions and processes do not.
+Some drivers grant any allocation; once the memory is used, they fail, or the system kills the process. So the memory of
+a function's values is counted: by a :class:`BudgetedRecorder` at each allocation while a call is recorded, and by
+:func:`check_plan` before a plan allocates. The count includes the function's inputs, but no other functions or
+processes.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
 __all__ = ["BudgetedRecorder", "allowed", "check_plan"]
 
-#: Number of the largest values that the error names.
+#: The error message names this many of the largest values.
 _NAMED = 5
 _INTERMEDIATE = "an intermediate value"
 
 
 def allowed(context: cl.Context, fraction: float) -> int:
-    """Return how many bytes a function may take: a fraction of the memory of the context's device."""
+    """Return how many bytes a function may use: a fraction of the device's memory."""
     return int(context.devices[0].global_mem_size * fraction)
 
 
 def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
-    """Return how many bytes the function's inputs and constants take in a context, each buffer once."""
+    """Return how many bytes the function's inputs and constants use in a context, counting each buffer once."""
     values = _arrays(linked, context, lambda var: var not in linked.producers)
     return sum({array.base_data.int_ptr: array.base_data.size for _, array in values}.values())
 
@@ -40,7 +41,7 @@ def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
 def _arrays(
     linked: LinkedFunction, context: cl.Context, wanted: Callable[[ValueId], bool]
 ) -> Iterator[tuple[ValueId, Array]]:
-    """Yield the wanted values whose cells now hold arrays in a context, each with its array."""
+    """Yield wanted values and their arrays, for cells that currently hold an array in the context."""
     for var in filter(wanted, linked.cells):
         value = linked.value(var)
         if isinstance(value, Array) and value.base_data is not None and value.context == context:
@@ -48,18 +49,18 @@ def _arrays(
 
 
 class BudgetedRecorder(Recorder):
-    """Records a function whose inputs are in their cells, and stops it when it exceeds the budget."""
+    """Records a function whose inputs are in their cells, and raises when the function exceeds the budget."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__()
         self._linked = linked
         self._in_loop = False
         self._given: dict[cl.Context, int] = {}
-        #: An upper bound of the bytes that the function has allocated and still holds.
+        #: Upper bound on the bytes that the function has allocated and still holds, by context.
         self._held_nbytes: dict[cl.Context, int] = {}
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Record a new buffer and return its memory; raise if the function would exceed the budget of the device."""
+        """Record a new buffer and return its memory; raise if the function would exceed the device's budget."""
         memory = super().allocate(buffer, nbytes)
         context = memory.context
         if context not in self._given:
@@ -78,14 +79,14 @@ class BudgetedRecorder(Recorder):
 
     @contextmanager
     def node(self, node: Node) -> Iterator[Segment]:
-        """Record the commands of a node in a segment of its own."""
+        """Record a node's commands in a separate segment."""
         self._in_loop = node.is_loop
         with self.segment() as segment:
             yield segment
 
     def _held(self, last: Memory) -> dict[Memory, tuple[ValueId, ArrayLayout] | None]:
-        """Return the memories that are still held, each with its value; `last` has just been allocated."""
-        # The steps of a loop release the memory that they have allocated.
+        """Map each memory block still held to its value, if any; `last` has just been allocated."""
+        # A loop's steps release the memory that they allocate.
         fresh = [last] if self._in_loop else self._segment.allocated
         held: dict[Memory, Any] = dict.fromkeys(memory for memory in fresh if memory.context == last.context)
         for var, array in _arrays(self._linked, last.context, self._linked.producers.__contains__):
@@ -96,7 +97,7 @@ class BudgetedRecorder(Recorder):
 
 
 def check_plan(linked: LinkedFunction, layouts: dict[ValueId, ArrayLayout]) -> Check:
-    """Return the check, for `BufferAssignment`, that raises if a plan of these values exceeds the budget."""
+    """Return the check that `BufferAssignment` calls; it raises if a plan for these values exceeds the budget."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         names = {layout.memory: (var, layout) for var, layout in reversed(layouts.items())}

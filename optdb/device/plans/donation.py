@@ -1,13 +1,13 @@
-"""Finds next values that a plan computes in the buffers of the present ones, which saves the copies.
+"""Finds next values that a plan can compute in the buffers of the current values, which saves copies.
 
-A call updates a shared variable completely or not at all: a next value is computed elsewhere, and copied at the very
-end. Two kinds of next values can be computed in place:
+A call updates a shared variable completely or not at all, so a next value is usually computed elsewhere and copied at
+the very end. Two kinds of next values can be computed in place:
 
-- A value that is written only in the plan's *final* part, in which nothing raises, and after the last command that
-  reads the present one; or by that command, if it reads each element before it overwrites it. If no step of a plan
-  computes in Python, the whole plan is final.
-- The next value of a *scratch* variable. No function reads the value that an earlier call left there, so it may be
-  written at any time during a call.
+- A value that is written only in the plan's *final* part, in which nothing raises. The writing command must follow the
+  last command that reads the current value, or be that command and read each element before overwriting it. If no step
+  of a plan runs in Python, the whole plan is final.
+- The next value of a *scratch* variable: no function reads the value that an earlier call left there, so a call may
+  write it at any time.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["Donation", "find_donation"]
 
 
 class Donation(NamedTuple):
-    """The next values that are computed in the buffers of the present ones."""
+    """Next values that are computed in the buffers of the current values."""
 
-    #: Maps the memory of a next value to the buffer and the offset in bytes where it is computed.
+    #: Maps a next value's memory block to the buffer, and the offset in bytes, where the value is computed.
     places: Mapping[Memory, tuple[cl.Buffer, int]]
-    #: The index of the first step of the final part; the number of steps, if there is none.
+    #: Index of the final part's first step; the number of steps if there is no final part.
     final: int
 
 
 def find_donation(recording: Recording, live: Liveness) -> Donation:
-    """Find the next values of a recorded call that can be computed in the buffers of the present ones.
+    """Find the next values in a recorded call that can be computed in the buffers of the current values.
 
-    Several shared variables may share a buffer. Then the next values of all of them are computed there, or none is:
+    If several shared variables share a buffer, either all of their next values are computed there, or none:
     a commit that copies into a buffer treats everything else in it as overwritten.
     """
     by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
@@ -59,7 +59,7 @@ def find_donation(recording: Recording, live: Liveness) -> Donation:
 
 
 class _Values:
-    """The present and the next values of a recorded call, and where its steps use them."""
+    """The current and next values in a recorded call, and the steps that use them."""
 
     def __init__(self, recording: Recording, live: Liveness) -> None:
         self._recording = recording
@@ -69,7 +69,7 @@ class _Values:
 
     @functools.cached_property
     def final(self) -> int:
-        """Index of the first step after all that may compute in Python, and after all guards that may fail."""
+        """Index of the first step that follows every step that may run in Python and every guard that may fail."""
         return min(self._recording.path.final, _first_steady(self._recording))
 
     @functools.cached_property
@@ -78,13 +78,13 @@ class _Values:
 
     @functools.cached_property
     def _parts(self) -> Counter[int]:
-        """The number of memories in each buffer, by its handle: the user's arrays may be in sub-buffers."""
+        """The number of memory blocks in each buffer, by handle: the user's arrays may be in sub-buffers."""
         given = {layout.memory for layout in self._layouts.values() if layout.memory is not None}
         return Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
 
     @functools.cached_property
     def _read(self) -> set[ValueId]:
-        """The variables that nodes or the caller read."""
+        """The values that a node or the caller reads."""
         path = self._recording.path
         return {*self._recording.linked.outputs, *(var for _, node in path.steps for var in path.inputs_of(node))}
 
@@ -94,7 +94,7 @@ class _Values:
 
     @functools.cached_property
     def _spans(self) -> dict[Memory, tuple[int, int]]:
-        """Maps each memory to the indices of the first and the last step that use it."""
+        """Maps each memory block to the indices of the first and the last step that use it."""
         spans: dict[Memory, tuple[int, int]] = {}
         for index, (_, node, segment) in enumerate(self._recording.steps):
             operands = (memory for command in segment.commands for _, memory in command.operands())
@@ -106,12 +106,12 @@ class _Values:
         return spans
 
     def may_be_overwritten(self, memory: Memory) -> bool:
-        """Tell whether a memory holds no result, nothing that the plan keeps, and no other array's buffer."""
+        """Return whether memory holds no result, is not kept by the plan, and shares its buffer with no array."""
         assert memory.buffer is not None
         return not self._users[memory] and self._parts[root_of(memory.buffer)[0]] == 1
 
     def place(self, var: ValueId, following: ValueId) -> tuple[Memory, tuple[cl.Buffer, int]]:
-        """Return the memory of a next value, and the buffer and offset of the present one."""
+        """Return a next value's memory block, and the buffer and offset of the current value."""
         buffer = self._memory(var).buffer
         assert buffer is not None
         return self._memory(following), (buffer, self._layouts[var].offset)
@@ -122,11 +122,11 @@ class _Values:
         return memory
 
     def may_be_early(self, var: ValueId, following: ValueId) -> bool:
-        """Tell whether a next value may be written at any time during a call."""
+        """Return whether a next value may be written at any time during a call."""
         return var in self._scratch and var not in self._read and self._fits(var, following)
 
     def is_late(self, var: ValueId, following: ValueId) -> bool:
-        """Tell whether a next value is written only in the final part, after all reads of the present one."""
+        """Return whether a next value is written only in the final part, after all reads of the current value."""
         if not self._fits(var, following):
             return False
         unused = -1, -1
@@ -137,7 +137,7 @@ class _Values:
         return last_read < first or var in self._nodes[first].overwritable.get(following, ())
 
     def _fits(self, var: ValueId, following: ValueId) -> bool:
-        """Tell whether a next value fills a memory that the plan provides, and is alone in it after a call."""
+        """Return whether a next value fills memory that the plan provides, and is the only value there after a call."""
         old, new = self._layouts[var], self._layouts.get(following)
         if new is None or new.memory is None:
             return False
@@ -153,14 +153,14 @@ class _Values:
 
 
 def _first_steady(recording: Recording) -> int:
-    """Return the index of the first step after all that may compute in Python and all conditions."""
+    """Return the index of the first step that follows every step that may run in Python and every condition."""
     computing = recording.roles.value_dependent
     behind = [index + 1 for index, (_, node, _) in enumerate(recording.steps) if node in computing]
     return max([0, *behind, *(index for index, _ in recording.path.guards)])
 
 
 def _users(recording: Recording) -> Counter[Memory]:
-    """Count the outputs in each memory, plus one for a memory that is kept or external."""
+    """Count the outputs in each memory block; a block that is kept or external counts once more."""
     kept = recording.invariant | recording.kept_uploads
     return Counter(
         [

@@ -1,4 +1,4 @@
-"""The graph of a function for plans: its nodes, and properties of its values."""
+"""A function's graph, as plans see it: its nodes, and properties of its values."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from optdb.runtime.context import Context
 
 __all__ = ["Node", "NodeGraph", "ValueId"]
 
-#: Identifies a value of a function: any hashable object of the front end, such as a variable of the host's graph.
+#: Identifies a value in a function: any hashable object from the front end, such as a variable in the host's graph.
 ValueId = Hashable
 
 
 @dataclass(eq=False)
 class Node:
-    """One computation of a function, and its properties that plans rely on.
+    """One computation in a function, with the properties that plans rely on.
 
-    The attributes come from the host's graph. Plans compute a node with the default attributes in each call.
+    The attributes come from the host's graph. A node with default attributes runs in Python in every call.
     """
 
     #: The node of the host's graph, for the front end.
@@ -28,8 +28,8 @@ class Node:
     outputs: Sequence[ValueId]
     #: Computes the outputs from the inputs; both are in cells.
     compute: Callable[[], Any]
-    #: For a choice between two branches, the number of its outputs. The inputs are the condition, the values of the
-    #: branch for a true condition, and the values of the other branch.
+    #: For a choice between two branches, the number of outputs. The inputs are the condition, then the values for a
+    #: true condition, then those for a false one.
     chosen: int = 0
     #: Whether the node reads only the shapes of its inputs, and computes host values.
     reads_shapes: bool = False
@@ -37,17 +37,17 @@ class Node:
     is_repeatable: bool = False
     #: Whether the node may enqueue commands that a recorder does not see.
     is_foreign: bool = False
-    #: Whether the node computes host values from its inputs alone, so that the time at which it computes is irrelevant.
+    #: Whether the node computes host values from its inputs alone, so that it may run at any time.
     is_pure: bool = False
     #: Whether the node may overwrite an input.
     is_inplace: bool = False
-    #: Maps an output to the inputs that may share its memory: each element is read before it is overwritten.
+    #: Maps an output to the inputs that may share its memory because the node reads each element before overwriting it.
     overwritable: Mapping[ValueId, Set[ValueId]] = field(default_factory=dict)
-    #: Whether the node is a loop, whose steps release the memory that they allocate.
+    #: Whether the node is a loop; a loop's steps release the memory that they allocate.
     is_loop: bool = False
     #: Whether the node's kernels read host values only through lookup tables (see ``tables``).
     reads_tables_alone: bool = False
-    #: Outputs that are views, whose offsets may depend on host values, and that may be replaced by copies.
+    #: Outputs that are views with offsets that may depend on host values; copies may replace these views.
     copyable_views: Sequence[ValueId] = ()
 
 
@@ -64,21 +64,21 @@ class NodeGraph:
     contexts: Mapping[ValueId, Context]
     #: The values that never change.
     constants: Set[ValueId] = frozenset()
-    #: The values whose memory is visible outside of the nodes, or that a node overwrites.
+    #: The values whose memory is visible outside of the nodes, and values that a node overwrites.
     exposed: Set[ValueId] = frozenset()
     #: The values that a node may overwrite, and the values that may share memory with them.
     overwritten: Set[ValueId] = frozenset()
     #: The numbers of the nodes that overwrite inputs of the function.
     final: frozenset[int] = frozenset()
-    #: By the number of a node: the numbers of nodes that, if computed, have to run before it: they read values that it
+    #: Maps a node's number to the numbers of the nodes that must run before it, since they read values that it
     #: overwrites.
     before: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    #: Whether cells are emptied within a call as soon as they are dead.
+    #: Whether a call empties each cell as soon as its value is dead.
     frees: bool = True
 
     @functools.cached_property
     def producers(self) -> dict[ValueId, int]:
-        """Value to the number of the node that computes it; all other values are inputs and constants."""
+        """Maps a value to the number of the node that computes it; all other values are inputs and constants."""
         return {value: number for number, node in enumerate(self.nodes) for value in node.outputs}
 
     def value(self, var: ValueId) -> Any:
@@ -86,13 +86,13 @@ class NodeGraph:
         return self.cells[var][0]
 
     def on_device(self, value: ValueId) -> bool:
-        """Tell whether a value is on a device."""
+        """Return whether a value is on a device."""
         return value in self.contexts
 
     def touches_device(self, node: Node) -> bool:
-        """Tell whether a node has inputs or outputs on a device."""
+        """Return whether any input or output of a node is on a device."""
         return any(map(self.on_device, node.inputs)) or any(map(self.on_device, node.outputs))
 
     def is_unobservable(self, node: Node) -> bool:
-        """Tell whether it is unobservable when a node computes: it is pure, and all its values are on the host."""
+        """Return whether nothing can observe when a node runs: the node is pure, and all its values are on the host."""
         return node.is_pure and not self.touches_device(node)

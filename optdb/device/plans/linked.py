@@ -1,4 +1,4 @@
-"""A compiled function as a front end hands it over: its nodes with their compute functions, and its values' cells."""
+"""A compiled function that a front end passes to plans: nodes with their compute functions, and cells for values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["LinkedFunction", "PlanOptions"]
 
 
 class PlanOptions(NamedTuple):
-    """The user's options for plans; the flags ``optdb.*`` describe the values."""
+    """The user's options for plans; the flags ``optdb.*`` document them."""
 
     merge_launches: str = "auto"
     persistent_launches: str = "auto"
-    #: Fraction of a device's memory that a function may take.
+    #: Fraction of a device's memory that a function may use.
     device_memory_fraction: float = 1.0
 
 
@@ -31,33 +31,35 @@ def _nothing(_: Any) -> Collection[Any]:
 
 @dataclass(eq=False, repr=False)
 class LinkedFunction(NodeGraph):
-    """A compiled function: its nodes, its updates, and options of its calls."""
+    """A compiled function: its nodes, its updates, and options for its calls."""
 
     #: Maps an input to the output that is its next value.
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
-    #: Cells to empty before a call: arrays of which the caller's results are views must be new in each call.
+    #: Cells to empty before a call: if a result that the caller gets is a view, the viewed array must be new in each
+    #: call.
     clear_before: list[list[Any]] = field(default_factory=list)
-    #: Device inputs whose buffer may differ in each call if they are large: each is C-contiguous, fills a buffer that
-    #: no other input uses, and is not overwritten.
+    #: Device inputs that may have a different buffer in each call if they are large. Each is C-contiguous, fills a
+    #: buffer that no other input uses, and is not overwritten.
     rebindable_inputs: frozenset[ValueId] = frozenset()
-    #: Maps a device output to a function that selects the buffer of its value in each call: it takes the layout of the
-    #: value, and returns a buffer, or None to let the plan choose.
+    #: Maps a device output to a function that selects the output's buffer in each call: it takes the value's layout,
+    #: and returns a buffer, or None to let the plan choose.
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
-    #: Device inputs whose present values are never read: next values may be written there early (``donation``).
+    #: Device inputs whose current values are never read, so that next values may be written there early (``donation``).
     scratch: frozenset[ValueId] = frozenset()
-    #: Whether plans merge small launches immediately, not only once it has paid off: others wait for each call.
+    #: Whether plans merge small launches immediately, without waiting until that pays off: other devices wait for
+    #: calls.
     merges_at_once: bool = False
-    #: Whether a call with the same inputs as the last one enqueues the same commands, and does nothing else.
+    #: Whether a call with the same inputs as the last one only enqueues the last call's commands.
     repeats_commands: bool = False
-    #: Returns the user's present options.
+    #: Returns the user's current options.
     options: Callable[[], PlanOptions] = PlanOptions
-    #: Maps an input to a check of its next value, which raises ValueError if the value has a wrong length.
+    #: Maps an input to a check that raises ValueError if the next value has a wrong length.
     next_value_checks: Mapping[ValueId, Callable[[Any], None]] = field(default_factory=dict)
-    #: Returns the host values that nodes compute in each call and that may share memory with an output.
+    #: Returns the host values that nodes recompute in each call and that may share memory with an output.
     aliases: Callable[[ValueId], Collection[ValueId]] = _nothing
-    #: Describes a value with a layout, for an error message.
+    #: Describes a value with a given layout, for an error message.
     describe: Callable[[ValueId, ArrayLayout], str] = lambda _, layout: f"{layout.dtype} {layout.shape}"
-    #: Called with the number of a node that has raised: may raise an error that says more.
+    #: Called with the number of a node that has raised; may raise a more informative error.
     explain: Callable[[int], Any] = _nothing
     _roles: dict[tuple[Path, frozenset[Node]], Roles] = field(init=False, default_factory=dict)
 
@@ -69,11 +71,11 @@ class LinkedFunction(NodeGraph):
 
     @functools.cached_property
     def branches(self) -> Branches:
-        """The branches of the function, which find the nodes that a call computes."""
+        """The function's branches, which determine the nodes that a call runs."""
         return Branches(self)
 
     def roles(self, path: Path, unrepeatable: Collection[Node] = frozenset()) -> Roles:
-        """Return the roles of the nodes of a path; the `unrepeatable` ones could not be recorded."""
+        """Return the roles of the nodes on a path; the `unrepeatable` nodes could not be recorded."""
         key = path, frozenset(unrepeatable)
         if key not in self._roles:
             steps = ((node, path.inputs_of(node)) for _, node in path.steps)
@@ -82,12 +84,12 @@ class LinkedFunction(NodeGraph):
 
     @functools.cached_property
     def advancing(self) -> list[tuple[ValueId, ValueId]]:
-        """Shared arrays on the device and their next values, except those whose present values are results."""
+        """Shared arrays on the device, with their next values; arrays whose current values are results are excluded."""
         pairs = self.updates.items()
         return [(var, following) for var, following in pairs if var in self.contexts and var not in self.outputs]
 
     def run(self, number: int) -> None:
-        """Compute one node; if it raises, `explain` may raise an error that says more."""
+        """Run one node; if it raises, `explain` may raise a more informative error."""
         try:
             self.nodes[number].compute()
         except Exception:
@@ -95,7 +97,7 @@ class LinkedFunction(NodeGraph):
             raise
 
     def forget(self) -> None:
-        """Empty the cells of all device arrays that nodes have computed."""
+        """Empty the cells of all device arrays that nodes compute."""
         for var, cell in self.cells.items():
             if var in self.producers and isinstance(cell[0], Array):
                 cell[0] = None

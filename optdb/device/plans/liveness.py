@@ -1,4 +1,4 @@
-"""Liveness of the values of a recorded call."""
+"""Liveness of the values in a recorded call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness
 
 
 def provided_liveness(recording: Recording) -> Liveness:
-    """Return the liveness of the memories that a plan provides, without next values that it computes in place."""
+    """Return the liveness of the memory blocks that a plan provides, excluding next values computed in place."""
     live = plan_liveness(recording)
     places = find_donation(recording, live).places
     return replace(live, ranges={memory: span for memory, span in live.ranges.items() if memory not in places})
 
 
 def plan_liveness(recording: Recording) -> Liveness:
-    """Return the liveness of the memories of a recording; memories of variables are live during whole nodes."""
+    """Return the liveness of a recording's memory blocks; a variable's block is live during whole nodes."""
     memories = recording.memories
     steps = [
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
@@ -30,7 +30,7 @@ def plan_liveness(recording: Recording) -> Liveness:
         for memory in segment.allocated
     ]
     live = liveness(steps, memories(recording.linked.outputs), set(recording.io.inputs.values()), persistent)
-    # Kernels that a foreign op launches may ignore offsets: an array from `empty` begins where its buffer does.
+    # Kernels that a foreign op launches may ignore offsets, so an array from `empty` starts at offset 0 of its buffer.
     foreign = [node for _, node in recording.path.steps if node.is_foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer=frozenset({*live.own_buffer, *alone}))

@@ -1,7 +1,7 @@
-"""Runs a linked function: records a call, makes a plan of the recording, and repeats the plan.
+"""Runs a linked function: records a call, makes a plan from the recording, and repeats the plan.
 
 The branches that a call takes are guards, like the shapes (``paths``). Early conditions are evaluated before a plan is
-selected, other conditions while it runs.
+selected, and other conditions while the plan runs.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ _logger = logging.getLogger(__name__)
 
 #: Maximum number of cached plans, one per combination of input shapes and path.
 PLAN_CACHE_SIZE = 8
-#: After this many consecutive recordings of which no plan was used, a function runs without plans.
+#: After this many consecutive recordings whose plans were never used, a function runs without plans.
 MAX_UNUSED_RECORDINGS = 16
-#: Maximum number of combinations of shapes and early conditions whose last path is cached.
+#: Maximum number of cached paths; there is one per combination of shapes and early conditions.
 _MOST_EXPECTED = 64
 
 
 class PlannedMachine:
     """Runs a function, with a plan if one exists for the shapes and addresses of the inputs.
 
-    It applies the updates itself: all inputs get their next values at once, on the host and on the device.
+    It also applies the updates: all inputs, on the host and on the device, get their next values together.
     """
 
     def __init__(self, linked: LinkedFunction) -> None:
         self.linked = linked
-        #: Called by the next call after everything else that may raise: if this raises, no update is stored.
+        #: The next call calls this once, after everything else that may raise; if it raises, no update is stored.
         self.before_commit: Callable[[], None] | None = None
         self._advancing: CellPairs = [
             (linked.cells[var], linked.cells[following]) for var, following in linked.updates.items()
         ]
-        #: Cache entries by the shapes of the inputs and the path of the call.
+        #: Maps the input shapes and the path of a call to a cache entry.
         self._cache: OrderedDict[tuple[Shapes, Path | None], PlanCacheEntry] = OrderedDict()
-        #: The path of the last call, by the shapes of the inputs and the first round.
+        #: Maps the input shapes and the first round to the path of the last such call.
         self._expected: dict[tuple[Shapes, Round], Path] = {}
         self._loaded: Plan | None = None
-        #: The plan and inputs of the last call, while the next call may reuse them without a search.
+        #: The plan and inputs of the last call, if the next call may reuse them without a search.
         self._last = LastCall()
         self._unused_recordings = 0
-        #: Whether a call has no effect but its results, so that it may be interrupted anywhere.
+        #: Whether a call has no effects besides its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The cells of the outputs if an output is an updated input: its cell changes, so a call returns the values.
+        #: The output cells if an output is also an updated input: the input's cell changes, so calls return the values.
         self._returned = [linked.cells[var] for var in linked.outputs]
         if set(linked.updates).isdisjoint(linked.outputs):
             self._returned = []
@@ -87,7 +87,7 @@ class PlannedMachine:
             for index, var in enumerate(linked.outputs)
             if var not in following and id(linked.cells[var]) not in precleared
         )
-        #: For each borrowed result on the host: its cell, and the cells of node outputs that may share its memory.
+        #: For each borrowed host result: its cell, and the cells of node outputs that may share the result's memory.
         self._reused = [
             (linked.cells[linked.outputs[index]], [linked.cells[var] for var in linked.aliases(linked.outputs[index])])
             for index in self._borrowed
@@ -100,37 +100,37 @@ class PlannedMachine:
         return [entry.cached.plan for entry in self._cache.values() if entry.cached is not None]
 
     def seen(self) -> list[dict[ValueId, tuple[Any, Any]]]:
-        """Return the shapes and the small host values of recorded calls' inputs; the most recent call is last."""
+        """Return the input shapes and small host values of recorded calls, most recent last."""
         return [
             {var: (shape, entry.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
             for (shapes, _), entry in self._cache.items()
         ]
 
     def merge_at_once(self) -> None:
-        """Let plans merge small launches at their first run, and not only once that has paid off."""
+        """Let plans merge small launches in their first run, without waiting until that pays off."""
         self.linked.merges_at_once = True
 
     def repeat_commands(self) -> None:
-        """Let a call with the same inputs as the last one enqueue the same commands, and do nothing else."""
+        """Let a call with the same inputs as the last one only enqueue the last call's commands."""
         self.linked.repeats_commands = True
 
     @property
     def last_recording(self) -> Recording | None:
-        """The recording that was used last; None if there is none."""
+        """The most recently used recording; None if there is none."""
         entry = next(reversed(self._cache.values()), None)
         return None if entry is None else entry.recording
 
     @property
     def recorded(self) -> Recording | None:
-        """The recording for inputs like those in the cells now; None if there is none."""
+        """The recording for the inputs that are currently in the cells; None if there is none."""
         entry = self._current_entry()
         return None if entry is None else entry.recording
 
     def __call__(self, before: Before | None = None) -> list[Any] | None:
-        """Compute the outputs from the values in the cells of the inputs.
+        """Compute the outputs from the values in the input cells.
 
-        `before` is called with the first commands, before anything that another function could see. It only enqueues
-        commands, and returns whether it has enqueued the given commands.
+        `before` is called with the first commands, before anything that another function could observe. It only
+        enqueues commands, and returns whether it has enqueued the given ones.
 
         Return None if the outputs are in their cells.
         """
@@ -181,13 +181,13 @@ class PlannedMachine:
         return outputs or None
 
     def _find(self) -> tuple[CachedPlan | None, PlanSearch | None]:
-        """Return the plan for the inputs, loaded, and how it was found.
+        """Load and return the plan for the inputs, and the search that found it.
 
-        The plan is None if the call is to be recorded; the search is None too if the call is to run without a plan.
-        If the inputs are those of the last call, its plan is returned without a search: this is much faster than
-        computing the key of many inputs.
+        The plan is None if the call must be recorded; the search is also None if the call must run without a plan. If
+        the inputs are the last call's, its plan is returned without a search, which is much faster than computing the
+        key of many inputs.
         """
-        # Within another function, such as a Scan around this one, the outer function is recorded.
+        # Within another function, such as an enclosing Scan, the outer function is recorded.
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
             return None, None
         before = self._loaded
@@ -202,7 +202,7 @@ class PlannedMachine:
         return self._load(shapes, addresses, path), search
 
     def _finds_last_plan(self) -> bool:
-        """Tell whether a call uses the plan of the last one, since its inputs are the same arrays."""
+        """Return whether a call uses the last call's plan because its inputs are the same arrays."""
         last = self._last
         if last.cached is None or self._loaded is not last.cached.plan or listening() is not None:
             return False
@@ -211,12 +211,12 @@ class PlannedMachine:
         )
 
     def _repeats_first_commands(self) -> bool:
-        """Tell whether a call begins with the same commands as the last one."""
+        """Return whether a call enqueues the same first commands as the last one."""
         cached = self._last.cached
         return cached is not None and self._finds_last_plan() and not cached.plan.expect(1)
 
     def _find_next(self, search: PlanSearch, taken: Round) -> CachedPlan | None:
-        """Return another plan, since the conditions of the call differ from those of the last plan tried."""
+        """Return another plan, since the call's conditions differ from those of the last plan tried."""
         search.guesses -= 1
         search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
         return self._load(search.shapes, search.addresses, search.path)
@@ -233,7 +233,7 @@ class PlannedMachine:
             self._expected[search.shapes, search.first] = path
 
     def _note_inputs(self, cached: CachedPlan, shapes: Shapes) -> None:
-        """Store the inputs of a call whose key has just been computed, unless an array is gone already."""
+        """Store the inputs of a call whose key has just been computed, unless one of the arrays no longer exists."""
         noted = self._keys.noted(shapes)
         if noted is not None:
             self._last = LastCall(cached, *noted)
@@ -243,7 +243,7 @@ class PlannedMachine:
         return defer_sigint(self._call_again)
 
     def _call_again(self) -> bool:
-        """Enqueue the commands of the last call if this call does nothing else; return whether they were enqueued."""
+        """Enqueue the last call's commands if this call needs nothing else; return whether they were enqueued."""
         commands = self.repeated_commands()
         repetition, self._last.repetition = self._last.repetition, None
         if commands is None:
@@ -254,14 +254,14 @@ class PlannedMachine:
         return True
 
     def repeated_commands(self) -> CommandList | None:
-        """Return the commands of the last call if the next call does nothing else; the caller enqueues them."""
+        """Return the last call's commands, for the caller to enqueue, if the next call needs nothing else."""
         repetition = self._last.repetition
         if repetition is None or listening() is not None or not repetition.is_due() or repetition.plan.expect(1):
             return None
         return repetition.commands
 
     def _repetition(self, cached: CachedPlan) -> Repetition | None:
-        """Return how to repeat the call that has just ended, if a repetition only enqueues commands."""
+        """Return how to repeat the call that has just ended; None if that takes more than enqueueing commands."""
         plan = cached.plan
         if plan.always_computes or self._reused or self._returned or plan.buffers.io.external:
             return None
@@ -274,23 +274,23 @@ class PlannedMachine:
             commands = self._commands_of(cached)
         on_host = [var for var, _, here in self._keys.inputs if not here]
         if commands is None or not all(isinstance(entry.recording.given.get(var), np.ndarray) for var in on_host):
-            return None  # an input is large, or no array
+            return None  # an input is large, or is not an array
         hosts = [(self.linked.cells[var], np.array(self.linked.value(var))) for var in on_host]
         values = [(cell, cell[0]) for cell in self._concerned]
         return Repetition(plan, SameValues(values), hosts, commands)
 
     def _commands_of(self, cached: CachedPlan) -> CommandList | None:
-        """Return all commands that a call of a plan enqueues with the present inputs; None if it needs Python."""
+        """Return all commands that running a plan on the current inputs enqueues; None if the run needs Python."""
         commands = cached.plan.unconditional_commands()
         updates = None if commands is None else cached.commit.commands()
         return None if commands is None or updates is None else CommandList([*commands, *updates])
 
     def _finish(self, cached: CachedPlan) -> None:
-        """Run the steps of a plan that overwrite inputs, and commit: either completely or not at all."""
+        """Run the plan's steps that overwrite inputs, and commit; both happen completely or not at all."""
         plan, commit = cached.plan, cached.commit
         if self._is_pure and not cached.copies and self.before_commit is None:
             return
-        # Without Python between the first command and the last one, nothing can raise.
+        # If no Python runs between the first command and the last one, nothing can raise.
         if not (cached.copies or plan.final_computes) and commit.is_ready():
             self._begin_commit()
             plan.run_final()
@@ -306,15 +306,16 @@ class PlannedMachine:
         held.enqueue()
 
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
-        """Compute several times from the values in the cells of the inputs, with as little Python as possible.
+        """Run several calls on the values in the input cells, with as little Python as possible.
 
-        `run_ahead` bounds the number of steps that are enqueued but not yet computed.
+        `run_ahead` bounds the number of steps that are enqueued but not finished.
 
-        The next values of the inputs are all on the device. The first steps are ordinary calls, until there is a plan
-        and the function's arrays are at the plan's addresses. From then on, a step enqueues the plan's commands and
-        those that commit the updates. The last step is an ordinary call again, and leaves the same state as any call.
+        All next values of inputs must be on the device. The first steps are ordinary calls, until a plan exists and the
+        function's arrays are at the plan's addresses. From then on, each step only enqueues the plan's commands and the
+        commands that commit the updates. The last step is again an ordinary call, so the final state is that of any
+        call.
 
-        If nodes of the plan compute in Python in each call, all steps are ordinary calls.
+        If a node of the plan must run in Python in each call, all steps are ordinary calls.
         """
         while times:
             self()
@@ -333,7 +334,7 @@ class PlannedMachine:
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:
-        """Return all commands that each of `times` calls enqueues if the present inputs stay unchanged.
+        """Return the commands that each of `times` calls enqueues if the inputs stay unchanged.
 
         Return None if such a call needs Python.
         """
@@ -350,7 +351,7 @@ class PlannedMachine:
             plan.drop_external()
 
     def _spare_arguments(self) -> None:
-        """Drop the last results whose memory is an argument of this call: nodes then allocate new memory."""
+        """Drop earlier results that share memory with an argument of this call, so that nodes allocate new memory."""
         arguments = [cell[0] for _, cell, here in self._keys.inputs if not here and isinstance(cell[0], np.ndarray)]
         for result, cells in self._reused:
             value = result[0]
@@ -359,7 +360,7 @@ class PlannedMachine:
                     cell[0] = None
 
     def _begin_commit(self) -> None:
-        """Defer SIGINT, and call `before_commit`, once."""
+        """Defer SIGINT, and call `before_commit` if it is set."""
         commit_point()
         before_commit, self.before_commit = self.before_commit, None
         if before_commit is not None:
@@ -396,25 +397,25 @@ class PlannedMachine:
         return self.linked.branches.first(self.linked.run)
 
     def _expected_path(self, shapes: Shapes, first: Round) -> Path | None:
-        """Return the path that a call will probably take: the path of the last similar call; None if there was none."""
+        """Return the probable path of a call, which is the path of the last similar call; None if there was none."""
         return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
     def _cached_path_after(self, found: Round, shapes: Shapes) -> Path | None:
-        """Return a cached path that continues a round with the present values of its conditions; None if none does."""
+        """Return a cached path that continues a round, given its conditions' current values; None if there is none."""
         following = self.linked.branches.next(found)
         paths = (path for cached_shapes, path in reversed(self._cache) if cached_shapes == shapes)
         return next((path for path in paths if path is not None and following in path.rounds), None)
 
     def _current_entry(self) -> PlanCacheEntry | None:
-        """Return the cache entry for inputs like those in the cells now."""
+        """Return the cache entry for the inputs that are currently in the cells."""
         shapes, addresses = self._keys.key()
         entry = self._cache.get((shapes, self._expected_path(shapes, self._first())))
         return entry if entry is not None and entry.addresses == addresses else None
 
     def _record(self, shapes: Shapes, addresses: Addresses, first: Round) -> Path | None:
-        """Compute, and record the commands; return the path taken, or None if no plan is to be made for it."""
+        """Run without a plan and record the commands; return the path, or None if no plan should be made for it."""
         self._unload()
-        # A recording only grows, so the garbage collector would run repeatedly and free nothing.
+        # A recording only grows, so garbage collections would free nothing.
         recorder = BudgetedRecorder(self.linked)
         try:
             with collector_paused():
@@ -432,7 +433,7 @@ class PlannedMachine:
         self._begin_commit()
         held.enqueue()
         path = recording.path
-        # Inputs that were copied because of this call have other buffers in the next call.
+        # Inputs that were copied for this call have other buffers in the next call.
         if copied or not path.can_restart:
             return None
         self._cache[shapes, path] = PlanCacheEntry(addresses, recording)
@@ -448,7 +449,7 @@ class PlannedMachine:
         return path
 
     def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> CachedPlan | None:
-        """Return the loaded plan of a path, which is made first if necessary; None if no cache entry matches."""
+        """Return the plan for a path, made if necessary and loaded; None if no cache entry matches."""
         entry = self._cache.get((shapes, path))
         if entry is None or entry.addresses != addresses:
             return None
@@ -463,12 +464,12 @@ class PlannedMachine:
         if self._loaded is not cached.plan:
             self._unload()
             cached.plan.load()
-        # Set again only after the plan has succeeded: after an error, the cells hold partial results.
+        # This is set again only after the plan has succeeded: after an error, the cells hold partial results.
         self._loaded = None
         return cached
 
     def _plan(self, recording: Recording) -> Plan:
-        """Return a plan; if memory is short, drop the other plans first."""
+        """Make a plan; if memory runs out, drop all other plans and try again."""
         with collector_paused():
             try:
                 return Plan(recording)

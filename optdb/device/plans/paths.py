@@ -1,14 +1,14 @@
-"""The nodes that a call computes, in order: all nodes, or those that the conditions of its branches select.
+"""The nodes that a call runs, in order: all nodes, or those that its branch conditions select.
 
-A :class:`Path` is one sequence of nodes through a function. A function without branches has a single path. With
-branches (`ifelse`), the conditions select the path. A plan is made for one path: the values of the conditions are
-guards, like the shapes.
+A :class:`Path` is one sequence of nodes through a function. A function without branches has a single path; in a
+function with branches (`ifelse`), the conditions select the path. A plan is made for one path, so the values of the
+conditions are guards, like the shapes.
 
-:class:`Branches` finds the path of a call in *rounds*. A round computes all nodes that are certainly needed and whose
-inputs are available. Then it evaluates the conditions computed so far, and they select the next round. So nodes of
-untaken branches do not compute, and a path has few guards. Conditions that depend only on host inputs, such as a net's
-learning phase, are *early*: they are evaluated before the first round, and select the plan. Nodes that overwrite an
-input run after all conditions where possible, since a call whose guard fails starts again.
+:class:`Branches` finds the path of a call in *rounds*. A round runs all nodes that are certainly needed and have all
+their inputs. It ends by evaluating the available conditions, which select the next round. So nodes in untaken branches
+do not run, and a path has few guards. Conditions that depend only on host inputs, such as a network's learning phase,
+are *early*: they are evaluated before the first round, and select the plan. Nodes that overwrite an input run after all
+conditions if possible, since a failed guard restarts the call.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ __all__ = ["Branches", "Path", "Round"]
 
 
 class Path:
-    """Nodes that a call computes, in order."""
+    """The nodes that a call runs, in order."""
 
     def __init__(self, branches: Branches, rounds: tuple[Round, ...]) -> None:
         self._branches = branches
         self.rounds = rounds
-        #: The nodes that the call computes, in order, with their numbers.
+        #: The nodes that the call runs, in order, with their numbers.
         self.steps = [(number, branches.nodes[number]) for round_ in rounds for number in round_.order]
         final = (index for index, (number, _) in enumerate(self.steps) if number in branches.final)
-        #: The index of the first step that overwrites an input of the function; the number of steps, if none does.
+        #: Index of the first step that overwrites an input of the function; the number of steps if none does.
         self.final = next(final, len(self.steps))
         starts = itertools.accumulate(len(round_.order) for round_ in rounds)
-        #: The rounds that end with conditions, each with the index of the step after the round.
+        #: Pairs of the index of the step after a round, and the round, for rounds that end with conditions.
         self.guards = [(index, round_) for index, round_ in zip(starts, rounds) if round_.asked]
 
     def inputs_of(self, node: Node) -> Sequence[ValueId]:
@@ -46,23 +46,23 @@ class Path:
 
     @property
     def can_restart(self) -> bool:
-        """Whether the function's inputs are still intact wherever a guard fails."""
+        """Whether the function's inputs are still intact at every guard."""
         return all(index <= self.final for index, _ in self.guards)
 
 
 @dataclass(eq=False)
 class Round:
-    """The nodes computed between two evaluations of conditions."""
+    """The nodes that run between two evaluations of conditions."""
 
-    #: The value of each condition; None before it is evaluated.
+    #: The value of each condition; None if it has not been evaluated.
     state: tuple[bool | None, ...]
     #: The numbers of nodes, in order.
     order: tuple[int, ...]
-    #: The conditions to evaluate after them.
+    #: The conditions to evaluate after these nodes.
     asked: tuple[int, ...]
-    #: The numbers of all nodes computed so far.
+    #: The numbers of all nodes that have run by the end of the round.
     done: frozenset[int]
-    #: By the number of a node: the cells that are dead after it.
+    #: Maps a node's number to the cells that are dead after the node.
     dead: dict[int, list[list[Any]]]
     prior: Round | None
     following: dict[tuple[bool, ...], Round] = field(default_factory=dict)
@@ -70,12 +70,12 @@ class Round:
 
     @property
     def chain(self) -> tuple[Round, ...]:
-        """The rounds up to this one."""
+        """All rounds up to and including this one."""
         return (*(self.prior.chain if self.prior is not None else ()), self)
 
 
 class Branches:
-    """The conditions of a function, and the paths that they select."""
+    """A function's conditions, and the paths that they select."""
 
     def __init__(self, graph: NodeGraph) -> None:
         self._graph = graph
@@ -91,7 +91,7 @@ class Branches:
             for var in node.inputs:
                 self._users.setdefault(var, []).append(number)
         cones = {index: self._early_cone(var) for index, var in enumerate(self.conditions)}
-        #: The nodes that compute an early condition.
+        #: Maps an early condition to the nodes that compute it.
         self._cones = {index: cone for index, cone in cones.items() if cone is not None}
         self._early: dict[tuple[bool | None, ...], tuple[int, ...]] = {}
         self._firsts: dict[tuple[bool | None, ...], Round] = {}
@@ -99,7 +99,7 @@ class Branches:
     # What a call does
 
     def first(self, compute: Callable[[int], Any]) -> Round:
-        """Evaluate the early conditions of a call; return its first round. `compute` computes a node by its number."""
+        """Evaluate a call's early conditions; return its first round. `compute` runs the node with a given number."""
         state: tuple[bool | None, ...] = (None,) * len(self.conditions)
         while True:
             if state not in self._early:
@@ -127,9 +127,9 @@ class Branches:
         return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
-        """Compute the nodes of a call, beginning with the first round `here`, and return the path.
+        """Run the nodes of a call, starting with the first round `here`, and return the path.
 
-        Dead cells are emptied. `compute` computes a node by its number.
+        Dead cells are emptied. `compute` runs the node with a given number.
         """
         while True:
             for number in here.order:
@@ -156,7 +156,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node certainly uses under these conditions, or the inputs that it may use."""
+        """Return the inputs that a node certainly uses under these conditions, or those that it possibly uses."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -166,9 +166,9 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs and `more` certainly, or possibly, depend on.
+        """Return the numbers of the nodes that the outputs and `more` certainly or possibly depend on.
 
-        Without conditions, return all nodes: some may exist only for their side effects.
+        If the function has no conditions, return all nodes, since some may exist only for their side effects.
         """
         if not self.conditions:
             return set(range(len(self.nodes)))
@@ -183,13 +183,13 @@ class Branches:
         return reached
 
     def _pending(self, state: tuple[bool | None, ...], nodes: Iterable[int]) -> list[int]:
-        """Return the conditions of these nodes that have not been evaluated yet."""
+        """Return these nodes' conditions that have not been evaluated."""
         choices = (node for number in sorted(nodes) if (node := self.nodes[number]).chosen)
         needed = dict.fromkeys(self._index[node.inputs[0]] for node in choices)
         return [index for index in needed if state[index] is None]
 
     def _early_cone(self, condition: ValueId) -> list[int] | None:
-        """Return the nodes that compute a condition from host inputs alone, in order; None if it needs other values."""
+        """Return, in order, the nodes that compute a condition from host inputs alone; None if it needs others."""
         cone: set[int] = set()
         todo = [condition]
         while todo:
@@ -218,7 +218,7 @@ class Branches:
             new = self._ready(needed, possible, done, state, not pending)
             asked = self._askable(pending, done)
             if not new and not asked:
-                # Nodes that overwrite inputs wait for all conditions except those that depend on them.
+                # A node that overwrites an input waits for all conditions except those that depend on the node.
                 new = self._ready(needed, possible, done, state, True)
                 asked = self._askable(pending, done)
             order += new
@@ -235,14 +235,14 @@ class Branches:
         return self._graph.before.get(number, ())
 
     def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
-        """Return the pending conditions whose values have been computed."""
+        """Return the pending conditions whose values are available."""
         producers = ((index, self._number.get(self.conditions[index])) for index in pending)
         return [index for index, producer in producers if producer is None or producer in done]
 
     def _ready(
         self, needed: set[int], possible: set[int], done: set[int], state: tuple[bool | None, ...], with_final: bool
     ) -> list[int]:
-        """Return the nodes that can be computed now, and add them to `done`."""
+        """Return the nodes that can run in this round, and add them to `done`."""
         ready = []
         for number in sorted(needed - done):
             node = self.nodes[number]

@@ -1,7 +1,7 @@
-"""A function's commands with assigned buffers, and the nodes that still compute in Python between them.
+"""A plan: a function's commands with assigned buffers, and between them the nodes that still run in Python.
 
-A :class:`Plan` is made from a recording, for the shapes and the branches of one call. Each node becomes a step (see
-`optdb.device.plans.steps`); the plan enqueues the commands that the step's ``due`` returns.
+A :class:`Plan` is made from a recording, for the shapes and branches of one call. Each node becomes a step (see
+`optdb.device.plans.steps`), and the plan enqueues the commands that each step's ``due`` returns.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 
-#: Takes the first commands of a plan's run; returns whether it has enqueued them.
+#: Takes the first commands of a run; returns whether it has enqueued them.
 Before = Callable[[CommandList], bool]
 
 
 class Plan:
-    """The commands and steps of a function for inputs of some shapes, ready to be repeated."""
+    """The commands and steps of a function for fixed input shapes, ready to be repeated."""
 
     def __init__(self, recording: Recording) -> None:
         self.linked = linked = recording.linked
@@ -53,7 +53,7 @@ class Plan:
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
         self._is_rebound = bool(self.buffers.io.external)
-        #: Number of commands that a run enqueues if nothing changes, before merging.
+        #: Number of commands that an unmerged run enqueues if nothing has changed.
         self.commands = sum(
             len(segment.commands)
             for number, _, segment in recording.steps
@@ -69,9 +69,9 @@ class Plan:
         changing = set(recording.given)
         self._halves = in_segments(before, changing), in_segments(final, changing)
         self._steps = list(itertools.chain(*self._halves))
-        #: The variables whose value or address differs from the recording in the present call.
+        #: The variables whose value or address in the current call differs from the recording.
         self._changed: set[ValueId] = set()
-        #: Whether a node computes in each call.
+        #: Whether any node runs in Python in every call.
         self.always_computes = any(step.free for step in self._steps)
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         options = linked.options()
@@ -83,7 +83,7 @@ class Plan:
         )
         #: Cache of `_concatenated`: the lists of commands, and their concatenation.
         self._concatenation: tuple[list[CommandList], CommandList] = [], CommandList()
-        #: Cache of `_divided`: a list with commands that wait for another device, and its two parts.
+        #: Cache of `_divided`: a command list in which some commands wait for another device, and its two parts.
         self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
@@ -91,9 +91,9 @@ class Plan:
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     def _bound_steps(self) -> tuple[list[PlanStep], list[PlanStep]]:
-        """Return the steps with bound commands, split before the first that overwrites inputs of the function.
+        """Return the steps with bound commands, split before the first step that overwrites an input of the function.
 
-        Enqueue the commands that later runs do not repeat: those of invariant nodes and kept uploads.
+        Enqueue the commands that later runs do not repeat: the commands of invariant nodes and of kept uploads.
         """
         recording, path = self._recording, self._recording.path
         halves: tuple[list[PlanStep], list[PlanStep]] = [], []
@@ -118,7 +118,7 @@ class Plan:
         return halves
 
     def _step(self, number: int, node: Node, segment: Segment, bound: CommandList) -> PlanStep:
-        """Return the step of a node that is not invariant."""
+        """Return the step for a node that is not invariant."""
         if number in self._recording.kept_uploads:
             bound.enqueue()
             return KeptUpload(self._recording, number, node, segment, CommandList(), self._arrays)
@@ -127,17 +127,17 @@ class Plan:
         return GuardedStep(self._recording, number, node, segment, bound, self._arrays)
 
     def load(self) -> None:
-        """Put the plan's arrays and values into the cells of the function."""
+        """Store the plan's arrays and values in the function's cells."""
         for var, array in self._arrays.items():
             self.linked.cells[var][0] = array
-        # Host nodes such as Shape_i write into the values in their cells, so they get copies.
+        # Host nodes such as Shape_i write into the values in their cells, so the cells get copies.
         for var, value in self._recording.fixed.items():
             self.linked.cells[var][0] = deepcopy(value)
         for step in self._steps:
             step.restore()
 
     def unload(self) -> None:
-        """Remove the plan's arrays from the cells: the next computation must not write to them."""
+        """Remove the plan's arrays from the cells, so that the next computation does not write to them."""
         for var in self._arrays:
             self.linked.cells[var][0] = None
 
@@ -149,8 +149,8 @@ class Plan:
         Parameters
         ----------
         before : callable, optional
-            Called with the first commands, before anything that another function could see. The caller has credited
-            this call with `expect`.
+            Called with the first commands, before anything that another function could observe. The caller must have
+            counted this call with `expect`.
         """
         if before is None and not self._merging.done:
             self._merge()
@@ -164,10 +164,10 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Call `before`, and run the first steps; return the number of steps that have run.
+        """Call `before`, and run the first steps; return how many have run.
 
-        Unseen steps run immediately. `before` gets the commands of the other first steps, up to a step that computes or
-        that waits for another device.
+        Unobservable steps run immediately. `before` gets the commands of the following steps, up to the first step that
+        runs in Python or waits for another device.
         """
         lists: list[CommandList] = []
         waiting = CommandList()
@@ -199,7 +199,7 @@ class Plan:
         return self._waiting[1:]
 
     def _concatenated(self, lists: list[CommandList]) -> CommandList:
-        """Concatenate lists of commands; return the identical object for identical lists."""
+        """Concatenate command lists; return the same object if the lists are the same objects as last time."""
         parts, _ = self._concatenation
         if len(parts) != len(lists) or any(a is not b for a, b in zip(parts, lists, strict=True)):
             self._concatenation = lists, CommandList(itertools.chain(*lists))
@@ -207,47 +207,47 @@ class Plan:
 
     @property
     def final_computes(self) -> bool:
-        """Whether a step of the final part has to compute in the present call, and may raise."""
+        """Whether a step in the final part must run in Python in the current call, and may raise."""
         changed = self._changed
         return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
 
     def run_final(self) -> None:
         """Run the steps of the final part, after `run`.
 
-        If a step computes, the caller holds their commands back until everything that may raise is done.
+        If a step runs in Python, the caller holds commands back until everything that may raise has run.
         """
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
 
     def call_ended(self) -> None:
-        """Note that all commands of a call are enqueued, including those that commit its updates."""
+        """Note that all commands of a call have been enqueued, including those that commit its updates."""
         if not self._merging.done:
             self._merging.call_ended()
 
     @property
     def enqueued(self) -> int:
-        """Number of commands that a run enqueues now if nothing changes; merged launches count once."""
+        """Number of commands that a run enqueues if nothing has changed; a merged launch counts once."""
         return sum(len(step.commands) for step in self._steps)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the decision which launches to merge is final."""
+        """Whether it has been decided which launches are merged."""
         return self._merging.done
 
     def expect(self, times: int) -> bool:
-        """Credit `times` calls that may run without Python; return whether a call has to run in Python first."""
+        """Count `times` calls that may run without Python; return whether another call must run in Python first."""
         return self._merging.expect(times)
 
     def _merge(self) -> None:
-        """Time or merge small launches if that is due before this call."""
+        """Time or merge small launches if either is due before this call."""
         merged = self._merging.next()
         if merged is not None:
             for segment, commands in zip(self._segments, merged, strict=True):
                 segment.commands = commands
 
     def rebind_io(self) -> None:
-        """Rebind external memories to the buffers of this call's inputs and outputs."""
+        """Rebind external memory to the buffers of this call's inputs and outputs."""
         io = self.buffers.io
         for var, memory in io.inputs.items():
             self.buffers.rebind(memory, self.linked.value(var).base_data)
@@ -256,18 +256,18 @@ class Plan:
             self.buffers.rebind(memory, self.buffers.fallback(memory) if buffer is None else buffer)
 
     def drop_external(self) -> None:
-        """Release the buffers of the inputs and outputs of the last call; the next call binds new ones."""
+        """Release the buffers of the last call's inputs and outputs; the next call binds new ones."""
         for memory in self.buffers.io.external:
             self.buffers.rebind(memory, None)
 
     def restore_cells(self) -> None:
-        """Put the plan's arrays back into the cells that the last call may have emptied or replaced."""
+        """Restore the plan's arrays in cells whose values the last call may have removed or replaced."""
         for cell, array in self._emptied:
             cell[0] = array
 
     @contextmanager
     def restored_cells(self) -> Iterator[None]:
-        """Put the plan's arrays into these cells within the block, and restore the present values afterwards."""
+        """Store the plan's arrays in these cells, and restore the current values when the block exits."""
         present = [(cell, cell[0]) for cell, _ in self._emptied]
         self.restore_cells()
         try:
@@ -277,7 +277,7 @@ class Plan:
                 cell[0] = value
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a run with the inputs of the last one; None if a node would compute in Python."""
+        """Return all commands of a run on the last run's inputs; None if a node would run in Python."""
         repeated = []
         for step in self._steps:
             commands = step.repeated(self._changed)
@@ -287,16 +287,16 @@ class Plan:
         return CommandList(itertools.chain(*repeated))
 
     def release(self, borrowed: frozenset[int]) -> bool:
-        """Copy the results for the caller, except the `borrowed` outputs: the next call overwrites the plan's arrays.
+        """Copy the results for the caller, except `borrowed` outputs, since the next call overwrites the plan's arrays.
 
-        Return whether a call with the same arrays may have to copy one.
+        Return whether a later call on the same arrays may have to copy a result.
         """
         copies = False
         for index, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
             if index in borrowed or not isinstance(cell[0], Array):
                 continue
-            copies = copies or var in self.buffers.io.outputs  # its buffer may differ in the next call
+            copies = copies or var in self.buffers.io.outputs  # the output's buffer may differ in the next call
             if self.buffers.owns(cell[0]):
                 cell[0] = copy(cell[0])
                 copies = True
@@ -304,6 +304,6 @@ class Plan:
 
 
 def _read_only(recording: Recording, node: Node, segment: Segment) -> frozenset[Memory]:
-    """Return the memories of a node's inputs that its commands do not write to."""
+    """Return the memory blocks of a node's inputs that the node's commands do not write to."""
     read = frozenset(recording.memories(recording.path.inputs_of(node)))
     return read.difference(recording.memories(node.outputs), segment.allocated)

@@ -1,8 +1,8 @@
-"""The cache entries of plans, what selects one of them for a call, and what a call keeps for the next one.
+"""The plan cache: its entries, how a call selects one, and what a call keeps for the next call.
 
 The shapes and the addresses of a call's inputs (`InputKeys`) and its path select a cached plan (`PlanSearch`). A call
-whose inputs are those of the last call finds its plan without a search (`LastCall`), and may only repeat its commands
-(`Repetition`).
+whose inputs are the last call's finds its plan without a search (`LastCall`), or even just repeats the last call's
+commands (`Repetition`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from optdb.runtime.host_buffers import pays_zero_copy
 
 __all__ = ["CachedPlan", "InputKeys", "LastCall", "PlanCacheEntry", "PlanSearch", "Repetition", "SameValues"]
 
-#: Maximum number of plans that a call tries when its branches differ from the last call's; then it runs without a plan.
+#: Maximum number of plans that a call tries when its branches differ from the last call's, before it runs without one.
 _MOST_GUESSES = 3
-#: The shape and the address of each input of a call; together they select a plan.
+#: The shape and the address of each input in a call, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
 Addresses = tuple[Any, ...]
 #: Returns the value in a cell.
@@ -41,33 +41,33 @@ class PlanSearch:
     addresses: Addresses
     first: Round
     path: Path | None
-    #: The plan of the last call.
+    #: The last call's plan.
     before: Plan | None
     guesses: int = _MOST_GUESSES
 
 
 class SameValues:
-    """Cells and the values that they had; comparing hundreds of them by identity takes microseconds."""
+    """Cells, and the values that they held; comparing hundreds of values by identity takes microseconds."""
 
     def __init__(self, pairs: Sequence[tuple[list[Any], Any]]) -> None:
         self._cells = [cell for cell, _ in pairs]
         self._values = [value for _, value in pairs]
 
     def are_identical(self) -> bool:
-        """Tell whether each cell holds the identical object."""
+        """Return whether each cell holds the identical object."""
         return all(map(operator.is_, map(_first_of, self._cells), self._values))
 
 
 class InputKeys:
-    """Computes the key of a call's inputs, and keeps the keys of recent arrays."""
+    """Computes the key for a call's inputs, and caches the parts of the key for recent arrays."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         self._linked = linked
         #: For each input: the variable, its cell, and whether it is on the device.
         self.inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
-        #: For each input, a recent array and that array's part of the key: most inputs repeat from call to call.
+        #: For each input, a recent array and its part of the key, since most inputs stay the same between calls.
         self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self.inputs)
-        #: The inputs that were ever rebindable.
+        #: The inputs that have been rebindable in any plan.
         self.rebound: frozenset[ValueId] = frozenset()
 
     def key(self) -> tuple[Shapes, Addresses]:
@@ -87,16 +87,16 @@ class InputKeys:
                     address = value.dtype
                 else:
                     address = None if buffer is None else buffer.int_ptr, value.offset, value.strides
-                if var not in self.rebound:  # the arrays of rebound inputs get other buffers
+                if var not in self.rebound:  # rebound inputs have other buffers in each call
                     self._keyed[i] = weakref.ref(value), shape, address
             shapes.append(shape)
             addresses.append(address)
         return tuple(shapes), tuple(addresses)
 
     def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[list[Any], Any]]] | None:
-        """Return the arrays on the device, and the cells and shapes of the other inputs; None if an array is gone.
+        """Return the device arrays, and the cells and shapes of other inputs; None if an array no longer exists.
 
-        The `shapes` are those of the key that has just been computed.
+        `shapes` come from the key that has just been computed.
         """
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self.inputs, self._keyed) if is_here]
         if any(array is None for _, array in here):
@@ -109,11 +109,11 @@ class InputKeys:
 class LastCall:
     """The plan and inputs of the last call; a call with the same inputs does not search for its plan."""
 
-    #: The plan that the inputs selected; None if the same inputs may select another one next time.
+    #: The plan that the inputs selected; None if the same inputs may select another plan next time.
     cached: CachedPlan | None = None
     #: The inputs on the device.
     inputs: SameValues = field(default_factory=lambda: SameValues(()))
-    #: The cells of other inputs, with the shapes of their values.
+    #: The cells of the other inputs, with the shapes of their values.
     shapes: list[tuple[list[Any], Any]] = field(default_factory=list)
     #: How to repeat the call without Python, if that is known.
     repetition: Repetition | None = None
@@ -121,17 +121,17 @@ class LastCall:
 
 @dataclass(eq=False)
 class Repetition:
-    """A call that only enqueues its commands as long as all values are unchanged."""
+    """A call that can be repeated by enqueueing its commands, as long as all values are unchanged."""
 
     plan: Plan
     #: Arrays on the device, and results.
     values: SameValues
-    #: Cells of the function's inputs on the host, with copies of their values.
+    #: The cells of the function's host inputs, with copies of their values.
     given: list[tuple[list[Any], Any]]
     commands: CommandList
 
     def is_due(self) -> bool:
-        """Tell whether all values are unchanged."""
+        """Return whether all values are unchanged, so that the call can be repeated."""
         are_identical = self.values.are_identical()
         return are_identical and (not self.given or all(same(cell[0], before) for cell, before in self.given))
 
@@ -148,7 +148,7 @@ class CachedPlan:
 
 @dataclass(eq=False)
 class PlanCacheEntry:
-    """The addresses of the device arrays, the recording, and its plan once it is made."""
+    """The addresses of the device arrays, the recording, and the plan once it has been made."""
 
     addresses: Addresses
     recording: Recording

@@ -1,7 +1,7 @@
 """Records one call of a function: the commands of each node, and the layouts and values of its variables.
 
-:func:`record` runs the nodes and returns a :class:`Recording`. It holds the layouts of the call's device arrays, not
-the arrays themselves, so a recorded call needs no more memory than any other.
+:func:`record` runs the nodes and returns a :class:`Recording`. A recording holds the layouts of the call's device
+arrays, not the arrays themselves, so a recorded call needs no extra memory.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from optdb.runtime.rebinding import bind_io
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
 
-#: Maximum number of elements of a host value that is compared; larger values count as changed.
+#: Maximum number of elements that are compared in a host value; larger values count as changed.
 COMPARED = 1 << 14
-#: Number of leading elements that are compared first: they reveal most changes.
+#: Number of leading elements that are compared first, since they reveal most changes.
 _COMPARED_FIRST = 64
-#: Maximum number of bytes that a node keeps in memory of its own; larger results share memory with others.
+#: Maximum number of bytes that a node's results keep in separate memory; larger results share memory with others.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: Maximum size in bytes of a moving view that is copied, for devices that share host memory and for other devices.
+#: Maximum size in bytes of a moving view that is copied: on devices that share host memory, and on others.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 
 @dataclass(eq=False)
 class Recording:
-    """The record of one call."""
+    """The recording of one call."""
 
     linked: LinkedFunction
-    #: The nodes that the call computed.
+    #: The nodes that the call ran.
     path: Path = field(init=False)
-    #: The commands of each node of the path.
+    #: The commands of each node on the path.
     segments: list[Segment] = field(default_factory=list)
     #: Maps a device value to its layout.
     layouts: dict[ValueId, ArrayLayout] = field(default_factory=dict)
-    #: Maps a host value to the copy that `kept` made of it.
+    #: Maps a host value to a copy made by `kept`.
     values: dict[ValueId, Any] = field(default_factory=dict)
-    #: Maps a host output of a steady node to its complete value.
+    #: Maps each host output of a steady node to its full value.
     fixed: dict[ValueId, Any] = field(default_factory=dict)
     #: Maps a host input of the function to its value.
     given: dict[ValueId, Any] = field(default_factory=dict)
-    #: Number of a node that reads host values only through lookup tables to these tables.
+    #: Maps the number of a node that reads host values only through lookup tables to the tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)
     #: How inputs and outputs are bound (see ``optdb.runtime.rebinding``).
     io: IOBinding = field(default_factory=IOBinding)
@@ -71,7 +71,7 @@ class Recording:
         return ((number, node, segment) for (number, node), segment in zip(self.path.steps, self.segments, strict=True))
 
     def memories(self, values: Iterable[ValueId]) -> list[Memory]:
-        """Return the memories of those values that are on a device."""
+        """Return the memory blocks of the values that are on a device."""
         found = (self.layouts[value].memory for value in values if value in self.layouts)
         return [memory for memory in found if memory is not None]
 
@@ -81,7 +81,7 @@ class Recording:
         Raises
         ------
         ValueError
-            If inputs that may be external share a buffer: the function's caller has to separate them.
+            If inputs that may be external share a buffer, which the function's caller must prevent.
         """
         linked, layouts = self.linked, self.layouts
         outputs = {var: layouts[var] for var in linked.external_outputs if var in layouts}
@@ -97,32 +97,32 @@ class Recording:
 
     @property
     def copied_inputs(self) -> frozenset[ValueId]:
-        """The inputs that may be external and are large enough, but are cheaper to copy."""
+        """The inputs that may be external and are large enough to be, but are cheaper to copy."""
         memories = self._input_memories.items()
         large = {var for var, memory in memories if memory is not None and pays_zero_copy(memory.nbytes)}
         return frozenset(large - self.io.inputs.keys())
 
     @property
     def updates_from_external(self) -> bool:
-        """Whether a next value is in the memory of an external input, so that each call copies a different buffer."""
+        """Whether a next value is in an external input's memory, so that each call copies from a different buffer."""
         external = set(self.io.inputs.values())
         following = self.linked.updates.values()
         return any(var in self.layouts and self.layouts[var].memory in external for var in following)
 
     @functools.cached_property
     def roles(self) -> Roles:
-        """The roles of the nodes, taking into account which segments cannot be repeated."""
+        """The roles of the nodes; nodes whose segments cannot be repeated are always recomputed."""
         unrepeatable = {node for _, node, segment in self.steps if segment.unsupported_reason is not None}
         roles = self.linked.roles(self.path)
         return roles if unrepeatable <= roles.always_recompute else self.linked.roles(self.path, unrepeatable)
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that compute the same small arrays in each call, which no node overwrites.
+        """The numbers of nodes that compute the same small arrays in each call, where no node overwrites the arrays.
 
-        Their commands run once; their memory is not shared. Many of these nodes upload a number that the host has
-        computed from shapes, such as the axis length in a mean. Others depend only on constants and shapes, such as
-        the zero gradient of a branch that is not taken.
+        These nodes' commands run once, and their memory is not shared. Many such nodes upload a number that the host
+        computes from shapes, such as the axis length in a mean. Others depend only on constants and shapes, such as the
+        zero gradient for a branch that is not taken.
         """
         linked = self.linked
         numbers: set[int] = set()
@@ -139,11 +139,11 @@ class Recording:
 
     @functools.cached_property
     def kept_uploads(self) -> frozenset[int]:
-        """The numbers of guarded nodes whose small arrays stay on the device while their host inputs do not change.
+        """The numbers of guarded nodes whose small arrays stay on the device while host inputs are unchanged.
 
-        They upload host values that depend, for example, on the shape of a value-dependent array. Their memory is not
-        shared, and no node overwrites it. Nodes whose commands may be held back and dropped are excluded, since the
-        content of their memory would be unknown.
+        Such nodes upload host values that depend, for example, on the shape of a value-dependent array. The arrays'
+        memory is not shared, and no node overwrites it. Nodes whose commands may be held back and dropped are excluded,
+        since the content of their arrays would be unknown.
         """
         early = itertools.islice(self.steps, self.path.final)
         return frozenset(
@@ -156,9 +156,9 @@ class Recording:
         )
 
     def _may_be_kept(self, node: Node, segment: Segment) -> bool:
-        """Tell whether a node computes small new device arrays that no node overwrites and no caller sees.
+        """Return whether a node only creates small device arrays that no node overwrites and no caller sees.
 
-        An all-reduce has to run in each call, since the other devices wait for it.
+        An all-reduce does not qualify: it must run in each call, since the other devices wait for it.
         """
         if any(isinstance(command, EnqueueAllReduce) for command in segment.commands):
             return False
@@ -169,10 +169,10 @@ class Recording:
 
 
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
-    """Run a function's nodes, and record their commands.
+    """Run a function's nodes and record their commands.
 
-    The recorder may raise. `first` is the first round, if the early conditions have been evaluated. Starting with the
-    first node that overwrites an input of the function, the recorder holds commands back; the caller enqueues them.
+    The recorder may raise. `first` is the first round, if the early conditions have been evaluated. From the first node
+    that overwrites an input of the function, the recorder holds commands back for the caller to enqueue.
     """
     branches = linked.branches
     first = first or branches.first(linked.run)
@@ -204,7 +204,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
             if var in recording.values and node not in surely_watched:
                 copies[var] = copy.copy(linked.value(var))
 
-    # If more rounds follow, the value-dependent nodes are known only once the path is complete.
+    # If more rounds follow, it is not known which nodes are value-dependent until the path is complete.
     surely_watched = frozenset() if first.asked else linked.roles(branches.path(first)).value_dependent
     moving = _moving_views(linked, surely_watched)
     recording.path = branches.walk(compute, first)
@@ -223,10 +223,11 @@ def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) ->
 
 
 def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> frozenset[ValueId]:
-    """Return the views whose offset changes from call to call, such as a batch that an index selects from a data set.
+    """Return the views whose offsets change between calls, such as a batch that an index selects from a data set.
 
-    All nodes that read such a view would have to compute in Python, since the arguments of their kernels change. So a
-    plan copies small views into memory of its own: then only the views' nodes compute, and their readers are repeated.
+    All nodes that read such a view would have to run in Python, since their kernel arguments change. So a plan copies
+    small views into its own memory. Then only the nodes that create the views run in Python, and the commands of their
+    readers are repeated.
     """
     numbers = {value: number for value, number in linked.producers.items() if linked.nodes[number] in value_dependent}
 
@@ -240,7 +241,7 @@ def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> 
 
 
 def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId]) -> None:
-    """Replace the moving views of a node by copies, if they are small and C-contiguous."""
+    """Replace a node's moving views by copies if the views are small and C-contiguous."""
     for var in node.outputs:
         value = linked.value(var)
         if var in moving and isinstance(value, Array) and value.flags.c_contiguous:
@@ -250,14 +251,14 @@ def _copy_views(node: Node, linked: LinkedFunction, moving: Collection[ValueId])
 
 
 def kept(value: Any) -> Any:
-    """Return a copy of a small array, for comparison with later values; None, which equals no value, otherwise."""
+    """Return a copy of a small array for comparison with later values; otherwise None, which equals no value."""
     if isinstance(value, np.ndarray | np.generic) and value.size <= COMPARED and value.dtype != object:
         return np.array(value)
     return None
 
 
 def same(value: Any, before: Any) -> bool:
-    """Tell whether a value certainly equals the earlier one that `kept` has copied."""
+    """Return whether a value certainly equals an earlier value that `kept` copied."""
     if before is None or not isinstance(value, np.ndarray | np.generic) or value.shape != before.shape:
         return False
     first = slice(_COMPARED_FIRST)

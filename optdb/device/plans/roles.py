@@ -1,13 +1,12 @@
-"""Roles of a function's nodes: which nodes run the same commands in each call, as far as the graph shows.
+"""Roles of a function's nodes, derived from the graph: which nodes run the same commands in each call.
 
-A node is *steady* if the shapes of the function's inputs determine all host values that it reads: its commands are
-repeated without a guard. It is *value-dependent* if it depends on a host value that may change, directly or through
-other nodes. Such nodes are guarded: each call compares their inputs. A node is *always recomputed* if it moves device
-values to the host, computes a host value that the plan does not own, or runs commands that cannot be recorded. Small
-values to the host, computes a host value that the plan does not own, or runs commands that cannot be recorded.
+A node is *steady* if the shapes of the function's inputs determine all host values that it reads; its commands are
+repeated without a guard. A node is *value-dependent* if it depends, directly or through other nodes, on a host value
+that may change. Such nodes are guarded: each call compares their inputs. A node is *always recomputed* if it moves
+device values to the host, computes a host value that the plan does not own, or runs commands that cannot be recorded.
 
-A plan keeps a node's host results from one call to the next, and then skips the node. That is correct only while no
-other code can overwrite or empty them. So there is one rule: **a plan owns a host value only if no variable of its
+A plan keeps a node's host results between calls, and then skips the node. That is correct only if no other code can
+overwrite the results or empty their cells. The rule is therefore: **a plan owns a host value only if no variable of its
 alias class is visible outside of the nodes that read it**.
 """
 
@@ -27,7 +26,7 @@ class Roles:
 
     #: The nodes that depend on host values that may change, including those that are always recomputed.
     value_dependent: frozenset[Node]
-    #: The nodes that compute in each call.
+    #: The nodes that run in Python in each call.
     always_recompute: frozenset[Node]
 
 
@@ -36,7 +35,7 @@ def find_roles(
     steps: Iterable[tuple[Node, Sequence[ValueId]]],
     unrepeatable: Collection[Node] = (),
 ) -> Roles:
-    """Find the roles of the nodes of a path.
+    """Find the roles of the nodes on a path.
 
     Parameters
     ----------
@@ -62,7 +61,7 @@ def find_roles(
 
 
 def _guarded(graph: NodeGraph, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
-    """Return the inputs to guard: all except conditions, constants, and shapes of the function's inputs."""
+    """Return the inputs to guard: all except conditions, constants, and inputs of which only shapes are read."""
     if node.reads_shapes:
         return [var for var in used if var not in given]
     return [var for var in used[bool(node.chosen) :] if var not in graph.constants]

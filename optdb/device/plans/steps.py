@@ -1,9 +1,10 @@
-"""The steps of a plan: commands that are repeated, and nodes that compute in Python if their inputs have changed.
+"""The steps of a plan: commands that are repeated, and nodes that run in Python if their inputs have changed.
 
 Steady nodes become commands. Each other node becomes a :class:`GuardedStep`, which compares the values or addresses of
-the node's inputs with the recording. If nothing has changed, its commands are repeated; otherwise the node computes,
-and its outputs are moved into the plan's buffers, where later nodes read them. If an output does not fit, for example
-because its shape differs, the later nodes compute as well. A :class:`CommandSegment` compares once for many steps.
+the node's inputs with the recording. If nothing has changed, the recorded commands are repeated. Otherwise the node
+runs, and its outputs are copied into the plan's buffers, where later nodes read them. If an output does not fit there,
+for example because its shape differs, its readers run as well. A :class:`CommandSegment` makes one comparison for many
+steps.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from optdb.runtime.recording import Segment
 
 
 class PlanStep:
-    """Commands that are repeated while the guarded inputs are unchanged; this base class has no guards."""
+    """Commands that are repeated while the guarded inputs are unchanged."""
 
-    #: Whether the step computes in each run.
+    #: Whether the step runs in Python in each run of the plan.
     free = False
     #: The step's outputs on the host.
     on_host: Sequence[ValueId] = ()
@@ -36,39 +37,39 @@ class PlanStep:
         self.commands = commands
         #: The guarded inputs.
         self.inputs = frozenset(inputs)
-        #: Whether the step has to compute in the next run, even if its inputs are unchanged.
+        #: Whether the step must run in Python next time, even if its inputs are unchanged.
         self.stale = False
 
     @property
     def computes(self) -> bool:
-        """Whether the step computes in the next run, even if nothing has changed."""
+        """Whether the step runs in Python next time, even if nothing has changed."""
         return self.free or self.stale
 
     @functools.cached_property
     def is_unobservable(self) -> bool:
-        """Whether no other function can observe the step: it enqueues nothing but uploads to the plan's own memory."""
+        """Whether the step enqueues only uploads to the plan's own memory, so that no other function can observe it."""
         return not self.commands
 
     def is_repeated(self, changed: set[ValueId]) -> bool:
-        """Tell whether the step only enqueues its commands, given that the variables in `changed` have changed."""
+        """Return whether the step only enqueues its commands, given that the variables in `changed` have changed."""
         return not self.computes and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
-        """Note that cells of host values may hold other values than the recorded ones.
+        """Note that cells of host values may hold values other than the recorded ones.
 
-        The cells of device values hold the plan's arrays again, and the commands write to these.
+        The cells of device values hold the plan's arrays again, which the commands write.
         """
         self.stale = self.stale or bool(self.on_host)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
-        """Return the commands that repeat the last run; None if the step computes.
+        """Return the commands that repeat the last run; None if the step must run in Python.
 
         The values of the variables in `changed` differ from the recorded ones, now and in the last run.
         """
         return None if self.computes or not changed.isdisjoint(self.inputs) else self.commands
 
     def due(self, changed: set[ValueId]) -> CommandList:
-        """Return the commands that repeat the step, or compute it and return no commands.
+        """Return the commands that repeat the step; if it cannot be repeated, run it in Python and return no commands.
 
         Outputs whose value or address differs from the recorded one are added to `changed`.
         """
@@ -78,12 +79,12 @@ class PlanStep:
         return CommandList()
 
     def _compute(self, changed: set[ValueId]) -> None:
-        """Compute the step in Python; steps with guarded inputs override this."""
+        """Run the step in Python; steps with guarded inputs override this."""
         raise NotImplementedError
 
 
 class GuardedStep(PlanStep):
-    """A node that may have to compute in Python; if it is `free`, it does in each run."""
+    """A node that may have to run in Python; a `free` one does so every time."""
 
     def __init__(
         self,
@@ -101,8 +102,8 @@ class GuardedStep(PlanStep):
         self.on_host = [var for var in node.outputs if var not in arrays]
         layouts, values = recording.layouts, recording.values
         owned = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
-        #: For each output: its cell, the variable, its array in the plan if it is on the device, its recorded value
-        #: from `kept` if it is on the host, and whether it owns its memory, that is, is not a view of an input.
+        #: For each output: its cell, the variable, the plan's array if it is on the device, the recorded value from
+        #: `kept` if it is on the host, and whether it owns its memory, that is, is not a view of an input.
         self._outputs = [
             (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
         ]
@@ -122,7 +123,7 @@ class GuardedStep(PlanStep):
 
 
 class KeptUpload(GuardedStep):
-    """A node whose results stay in memory of their own, and are reused while its inputs equal the recorded ones."""
+    """A node whose results stay in separate memory, and are reused while the node's inputs equal the recorded ones."""
 
     @functools.cached_property
     def is_unobservable(self) -> bool:
@@ -134,7 +135,7 @@ class KeptUpload(GuardedStep):
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
-        # Until the node has computed from the recorded inputs again, no command restores the recorded values.
+        # No command restores the recorded values: the node has to run again with the recorded inputs.
         self.stale = True
         differs = not changed.isdisjoint(self.inputs)
         super()._compute(changed)
@@ -142,16 +143,16 @@ class KeptUpload(GuardedStep):
 
 
 class TableUpload(PlanStep):
-    """Writes the lookup tables that the kernels of a node read, computed from the present host values.
+    """Computes the lookup tables that a node's kernels read from the current host values, and uploads them.
 
-    If a table cannot be computed, as for a class out of bounds, it adds its `failure` to the changed variables. That
-    guards the node's step, so the node computes and raises its own error.
+    If a table cannot be computed, for example because a class index is out of bounds, the upload adds its `failure` to
+    the changed variables. The node's step guards `failure`, so the node runs and raises its own error.
     """
 
     def __init__(self, recording: Recording, tables: Sequence[NodeTable]) -> None:
         super().__init__(CommandList(), [table.var for table in tables])
         self._linked, self._tables = recording.linked, tables
-        #: Pseudo-variable that is reported as changed if the tables cannot be computed.
+        #: A pseudo-variable that is reported as changed if a table cannot be computed.
         self.failure: ValueId = object()
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
@@ -173,32 +174,32 @@ class TableUpload(PlanStep):
 
 
 class TableUploads:
-    """Positions the table uploads of a plan: at a boundary of command segments, or else where the values become known.
+    """Places a plan's table uploads at boundaries of command segments, or else where the host values become known.
 
-    The last such position before the table is read is best: by then, the device is busy.
+    The last such position before the table is read is best, since the device is busy by then.
 
     Parameters
     ----------
     recording : Recording
-        The recording that holds the tables.
+        The recording with the tables.
     halves : pair of list of PlanStep
-        The steps so far, to which steps are appended meanwhile.
+        The lists to which the caller appends the plan's steps.
     """
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves
-        #: Maps a host value to the position from which it is known: the half, and the number of steps before it.
+        #: Maps a host value to the position from which it is known: the half, and the number of preceding steps.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
         #: For each upload: its earliest position, the upload, and the step that reads its tables.
         self._uploads: list[tuple[tuple[int, int], TableUpload, PlanStep]] = []
 
     def begin_round(self) -> None:
-        """Note that the next steps run only if the conditions evaluated so far allow it."""
+        """Note that whether the next steps run depends on the conditions evaluated so far."""
         self._round_begin = self._end
 
     def precede(self, number: int, step: PlanStep) -> None:
-        """If a node reads host values only through tables, upload them before its step, and drop its host guards."""
+        """If a node reads host values only through tables, upload these before its step; drop the host guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -208,18 +209,18 @@ class TableUploads:
         self._uploads.append((max(self._round_begin, *known), upload, step))
 
     def follow(self, step: PlanStep) -> None:
-        """Note that the host outputs of the last step are known from here on."""
+        """Note that the last step's host outputs are known from this position on."""
         self._known.update(dict.fromkeys(step.on_host, self._end))
 
     def insert(self, changing: Iterable[ValueId]) -> None:
-        """Insert the uploads into the steps; `changing` are variables that may change at each call."""
+        """Insert the uploads into the steps; `changing` contains the variables that may change in each call."""
         separate = self._separate_positions(set(changing))
         found = [(self._position(first, step, separate), upload) for first, upload, step in self._uploads]
         for (half, position), upload in sorted(found, key=itemgetter(0), reverse=True):
             self._halves[half].insert(position, upload)
 
     def _separate_positions(self, changing: set[ValueId]) -> tuple[list[int], list[int]]:
-        """Return the positions, in each half, of steps that are not merged into segments."""
+        """Return, for each half, the positions of steps that are not merged into segments."""
         found: tuple[list[int], list[int]] = [], []
         for half, steps in enumerate(self._halves):
             for position, step in enumerate(steps):
@@ -244,7 +245,7 @@ class TableUploads:
 
 
 class BranchTaken(Exception):
-    """A condition differs from the plan's; no step after the `round` has run."""
+    """A condition differs from its value in the plan; no step after the `round` has run."""
 
     def __init__(self, round_: Round) -> None:
         super().__init__(round_)
@@ -252,17 +253,17 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(PlanStep):
-    """Checks the conditions that are evaluated during a call, before the steps of the branches that they select."""
+    """Checks the conditions evaluated during a call, before the steps in the branches that they select."""
 
     #: The conditions may change in each call.
     free = True
-    #: The conditions may depend on results of other functions.
+    #: The conditions may depend on other functions' results.
     is_unobservable = False
 
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
         self._branches, self._round = branches, round_
-        #: The values that the conditions evaluated after the round have on the path.
+        #: The values on this path of the conditions that are evaluated after the round.
         self._expected = tuple(path.rounds[-1].state[index] for index in round_.asked)
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -271,7 +272,7 @@ class BranchGuard(PlanStep):
 
 
 class CommandSegment(PlanStep):
-    """Consecutive steps that are mostly repeated together, so that one comparison covers all of them."""
+    """Consecutive steps that usually repeat together, so that one comparison covers all of them."""
 
     def __init__(self, steps: Sequence[PlanStep]) -> None:
         commands = CommandList(command for step in steps for command in step.commands)
@@ -283,17 +284,17 @@ class CommandSegment(PlanStep):
         return not self.commands and all(step.is_unobservable for step in self._steps)
 
     def restore(self) -> None:
-        """Note that cells of host values may hold other values than the recorded ones."""
+        """Note that cells of host values may hold values other than the recorded ones."""
         for step in self._steps:
             step.restore()
         self.stale = self.stale or any(step.stale for step in self._steps)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
-        """Return the commands, possibly merged, that repeat all steps; None if a step computes."""
+        """Return the commands, possibly merged, that repeat all steps; None if a step must run in Python."""
         return None if any(step.repeated(changed) is None for step in self._steps) else self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
-        """Enqueue the commands of steps that are repeated, and compute the others."""
+        """Enqueue the commands of steps that can be repeated, and run the other steps in Python."""
         self.stale = True  # remains set if a node raises
         for step in self._steps:
             enqueue_bound(step.due(changed))
@@ -301,15 +302,15 @@ class CommandSegment(PlanStep):
 
 
 def is_separate(step: PlanStep, changing: Set[ValueId]) -> bool:
-    """Tell whether a step computes in each run, or guards a variable that may change in each call."""
+    """Return whether a step runs in Python in each run, or guards a variable that may change in each call."""
     return step.free or not changing.isdisjoint(step.inputs)
 
 
 def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
     """Group consecutive steps whose inputs rarely change into segments.
 
-    A step stays separate if it computes in each run, or guards a variable in `changing`, which may change in each call.
-    The host outputs of separate steps are added to `changing`.
+    A step stays separate if it runs in Python in each run, or guards a variable in `changing`, the variables that may
+    change in each call. Host outputs of separate steps are added to `changing`.
     """
     gathered: list[PlanStep] = []
     together: list[PlanStep] = []
@@ -326,7 +327,7 @@ def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanS
 
 
 def _ensure_in_plan_memory(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Copy an output into the plan's array unless it is there; return False if that is impossible."""
+    """Copy an output into the plan's array unless it is there already; return False if it cannot be copied."""
     value = cell[0]
     if value is array:
         return True

@@ -1,7 +1,7 @@
-"""Lookup tables of a plan: device arrays that kernels read instead of host values, such as the classes of a batch.
+"""Lookup tables of a plan: device arrays that kernels read instead of host values, such as a batch's class labels.
 
-A node that `reads_tables_alone` launches the same kernels for other host values, only with other tables. So a call
-recomputes the tables and writes them to the memory that the kernels read; the node itself need not compute.
+A node that `reads_tables_alone` launches the same kernels for all host values, and only the tables differ. So a call
+recomputes the tables and writes them to the memory that the kernels read, without running the node.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class NodeTable:
     var: ValueId
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    #: Computes the table from a value of that shape and dtype.
+    #: Computes the table from a value with the recorded shape and dtype.
     source: TableSource
-    #: The table on the device. Only the plan writes there.
+    #: The table on the device; only the plan writes it.
     array: Array
 
     def of(self, value: Any) -> HostArray | None:
-        """Return the table of another value; None if it has none of the recorded kind."""
+        """Return the table for another value; None if it cannot have the recorded shape and dtype."""
         if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype != self.dtype:
             return None
         try:
@@ -46,7 +46,7 @@ class NodeTable:
             return None  # the node raises its own error
 
     def write(self, table: HostArray) -> None:
-        """Upload a table for the kernels enqueued from now on; the caller must not modify it afterwards."""
+        """Upload a table for the kernels that are enqueued next; the caller must not modify it afterwards."""
         if not table.size:
             return
         array = self.array
@@ -56,7 +56,7 @@ class NodeTable:
 
 
 def tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[NodeTable]:
-    """Return the tables of a node that has just run, if it reads host values only through them; else an empty list.
+    """Return the tables of a node that has just run; an empty list unless it reads host values only through tables.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[Node
     node : Node
         The node.
     segment : Segment
-        The recorded commands of the node.
+        The node's recorded commands.
     """
     if not node.reads_tables_alone or segment.unsupported_reason is not None:
         return []

@@ -1,10 +1,10 @@
-"""Commits updates: the next values of shared arrays are written over the present ones.
+"""Commits updates: copies the next values of shared arrays over the current ones.
 
-Otherwise the arrays' addresses would change in each call, and no plan could be used twice. So the end of a call writes
-a next value over the present one, unless it was computed in place. Other values in that buffer, such as a result that
-is the present value, are copied elsewhere first. :func:`find_commit` selects the copies, for calls, plans and traces.
-:func:`commit` makes them for a call. :class:`CommitUpdates` records the commands of a commit for a plan, and repeats
-them while the arrays' addresses are unchanged.
+If a call replaced the arrays instead, their addresses would change in each call, and no plan could be used twice. So at
+the end of a call, a next value is copied over the current one, unless it was computed in place. Other values in the
+overwritten buffer, such as a result that equals the current value, are copied elsewhere first. :func:`find_commit`
+selects the copies for calls, plans and traces. :func:`commit` makes the copies for a call. :class:`CommitUpdates`
+records a commit's commands for a plan, and repeats them while the arrays' addresses are unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "find_commit",
 ]
 
-#: Maximum number of recordings of a plan's commit: if arrays move in each call, recording is useless.
+#: Maximum number of times that a plan's commit is recorded: if arrays move in each call, recording is useless.
 MAX_RECORDINGS = 3
 
 #: The cells of inputs, each with the cell of its next value.
@@ -41,13 +41,13 @@ CellPairs = Sequence[tuple[list[Any], list[Any]]]
 
 
 def advance(pairs: CellPairs) -> None:
-    """Give the cells of inputs their next values; read all of them before writing any."""
+    """Store next values in the cells of inputs, reading all next values before writing any."""
     for cell, value in [(cell, following[0]) for cell, following in pairs]:
         cell[0] = value
 
 
 def check_updates(linked: LinkedFunction) -> None:
-    """Check that next values have the lengths that their shared variables require.
+    """Check that next values have the lengths that the shared variables require.
 
     Raises
     ------
@@ -59,9 +59,9 @@ def check_updates(linked: LinkedFunction) -> None:
 
 
 def commit(linked: LinkedFunction) -> None:
-    """Write the next values of shared arrays over the present ones, at the end of a call.
+    """Copy the next values of shared arrays over the current ones, at the end of a call.
 
-    Other values in the buffers of the present ones are copied elsewhere first.
+    Other values in the overwritten buffers are copied elsewhere first.
     """
     check_updates(linked)
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
@@ -78,7 +78,7 @@ def commit(linked: LinkedFunction) -> None:
 class Commit(NamedTuple):
     """The copies to make at the end of a call."""
 
-    written: list[Any]  #: The keys of the updates whose next values are written over the present ones.
+    written: list[Any]  #: The keys of the updates whose next values are copied over the current ones.
     aliased: list[Any]  #: The keys of other values in the overwritten buffers, which are copied first.
 
 
@@ -88,11 +88,11 @@ def find_commit(
     buffer_of: Callable[[Any], Hashable | None],
     is_in_place: Callable[[Any, Any], bool],
 ) -> Commit:
-    """Find the next values to write, and the values to copy before that.
+    """Find the next values to write, and the values to copy before they are overwritten.
 
-    The `updates` are keys, each with its present and its next value. The `values`, with their keys, are the results and
-    the next values; they are needed after the updates. `buffer_of` returns the id of a value's buffer, or None if it
-    has none. `is_in_place` tells whether a next value need not be written over the present one.
+    `updates` contains a key, the current value and the next value of each update. `values` contains pairs of a key and
+    a result or next value that is needed after the updates. `buffer_of` returns the id of a value's buffer, or None if
+    there is none. `is_in_place` returns whether a next value is already in the current value's place.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -101,38 +101,39 @@ def find_commit(
 
 
 def buffer_of(value: Any) -> int | None:
-    """Return the id of the buffer of a device array; None for other values."""
+    """Return the id of a device array's buffer; None for other values."""
     return value.base_data.int_ptr if isinstance(value, Array) and value.size else None
 
 
 def _is_in_place(present: Array, following: Array) -> bool:
-    """Tell whether a next value needs no copy: it lies in the buffer of the present one, or has no elements."""
+    """Return whether a next value needs no copy because it is in the current value's buffer or has no elements."""
     return not (present.size and following.size) or buffer_of(present) == buffer_of(following)
 
 
 class CommitUpdates:
-    """`commit` for one plan of a function, whose arrays are mostly the same in each call."""
+    """A commit that is recorded for one plan, whose arrays are usually the same in each call."""
 
     def __init__(self, linked: LinkedFunction, max_recordings: int = MAX_RECORDINGS) -> None:
         self._linked = linked
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
-        #: Whether some next values with length checks are not among the compared arrays.
+        #: Whether some next values with length checks are not compared arrays.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
-        #: The one context of the arrays; None if there are several.
+        #: The context of the arrays; None if they are in several contexts.
         self._context = contexts.pop() if len(contexts) == 1 else None
-        #: The recorded arrays; None before a recording. Without arrays to write, there is nothing to record.
+        #: The recorded arrays; None before a recording. If there are no arrays to write, an empty recording exists from
+        #: the start.
         self._before: list[Any] | None = None if self._cells else []
         self._after: list[Any] = []
         self._commands = CommandList()
         self._recordings_left = max_recordings
-        #: Merges the recorded copies; None without a recording, and if the copies are on several devices.
+        #: Merges the recorded copies; None before a recording, or if the copies are on several devices.
         self._merging: LaunchMerging | None = None
 
     def commands(self) -> CommandList | None:
-        """Return the commands that commit the values now in the cells; None if they were not recorded."""
+        """Return the commands that commit the values currently in the cells; None if they were not recorded."""
         return self._commands if self._is_recorded([cell[0] for cell in self._cells]) else None
 
     @property
@@ -141,11 +142,11 @@ class CommitUpdates:
         return not self._checks and (self._merging is None or self._merging.done)
 
     def is_ready(self) -> bool:
-        """Tell whether `run` only enqueues recorded commands for the values now in the cells."""
+        """Return whether `run` only enqueues recorded commands for the values currently in the cells."""
         return not self._checks and self._is_recorded([cell[0] for cell in self._cells])
 
     def run(self) -> None:
-        """Write the next values over the present ones."""
+        """Copy the next values over the current ones."""
         before = [cell[0] for cell in self._cells]
         if self._is_recorded(before):
             if self._checks:

@@ -1,6 +1,6 @@
-"""Schedules the steps of a loop: what each step stores, and where its rows are.
+"""Schedules loops: which tensors each step stores, and where the step's rows are.
 
-The body of a loop is scheduled once. Its arguments are buffers that represent another row in each step.
+A loop's body is scheduled once; its arguments are buffers that stand for a different row in each step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["BodySchedule", "ScheduledIteration", "repeated", "scheduled"]
 
 
 class ScheduledIteration(ScheduleNode):
-    """A loop: the steps of its body, which are compiled once, and the rows that advance.
+    """A scheduled loop: the steps of its body, which are compiled once, and the rows that advance.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class BodySchedule(Protocol):
         """Add the nodes that store a tensor, in a region if one is given; return its location."""
 
     def store_in_place(self, tensor: Tensor, region: Stored) -> None:
-        """Add the nodes that store a tensor in a region of a buffer that nothing else writes."""
+        """Add the nodes that store a tensor in a buffer region that nothing else writes."""
 
     def steps(self) -> list[FusedKernel | ScheduledOperation | ScheduledIteration]:
         """Return the steps that compute all tensors to be stored, in order."""
@@ -73,18 +73,18 @@ class BodySchedule(Protocol):
 def scheduled(
     iteration: Iteration, arrays: Mapping[Carried, Stored], sources: Mapping[Tensor, Stored], body: BodySchedule
 ) -> ScheduledIteration:
-    """Return the node of a loop.
+    """Return the schedule node for a loop.
 
     Parameters
     ----------
     iteration : Iteration
         The loop.
     arrays : mapping
-        The locations of the carried arrays.
+        Maps carried arrays to their locations.
     sources : mapping
-        The locations of all tensors that the loop reads.
+        Maps all tensors that the loop reads to their locations.
     body : BodySchedule
-        An empty schedule in which the loop's invariants are stored.
+        An empty body schedule, in which the loop's invariants are already stored.
     """
     rows: list[MovingRow] = []
 
@@ -106,7 +106,8 @@ def scheduled(
             if start % carried.length not in read:
                 body.store_in_place(value, target)
                 continue
-            # The step may still read the row after it has computed the new value, so the value is copied at the end.
+            # The step may still read the row after computing the new value, so the value is copied at the end of the
+            # step.
             region = Stored(Buffer(target.size, target.dtype), target.shape)
             late.append((body.store(value, region), target))
     steps = body.steps()
@@ -119,7 +120,7 @@ def scheduled(
 
 
 def repeated(node: ScheduledIteration, profile: DeviceProfile) -> RepeatedLoops | None:
-    """Return a loop as one kernel if one work item of a processor computes each part of a step anyway; else None."""
+    """Return a loop as one kernel if a single CPU work item would compute each part of a step anyway; else None."""
     if not profile.runs_items_serially or not node.body:
         return None
     parts: list[tuple[LoopKernel, LoopGrid] | RepeatedLoops] = []

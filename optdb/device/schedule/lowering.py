@@ -1,8 +1,8 @@
-"""Lowers tensors to scalar programs: elements of a tensor at given indices, computed from loads of arrays.
+"""Lowers tensors to scalar programs, which compute elements at given indices from values loaded from arrays.
 
 A :class:`Lowering` writes the body of one kernel. Views become indices, elementwise programs are inlined, and folds
-over few elements are unrolled. Tensors that a kernel cannot compute by itself are collected in `missing`, and
-``schedule`` stores them first. Equal steps are written once.
+over few elements are unrolled. Tensors that must be stored before the kernel runs are collected in `missing`, and
+``schedule`` stores them. Identical steps are emitted once.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from optdb.device.tensors import (
     ViewTensor,
 )
 
-#: Maximum number of elements of a fold that is unrolled.
+#: Maximum number of elements in an unrolled fold.
 UNROLLED = SHORT
-#: Maximum number of partial results of an earlier kernel that are folded where they are read.
+#: Maximum number of an earlier kernel's partial results that are folded where they are read.
 UNROLLED_PARTS = 64
-#: Maximum number of elements for which nested folds are unrolled.
+#: Maximum total number of elements for which nested folds are unrolled.
 MOST_NESTED = 64
 #: Requests elements of tensors at indices, and returns one.
 _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
@@ -49,28 +49,28 @@ class Lowering(LoopBody):
     Parameters
     ----------
     stored : mapping
-        The replacements of tensors: tensors in memory, and tensors computed from these.
+        Maps tensors to their replacements: tensors in memory, and tensors computed from these.
     domain : tuple of int
         The lengths of the loops; a kernel with an empty domain has no loops.
     takes_rows : bool
-        Whether the loop may run over the rows of a matrix and multiply each with a vector.
+        Whether the loop may run over the rows of a matrix and multiply each row by a vector.
     """
 
     def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool = False) -> None:
         super().__init__(domain)
-        #: The tensors that have to be stored first.
+        #: The tensors that must be stored before the kernel runs.
         self.missing: dict[Tensor, None] = {}
         #: The folds that were unrolled.
         self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
-        #: For each fold that is being unrolled, from the outermost one, how many times its elements are computed.
+        #: The number of times that elements are computed in each fold being unrolled, outermost fold first.
         self._unrolling: list[int] = []
         self._memo: dict[tuple[Tensor, tuple[Index, ...]], Operand] = {}
         self._total = math.prod(self.domain)
 
     def compute(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
-        """Return an element of a tensor: compute it, even if the tensor is stored."""
+        """Compute an element of a tensor, even if the tensor is stored."""
         replacement = self._stored.pop(tensor, None)
         try:
             return self.evaluate(tensor, coordinates)
@@ -79,8 +79,8 @@ class Lowering(LoopBody):
                 self._stored[tensor] = replacement
 
     def evaluate(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
-        """Return an element of a tensor."""
-        # A trampoline: graphs are deeper than Python's stack.
+        """Return an element of a tensor, loaded or computed."""
+        # A trampoline, because graphs are deeper than Python's stack.
         stack: list[tuple[tuple[Tensor, tuple[Index, ...]], _Evaluation]] = []
         request: tuple[Tensor, tuple[Index, ...]] = (tensor, tuple(coordinates))
         while True:
@@ -105,7 +105,7 @@ class Lowering(LoopBody):
                 return result
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
-        """Return tensors to store so that a body gets smaller: unrolled folds, or else one about half way to `root`."""
+        """Return tensors to store to make the body smaller: unrolled folds, or else one about half way to `root`."""
         found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found
@@ -153,12 +153,12 @@ class Lowering(LoopBody):
         if stored.buffer not in self.tables:
             self.tables.append(stored.buffer)
         table = f"table{self.tables.index(stored.buffer)}"
-        # The constant is separate, so that neighbours share one computed index.
+        # The constant term is kept separate, so that neighbouring elements share one computed index.
         scalar = Scalar("Element", stored.dtype, (("array", table), ("offset", index.const)))
         return self.apply(scalar, [self.index_value(Index(0, index.terms))])
 
     def _is_repeated(self, tensor: Mapped, coordinates: tuple[Index, ...]) -> bool:
-        """Tell whether a kernel would compute elements of a costly tensor several times."""
+        """Return whether a kernel would recompute elements of a costly tensor."""
         varies = any(not index.is_const for index in coordinates)
         return tensor.is_costly and varies and tensor.size * 4 <= self._total
 
@@ -184,7 +184,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _chosen(self, x: Tensor, at: Sequence[Index], axis: int) -> _Evaluation:
-        """Return the element of a short row at a computed index: compute all elements, and select one."""
+        """Select the element of a short row at a computed index, after computing all of the row's elements."""
         index = self.index_value(at[axis])
         result: Operand | None = None
         for number in reversed(range(x.shape[axis])):
@@ -194,13 +194,13 @@ class Lowering(LoopBody):
                 continue
             is_it = self.apply(Scalar("EQ", "bool"), [index, Number.of(number, "int64")])
             result = self.apply(Scalar("Switch", x.dtype), [is_it, element, result])
-        assert result is not None  # the row has elements
+        assert result is not None  # the row is not empty
         return result
 
     def _coordinate(
         self, coordinate: Coordinate, coordinates: Sequence[Index], length: int
     ) -> Generator[Any, Operand, Index]:
-        """Return the index of a view's source along an axis of some length."""
+        """Return the index into a view's source along one axis."""
         index = Index(coordinate.const)
         for axis, factor in coordinate.terms:
             index = index.plus(coordinates[axis], factor)
@@ -211,7 +211,7 @@ class Lowering(LoopBody):
         return index.plus(Index(int(value.value)) if isinstance(value, Number) else Index.of(value))
 
     def coordinate(self, coordinate: Coordinate, at: Sequence[Index], length: int) -> Index:
-        """Return the index that a coordinate selects along an axis of a length, for the element at some indices."""
+        """Return the index that a coordinate selects along an axis, for the element at given indices."""
         index = Index(coordinate.const)
         for axis, factor in coordinate.terms:
             index = index.plus(at[axis], factor)
@@ -234,7 +234,7 @@ class Lowering(LoopBody):
         return self.apply(Scalar("Clip", "int64"), [value, Number.of(0, "int64"), Number.of(length - 1, "int64")])
 
     def _nests(self, tensor: Folded) -> bool:
-        """Tell whether a fold may be unrolled within the folds that are being unrolled."""
+        """Return whether a fold may be unrolled inside the folds that are currently being unrolled."""
         return not self._unrolling or self._unrolling[-1] * tensor.count <= MOST_NESTED
 
     def _scanned(self, tensor: Scanned, coordinates: tuple[Index, ...]) -> _Evaluation:
@@ -260,7 +260,7 @@ class Lowering(LoopBody):
             element = self.converted((yield tensor.x, tuple(at)), tensor.acc_dtype)
             result = element if result is None else self.apply(combine, [result, element])
         self._unrolling.pop()
-        assert result is not None  # folds of no elements are constants
+        assert result is not None  # a fold over no elements is a constant
         return self.converted(result, tensor.dtype)
 
     def _joined(self, tensor: Joined, coordinates: tuple[Index, ...]) -> _Evaluation:
@@ -283,7 +283,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return the indices in the replaced part, with None for indices outside; None if an index may be either."""
+        """Return the indices in the replaced slice, None for any that is outside; None if that is unknown."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):
@@ -306,7 +306,7 @@ class Lowering(LoopBody):
         return (yield tensor.part, tuple(at))
 
     def _row_product(self, tensor: MatrixVector) -> Operand:
-        """Multiply the kernel's row of a matrix, whose rows are contiguous, with a vector."""
+        """Multiply the kernel's row of a matrix with contiguous rows by a vector."""
         matrix = resolve(tensor.matrix, self._stored)
         if not isinstance(matrix, Stored):
             self._miss(matrix)
@@ -326,18 +326,18 @@ class Lowering(LoopBody):
 
 
 def unrolls(tensor: Folded, stored: Replacements) -> bool:
-    """Tell whether a kernel unrolls a fold over the elements."""
+    """Return whether kernels unroll a fold."""
     return tensor.count <= (UNROLLED_PARTS if has_parts(tensor, stored) else UNROLLED)
 
 
 def has_parts(tensor: Folded, stored: Replacements) -> bool:
-    """Tell whether a fold adds the stored parts of sums."""
+    """Return whether a fold adds stored partial sums."""
     source = resolve(tensor.x, stored)
     return isinstance(source, Stored) and source.is_parts
 
 
 def _is_expensive(tensor: Tensor, depth: int = 3) -> bool:
-    """Tell whether computing an element of a tensor takes longer than reading it."""
+    """Return whether computing an element of a tensor takes longer than reading it."""
     while isinstance(tensor, ViewTensor):
         tensor = tensor.x
     if not isinstance(tensor, Mapped):

@@ -1,4 +1,4 @@
-"""The nodes of a schedule: separate operations, and loops over one domain, which are fused into one kernel."""
+"""The nodes of a schedule: separate operations, and loops; loops over the same domain are fused into one kernel."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from optdb.device.tensors import Tensor
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceProfile
 
-#: Maximum number of buffers of a fused kernel: devices limit the size of a kernel's arguments.
+#: Maximum number of buffers that a fused kernel uses: devices limit the size of kernel arguments.
 MOST_BUFFERS = 48
 
 
 class ScheduleNode:
-    """A computation that writes buffers, and the nodes that have to precede it."""
+    """A computation that writes buffers, and the nodes that must precede it."""
 
     def __init__(self) -> None:
-        #: The buffers that the node reads, and other nodes that have to precede it.
+        #: The buffers that the node reads, and other nodes that must precede it.
         self.reads: set[Buffer] = set()
         self.after: list[ScheduleNode] = []
         self.writes: list[Buffer] = []
@@ -33,7 +33,7 @@ class ScheduleNode:
         self.is_late = False
 
 
-#: Maps a node to the nodes that have to precede it.
+#: Maps a node to the nodes that must precede it.
 Needs = dict[ScheduleNode, set[ScheduleNode]]
 
 
@@ -50,7 +50,7 @@ class ScheduledOperation(ScheduleNode):
 
 
 class FusibleLoop(ScheduleNode):
-    """A loop over a domain, which can be fused with other loops over it; `targets` lowers its body."""
+    """A loop over a domain, which can be fused with other loops over the same domain."""
 
     def __init__(self, domain: Sequence[int], grid: LoopGrid, targets: Callable[[Lowering], list[Target]]) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class FusibleLoop(ScheduleNode):
 
 @dataclass(eq=False)
 class FusedKernel:
-    """A fused kernel, and how it is launched."""
+    """A fused kernel with its launch parameters."""
 
     kernel: LoopKernel
     grid: LoopGrid
@@ -108,30 +108,30 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
-    """Return the loops of the next step: the class with the fewest blocked loops; if several have, fewest points."""
+    """Return the loops to fuse next: the class with the fewest blocked loops, then the fewest points."""
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):
             classes.setdefault((node.domain, node.grid), []).append(node)
 
     def blocked(key: Any) -> int:
-        """Return the number of loops of a class that wait only for other classes."""
+        """Return the number of a class's loops that wait only for other classes."""
         late: set[ScheduleNode] = set(classes[key])
         count = 0
-        for node in pending:  # a node may come before the nodes that it needs
+        for node in pending:  # nodes may be listed before the nodes that they need
             if node in late or not isinstance(node, FusibleLoop) or (node.domain, node.grid) != key:
                 continue
             count += not _reaches(node, set(classes[key]), pending, needs)
         return count
 
     if all(node.is_late for node in ready):
-        # A loop over many points may read elements where a loop over few points would overwrite them.
+        # A loop over few points might overwrite elements that a loop over many points still reads.
         return classes[max(classes, key=lambda key: math.prod(key[0]))]
     return classes[min(classes, key=lambda key: (blocked(key), math.prod(key[0])))]
 
 
 def _reaches(node: ScheduleNode, targets: set[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> bool:
-    """Tell whether a node depends on one of the targets, directly or indirectly."""
+    """Return whether a node depends on one of the targets, directly or indirectly."""
     stack, seen = [node], {node}
     while stack:
         for need in needs[stack.pop()]:
@@ -146,7 +146,7 @@ def _reaches(node: ScheduleNode, targets: set[ScheduleNode], pending: dict[Sched
 def _fused(
     nodes: Sequence[FusibleLoop], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
 ) -> list[FusedKernel]:
-    """Return one kernel for nodes over one domain, or several if one would be too large."""
+    """Return one kernel for loops over the same domain, or several if one would be too large."""
     first = nodes[0]
     lowering = lowering_of(first.domain)
     try:

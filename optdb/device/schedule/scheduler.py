@@ -1,8 +1,8 @@
 """Decides which tensors a function stores, and which kernels compute them.
 
-A tensor is stored if it is a result, if a separate operation reads or computes it, or if a kernel that needs it cannot
-compute it on the fly, such as a fold over many elements. Each node of the schedule writes tensors into buffers, see
-`optdb.device.schedule.schedule_nodes`.
+A tensor is stored if it is a result, if a separate operation reads or computes it, or if kernels cannot compute it
+where they read it, as with a fold over many elements. Each schedule node writes tensors into buffers
+(`optdb.device.schedule.schedule_nodes`).
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ from optdb.device.tensors import (
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-#: Maximum number of elements of a tensor that a kernel without loops computes.
+#: Maximum number of elements in a tensor that a kernel computes without loops.
 FEW = 32
-#: Maximum number of scalars in such a kernel for one tensor.
+#: Maximum number of scalar operations per tensor in a kernel without loops.
 MOST_SCALARS = 400
-#: Maximum number of accumulators of a fold that keeps axes.
+#: Maximum number of accumulators in a fold that keeps axes.
 MOST_ACCUMULATORS = 64
-#: Number of elements in shared parts: if groups add to this many elements, few of the additions collide.
+#: Number of elements in shared partial sums: with this many elements, few atomic additions collide.
 SHARED_ELEMENTS = 1 << 16
-#: Maximum size in bytes of the parts of a scattered sum.
+#: Maximum size in bytes of a scattered sum's partial sums.
 _MOST_PART_BYTES = 1 << 28
 
 
@@ -80,13 +80,13 @@ class Schedule:
     """Collects the nodes that store tensors, and orders them."""
 
     context: Context
-    #: The replacements of tensors, including all arguments.
+    #: Maps tensors, including all arguments, to their replacements.
     stored: Replacements = field(default_factory=dict)
     #: The values of buffers that never change.
     constants: dict[Buffer, HostArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: The buffers of constants, by address, size and dtype.
+        #: Maps a constant's address, size and dtype to its buffer.
         self._constants: dict[tuple[int, int, str], Buffer] = {}
         self._nodes: list[ScheduleNode] = []
         #: The nodes that have not been lowered yet.
@@ -111,16 +111,16 @@ class Schedule:
         return region
 
     def _store_viewed(self, tensor: Tensor) -> None:
-        """If a tensor is a view of a tensor that will be stored anyway, store that first: the view needs no copy."""
+        """Store a view's source first if it will be stored anyway, so that the view needs no copy."""
         while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
             tensor = tensor.x
         if isinstance(tensor, Computed | Iterated) and resolve(tensor, self.stored) is tensor:
             self._make(tensor)
 
     def store_in_place(self, tensor: Tensor, region: Stored) -> None:
-        """Add the nodes that store a tensor in a region of a buffer that nothing else writes.
+        """Add the nodes that store a tensor in a buffer region that nothing else writes.
 
-        A tensor that no kernel computes element by element is read from there, and is not stored a second time.
+        Later reads of a tensor that no kernel computes element by element use the region, instead of a second copy.
         """
         if resolve(tensor, self.stored) is tensor and isinstance(tensor, Joined | Replaced | ScatterSet):
             self.stored[tensor] = region
@@ -143,7 +143,7 @@ class Schedule:
         return steps
 
     def _need(self, tensor: Tensor) -> None:
-        """Store a tensor that a kernel cannot compute, or replace it by parts that a kernel can fold."""
+        """Store a tensor that a kernel cannot compute, or replace it by partial results that a kernel can fold."""
         found = resolve(tensor, self.stored)
         if found is not tensor:
             return
@@ -153,7 +153,7 @@ class Schedule:
             self._make(tensor)
 
     def _make(self, tensor: Tensor) -> Tensor:
-        """Add the nodes for a tensor; return its replacement."""
+        """Add the nodes that compute a tensor; return its replacement."""
         if isinstance(tensor, ArgumentTensor) and tensor.size:
             raise KeyError(f"{tensor} is not an argument of this function")
         if isinstance(tensor, Computed):
@@ -181,7 +181,7 @@ class Schedule:
         return region
 
     def _constant(self, tensor: Constant) -> Stored:
-        """Return the location of a constant; constants that are views of one array share its buffer."""
+        """Return the location of a constant; constants that are views of the same array share a buffer."""
         value = tensor.value
         order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
         dense = value.transpose(order)
@@ -203,7 +203,7 @@ class Schedule:
         self.stored.update(zip(application.outputs, outputs))
 
     def _iterate(self, iteration: Iteration) -> None:
-        """Add the nodes of a loop: those that store its initial values, and the loop itself."""
+        """Add the nodes for a loop: nodes that store its initial values, and the loop itself."""
         sources = {x: self.store(x) for x in iteration.taken}
         arrays = {
             array: Stored(Buffer(output.size, output.dtype, "rows of a loop"), output.shape)
@@ -287,7 +287,7 @@ class Schedule:
         domain = [tensor.shape[axis] for axis in looped]
 
         def value(lowering: Lowering, at: Sequence[Index]) -> LoweredValue | Number:
-            # If the region is the tensor's own, compute the tensor instead of reading it.
+            # If the region is the tensor's own location, compute the tensor instead of reading it.
             is_here = self.stored.get(tensor) is region
             return lowering.compute(tensor, at) if is_here else lowering.evaluate(tensor, at)
 
@@ -316,7 +316,7 @@ class Schedule:
         return node
 
     def _is_small(self, tensor: Tensor) -> bool:
-        """Tell whether one kernel without loops can compute all elements of a tensor."""
+        """Return whether one kernel without loops can compute all elements of a tensor."""
         lowering = self.lowering(())
         try:
             for at in _positions(tensor.shape, ()):
@@ -326,7 +326,7 @@ class Schedule:
         return len(lowering.steps) <= MOST_SCALARS
 
     def _unrolls_folds(self, tensor: Tensor) -> bool:
-        """Tell whether a kernel for a tensor would unroll folds, which other elements of the same row can share."""
+        """Return whether a kernel for a tensor would unroll folds that other elements in the same row could share."""
         lowering = self.lowering(tensor.shape)
         try:
             lowering.compute(tensor, [Index.of(axis) for axis in range(tensor.ndim)])
@@ -342,7 +342,7 @@ class Schedule:
         domain = [tensor.x.shape[axis] for axis in looped]
         grid = grid_of(math.prod(domain), self._profile, accumulates=True)
         parts = Buffer(accumulators * grid.parts, tensor.acc_dtype, "parts of a fold")
-        # The leading axes are those of the result.
+        # The leading axes are the result's axes.
         whole = Stored(parts, (*tensor.shape, grid.parts), is_parts=True)
 
         def targets(lowering: Lowering) -> list[Target]:
@@ -364,7 +364,7 @@ class Schedule:
         return Folded(tensor.fold, whole, [whole.ndim - 1], tensor.dtype, tensor.acc_dtype)
 
     def _reduce(self, tensor: Folded) -> Stored:
-        """Add a reduction; it reads arrays directly if its elements need no other computation."""
+        """Add a reduction, which reads arrays directly if its elements need no other computation."""
         out = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
         specs, inputs, program = self._prologue(tensor.x)
         fold, axes, dtype, acc_dtype = tensor.fold, tensor.axes, tensor.dtype, tensor.acc_dtype
@@ -376,7 +376,7 @@ class Schedule:
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
-        """Return a reduction's arrays, and the program that computes elements; None if it reads elements directly."""
+        """Return a reduction's arrays, and the program that computes its elements, or None to read them directly."""
         at = [Index.of(axis) for axis in range(x.ndim)]
         try:
             while True:
@@ -406,7 +406,7 @@ class Schedule:
         return [ArraySpec(x.dtype, tuple(length == 1 for length in x.shape))], [self.store(x)], None
 
     def _matrix_vector(self, tensor: MatrixVector) -> Tensor:
-        """Add the nodes of a product: a loop that adds the matrix columns, or an operation."""
+        """Add the nodes for a matrix-vector product: a loop that adds scaled columns, or an operation."""
         matrix = self.store(tensor.matrix)
         rows = tensor.matrix.shape[1]
         is_float = tensor.dtype in ("float32", "float64")
@@ -473,7 +473,7 @@ class Schedule:
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _shared_parts(self, tensor: ScatterSum) -> int:
-        """Return the number of parts of a scattered sum that a device's groups share; 0 if each item has its own."""
+        """Return how many partial results of a scattered sum the groups share; 0 if each item has its own."""
         size = np.dtype(tensor.dtype).itemsize
         has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
         if self._profile.runs_items_serially or not has_atomics:
@@ -483,7 +483,8 @@ class Schedule:
     def _scatter_store(self, tensor: ScatterSet, region: Stored) -> ScheduleNode:
         x = tensor.x
         looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
-        # The last of several elements wins. Unrolled axes vary fastest, so the looped axes must be the leading ones.
+        # If several elements have the same position, the last one wins. Unrolled axes vary fastest, so the looped axes
+        # must be the leading ones.
         looped = list(range(x.ndim)) if looped != list(range(len(looped))) else looped
         domain = [x.shape[axis] for axis in looped]
 
@@ -498,7 +499,7 @@ class Schedule:
         return self._add_loop(domain, targets, region.buffer, is_sequential=True)
 
     def _lower(self, node: FusibleLoop) -> None:
-        """Add nodes that store all tensors that a node needs."""
+        """Add the nodes that store all tensors needed by a node."""
         while True:
             lowering = self.lowering(node.domain)
             try:
@@ -518,13 +519,13 @@ class Schedule:
         while self._waiting:
             while self._waiting:
                 self._lower(self._waiting.pop())
-            # A needed tensor may have been replaced by a larger program since the node was lowered.
+            # After a node was lowered, a larger program may replace a tensor that the node needs.
             self._waiting = [
                 node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node)
             ]
 
     def _note_reads(self, node: FusibleLoop) -> bool:
-        """Record the buffers that a node reads; return False if the node has become too large."""
+        """Record the buffers that a node reads; return False if the node is too large."""
         lowering = self.lowering(node.domain)
         try:
             targets = node.targets(lowering)
@@ -536,7 +537,7 @@ class Schedule:
 
 
 def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
-    """Return the axes to loop over if short axes are unrolled; all given axes if none is long."""
+    """Return the axes to loop over when short axes are unrolled; all given axes if none is long."""
     axes = [axis for axis in axes if shape[axis] != 1]
     long = [axis for axis in axes if shape[axis] > UNROLLED]
     if not long:
@@ -548,7 +549,7 @@ def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
 def _positions(
     shape: Sequence[int], looped: Sequence[int], fixed: dict[int, int] | None = None
 ) -> Iterable[tuple[Index, ...]]:
-    """Yield the indices of all elements: loops run over the `looped` axes, and other axes are unrolled unless fixed."""
+    """Yield the indices of all elements: `looped` axes become loops, and other axes are unrolled unless fixed."""
     fixed = fixed or {}
     free = [axis for axis in range(len(shape)) if axis not in looped and axis not in fixed]
     for position in np.ndindex(*[shape[axis] for axis in free]):
@@ -570,7 +571,7 @@ def _offset(
     strides: Sequence[int],
     offset: int = 0,
 ) -> Index:
-    """Return the offset of a target's element at some coordinates."""
+    """Return the offset of a target's element at the given coordinates."""
     index = Index(offset)
     for coordinate, length, stride in zip(coordinates, shape, strides, strict=True):
         index = index.plus(lowering.coordinate(coordinate, at, length), stride)

@@ -1,4 +1,4 @@
-"""Tensors in memory: strided elements of buffers."""
+"""Tensors in memory, as strided elements of buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stored(Tensor):
     offset, strides : int
         Offset and strides in the buffer, in elements; by default, C-contiguous from the start of the buffer.
     is_parts : bool
-        Whether the elements are parts of a fold, to be folded where they are read.
+        Whether the elements are partial results, to be folded where they are read.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Stored(Tensor):
         self.is_parts = is_parts
 
     def at(self, coordinates: Sequence[Index]) -> Index:
-        """Return the offset of an element in the buffer."""
+        """Return an element's offset in the buffer."""
         index = Index(self.offset)
         for coordinate, stride in zip(coordinates, self.strides, strict=True):
             index = index.plus(coordinate, stride)
@@ -53,7 +53,7 @@ class Stored(Tensor):
         return self.size == 0 or all(step == dense_step or length == 1 for step, dense_step, length in lengths)
 
     def part(self, shape: Sequence[int], offset: int, strides: Sequence[int]) -> Stored:
-        """Return other elements of the same buffer."""
+        """Return a tensor with other elements of the same buffer."""
         return Stored(self.buffer, shape, offset, strides)
 
 

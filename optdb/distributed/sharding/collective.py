@@ -1,8 +1,8 @@
-"""Sums and moments over all workers: placeholder ops in a worker's graph, and the host op that waits for workers.
+"""Sums and moments over all workers: placeholder ops in a worker's graph, and the host op that waits for other workers.
 
-While the graph of one worker is built, an `AllReduce` represents a sum over workers, and a `MergeMoments` represents a
-mean and a variance over workers. Then a `ReductionRound` replaces each set of independent placeholders. Workers wait
-for each other once per round. A round has a number, but does not know the workers; the thread's `Exchange` computes it
+While one worker's graph is built, an `AllReduce` represents a sum over workers, and a `MergeMoments` represents a mean
+and a variance over workers. A `ReductionRound` then replaces each set of independent placeholders. Workers wait for
+each other once per round. A round has a number but does not know the workers; the thread's `Exchange` computes it
 (``taking_part``).
 """
 
@@ -34,37 +34,37 @@ __all__ = [
     "taking_part",
 ]
 
-#: The kinds of reductions of all workers' vectors.
+#: The ways to reduce the vectors of all workers.
 SUM, MOMENTS = "sum", "moments"
-#: The number of results per channel of moments.
+#: The number of results per channel for moments.
 GOT = 2
 
 
-#: Takes the arrays of each worker, by rank, and returns the results.
+#: Takes a list with the arrays of each worker, by rank, and returns the results.
 Combine = Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]]
 
 
 class Reducer(Protocol):
-    """Exchanges vectors with all workers; `number` is the same on all of them."""
+    """Exchanges vectors with all workers; `number` must be equal on all of them."""
 
-    #: The rounds of arrays on a device, with their host memory. The dict outlives the step.
+    #: The rounds for device arrays, with their host memory. The dict outlives the step.
     staging: dict[Any, Any]
 
     @property
     def member(self) -> Member | None:
-        """The worker's device in rounds that C code runs; None if Python runs all of them."""
+        """The member for the worker's device in rounds that C code runs; None if Python runs all rounds."""
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sums of the arrays of all workers."""
 
     def exchange(self, number: int, arrays: Sequence[np.ndarray], combine: Combine) -> list[np.ndarray]:
-        """Wait for the arrays of all workers; return the results of `combine` for each worker's arrays, by rank."""
+        """Wait for the arrays of all workers, and return the result of calling `combine` with them, by rank."""
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise the reason why C code did not finish a round: the step was given up, or a worker was late."""
+        """Raise why C code did not finish a round: the step was given up, or a worker was late."""
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
-        """Enqueue commands that send the complete `arrays` of a bucket to other workers, if that pays."""
+        """Enqueue commands that send a bucket's complete `arrays` to other workers, if that saves time."""
 
 
 _thread = threading.local()
@@ -72,7 +72,7 @@ _thread = threading.local()
 
 @contextmanager
 def taking_part(reducer: Reducer) -> Iterator[None]:
-    """Make this thread's computations within the block one worker's part."""
+    """Use `reducer` for all rounds that this thread computes within the block."""
     _thread.reducer = reducer
     try:
         yield
@@ -81,7 +81,7 @@ def taking_part(reducer: Reducer) -> Iterator[None]:
 
 
 def reducer() -> Reducer:
-    """Return the thread's `Reducer`; raise RuntimeError outside of a step."""
+    """Return the thread's `Reducer`; raise RuntimeError outside a step."""
     found = getattr(_thread, "reducer", None)
     if found is None:
         raise RuntimeError(
@@ -92,7 +92,7 @@ def reducer() -> Reducer:
 
 
 class _Mark(Op):
-    """Base of placeholder ops, which are replaced by rounds before they compute."""
+    """Base class of placeholder ops, which are replaced with rounds before anything is computed."""
 
     __props__ = ("number",)
 
@@ -102,7 +102,7 @@ class _Mark(Op):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Raise an error: a placeholder computes nothing."""
+        """Raise an error, since a placeholder cannot be computed."""
         raise RuntimeError(f"{self} is a placeholder that an all-reduce replaces, and cannot be computed")
 
 
@@ -110,28 +110,28 @@ class AllReduce(_Mark):
     """The sum of an array over all workers."""
 
     def make_node(self, summand: Variable) -> Apply:
-        """Make a node; the sum has the type of the array."""
+        """Return a node; the sum has the same type as the array."""
         return Apply(self, [summand], [summand.type()])
 
 
 class MergeMoments(_Mark):
-    """The mean and the variance of each channel over the elements of all workers.
+    """Each channel's mean and variance over the elements of all workers.
 
-    Inputs are the number of elements per channel on a worker, and the worker's `ChannelMoments`.
+    The inputs are the number of elements per channel on the worker, and the worker's `ChannelMoments`.
     """
 
     def make_node(self, count: Variable, moments: Variable) -> Apply:
-        """Make a node; the result is a vector of all means, and then all variances."""
+        """Return a node; the result is a vector with all means followed by all variances."""
         return Apply(self, [count, moments], [moments.type()])
 
 
 class ReductionRound(Op):
-    """Reduces vectors of all workers, each as `kinds` specifies.
+    """Reduces the vectors of all workers, each vector as specified in `kinds`.
 
-    Inputs are a token and, for each kind, a vector. For moments, two more inputs follow: the lengths of the vectors
-    that were packed into it, and the number of elements per channel of each. Outputs are a token, and a vector for each
-    kind: sums, or means and then variances. Each round takes the token of the previous one, so that all workers have
-    the same order. The first round takes any value as a token.
+    The inputs are a token and, for each kind, a vector. A vector of moments is followed by two more inputs: the lengths
+    of the pieces packed into it, and each piece's number of elements per channel. The outputs are a token and, for each
+    kind, a vector that contains sums, or means followed by variances. Each round takes the token of the previous round,
+    so that all workers run the rounds in the same order. The first round takes any value as a token.
     """
 
     __props__ = ("number", "kinds")
@@ -140,13 +140,13 @@ class ReductionRound(Op):
         self.number, self.kinds = number, tuple(kinds)
 
     def make_node(self, token: Variable, *inputs: Variable) -> Apply:
-        """Make a node; the results have the types of the vectors."""
+        """Return a node; the results have the same types as the vectors."""
         vectors = [inputs[slot] for slot in self.vector_slots]
         return Apply(self, [token, *inputs], [token.type(), *(var.type() for var in vectors)])
 
     @property
     def vector_slots(self) -> list[int]:
-        """The positions of vectors among the inputs after the token."""
+        """The positions of the vectors among the inputs, counted after the token."""
         slots, slot = [], 0
         for kind in self.kinds:
             slots.append(slot)
@@ -154,13 +154,13 @@ class ReductionRound(Op):
         return slots
 
     def host_slots(self, offset: int) -> list[int]:
-        """Return the positions after the token of the lengths of pieces (`offset` 1), or of the element counts (2)."""
+        """Return the positions after the token that hold piece lengths (`offset` 1) or element counts (`offset` 2)."""
         return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Wait for the other workers' vectors, and reduce all vectors."""
+        """Wait for the other workers' vectors and reduce all vectors."""
         token, *given = inputs
         vectors = [np.asarray(given[slot]) for slot in self.vector_slots]
         found = reducer()
@@ -176,7 +176,7 @@ class ReductionRound(Op):
             cell[0] = np.asarray(result)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Return the lengths: a sum has the length of its summands."""
+        """Return the lengths of the results; a sum has the same length as its summands."""
         return [shapes[0], *self.result_shapes([shapes[1 + slot] for slot in self.vector_slots])]
 
     def result_shapes(self, shapes: Sequence[Any]) -> list[Any]:
@@ -186,9 +186,9 @@ class ReductionRound(Op):
 
 
 class Completion(Op):
-    """Reports that the summands of a bucket are computed, so that they may be sent while others are computed.
+    """Reports that a bucket's summands are computed, so that they can be sent while others are computed.
 
-    Inputs are the summands, on the host or on a device; the outputs are the same.
+    The inputs are the summands, on the host or on a device, and the outputs are the same arrays.
     """
 
     __props__ = ("bucket",)
@@ -221,16 +221,16 @@ class Completion(Op):
 def combined(
     kinds: Sequence[str], received: Sequence[Sequence[np.ndarray]], lengths: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Return a round's results.
+    """Return a round's results, computed from the vectors of all workers.
 
     Parameters
     ----------
     kinds : sequence of str
         The kinds, as in `ReductionRound`.
     received : sequence of sequence of ndarray
-        For each worker, by rank, its vectors, followed by the element counts of pieces for each vector of moments.
+        For each worker, by rank, its vectors, followed by the element counts of the pieces in each vector of moments.
     lengths : sequence of ndarray
-        The lengths of pieces for each vector of moments.
+        The lengths of the pieces in each vector of moments.
     """
     results, pieces = [], iter(range(len(kinds), len(received[0])))
     of_moments = iter(lengths)
@@ -253,7 +253,7 @@ def _sum(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _merged(vectors: Sequence[np.ndarray], counts: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """Return the merged moments of all pieces of a vector."""
+    """Return the merged moments of all pieces in a vector."""
     found, start = [], 0
     for piece, length in enumerate(lengths.tolist()):
         of_piece = [vector[start : start + length] for vector in vectors]
@@ -265,7 +265,7 @@ def _merged(vectors: Sequence[np.ndarray], counts: Sequence[np.ndarray], lengths
 def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> list[np.ndarray]:
     """Return means and variances over the elements of all workers, by the method of Chan, Golub and LeVeque (1979).
 
-    The only difference of large numbers is that of two means, and everything is computed in double precision.
+    The only subtraction of possibly large numbers is between two means, and everything is computed in double precision.
     """
     seen = 0.0
     mean = squares = np.zeros(())

@@ -1,15 +1,15 @@
-"""Divides the graph of one worker into functions with a sum over workers between them: `synchronous_training`.
+"""Divides one worker's graph into functions, between which sums over workers are computed: `synchronous_training`.
 
 ``gradients``
-    takes the worker's part of the batch, and stores summands in separate shared variables. If it needs a sum over
-    workers itself (for example a mean over the whole batch, for normalization), it contains a ``ReductionRound``.
+    takes the worker's part of the batch and stores summands in separate shared variables. If it needs a sum over
+    workers itself (for example, a mean over the whole batch for normalization), it contains a ``ReductionRound``.
 ``results``
     returns the user's outputs that are computed from sums, which it reads from other shared variables.
 ``update``
     sets the user's shared variables to their next values, computed from the same sums.
 
-So if anything fails while workers wait for each other, no copy of the state has changed. A worker packs summands into
-one vector for each dtype, and likewise sums, so that they are not transferred one by one.
+If anything fails while workers wait for each other, no copy of the state has changed. A worker packs all summands of a
+dtype into one vector, and all sums of a dtype into another, so that they are not transferred one by one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from optdb.host.theano.functions.originals import Original, compile_step, held_v
 
 __all__ = ["synchronous_training"]
 
-#: The modules whose rules are registered when they are imported.
+#: Modules that register rules when they are imported.
 RULE_MODULES = rules.FAMILIES
-#: The minimum number of summands in a bucket: the overhead of starting a copy is then small in comparison.
+#: The minimum number of summands in a bucket, which keeps the overhead of starting a copy comparatively small.
 _BUCKET_MEMBERS = 4
 #: Ops that combine the values of all workers.
 _OVER_WORKERS = (AllReduce, MergeMoments)
@@ -48,20 +48,20 @@ def synchronous_training(
     own_statistics: bool,
     buckets: int = 0,
 ) -> SynchronousTraining:
-    """Return the functions with which workers make exact steps.
+    """Return the functions that workers use to make exact steps.
 
     Parameters
     ----------
     original : Original
         The user's graph.
     axes : mapping
-        For each split argument, its axis.
+        Maps each split argument to the axis along which it is split.
     reductions : mapping
-        For outputs, by number, how the workers' values are combined: 'mean', 'sum' or 'concatenate'. The other outputs
-        are computed as on one device, from the whole batch.
+        Maps an output's index to the way in which workers' values are combined: 'mean', 'sum' or 'concatenate'. All
+        other outputs are computed from the whole batch, as on one device.
     gradients : mapping, optional
-        Shared variables to their gradients in the user's graph, each a mean over the batch; empty to find the
-        gradients.
+        Maps shared variables to their gradients in the user's graph, each a mean over the batch. If it is empty, the
+        gradients are searched for.
     own_statistics : bool
         Whether batch normalization uses the statistics of each worker's part.
     buckets : int
@@ -86,7 +86,7 @@ def synchronous_training(
 
 
 def _following(spreader: Spreader, original: Original) -> dict[SharedVariable, Variable]:
-    """Return the next value of each shared variable, which is the same on all workers."""
+    """Return the next value of each shared variable, which is equal on all workers."""
     following: dict[SharedVariable, Variable] = {}
     for shared, var in original.updates.items():
         try:
@@ -119,7 +119,7 @@ def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
 def _outputs(
     spreader: Spreader, original: Original, asked: Mapping[int, Variable], reductions: Mapping[int, str]
 ) -> tuple[list[OutputReduction], list[Variable], list[Variable]]:
-    """Return how each output is combined, the variables that all workers share, and each worker's own variables."""
+    """Return how each output is combined, the variables equal on all workers, and each worker's own variables."""
     specs: list[OutputReduction] = []
     wholes: list[Variable] = []
     own: list[Variable] = []
@@ -146,7 +146,7 @@ def _outputs(
 
 
 def _located(original: Original, gradients: Mapping[SharedVariable, Variable]) -> list[Variable]:
-    """Return the variables of a compiled function's graph that compute the same as variables of the user's graph."""
+    """Return the variables in a compiled function's graph that are equivalent to variables in the user's graph."""
     numbers: dict[Any, int] = {}
     known = {_structure(out, numbers): out for node in original.nodes for out in node.outputs}
     located = []
@@ -178,7 +178,7 @@ def _structure(var: Variable, numbers: dict[Any, int]) -> int:
 
 
 class _Cut:
-    """Cuts a worker's graph at the sums that only outputs and next values depend on."""
+    """Cuts a worker's graph at the sums on which only outputs and next values depend."""
 
     def __init__(
         self,
@@ -201,11 +201,11 @@ class _Cut:
         specs: list[OutputReduction],
         updates: Mapping[SharedVariable, Variable],
     ) -> SynchronousTraining:
-        """Return the functions; `roots` are the values that all workers share, `own` those of each worker."""
+        """Return the functions; `roots` are the values equal on all workers, and `own` each worker's own values."""
         nodes = io_toposort([], [*roots, *own])
         reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
         early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
-        # Only sums are left to the end, as contiguous vectors.
+        # Leave only sums to the end, where they are added as contiguous vectors.
         final = [node for node in reduces if node not in early and isinstance(node.op, AllReduce)]
         depths = _depths(nodes)
         final.sort(key=lambda node: depths[node.outputs[0]])
@@ -237,7 +237,7 @@ class _Cut:
         given, taken = [*arguments, self._length, self._first, self._token], [*same, self._length]
         return SynchronousTraining(
             shared=self._original.shared,
-            # Not borrowed: the next step may be computed before the caller has used the results of this one.
+            # Results are not borrowed, since the next step may run before the caller has used this step's results.
             gradients=compile_step(
                 *(given, rebuilt[len(following) :], following),
                 *(optimizer, f"{name}: gradients", False),
@@ -254,14 +254,14 @@ class _Cut:
         )
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
-        """Return the indices of the summands on a device, in pieces of consecutive ones, without the last piece."""
+        """Return the indices of the summands on a device, in runs of consecutive indices, without the last run."""
         floats = [i for i, summand in enumerate(summands) if _is_float(summand)]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
-        """Find the variables that the first function has to return, among those that a root depends on."""
+        """Find, among the variables on which a root depends, those that the first function has to return."""
         todo, seen = [var], set()
         while todo:
             var = todo.pop()
@@ -282,10 +282,10 @@ class _Cut:
             todo += node.inputs
 
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
-        """Copy a graph, with one round for all inner sums and moments of floats that do not depend on each other.
+        """Copy a graph, using one round for all inner sums and moments of floats that do not depend on each other.
 
-        Return the outputs, and the number of rounds. Each round takes the token of the previous one, so all workers
-        have the same order. Integers are on the host, and have rounds of their own.
+        Return the outputs and the number of rounds. Each round takes the token of the previous round, so all workers
+        run them in the same order. Integers are on the host and have separate rounds.
         """
         levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}
@@ -304,9 +304,9 @@ class _Cut:
 
 
 def _round(number: int, nodes: Sequence[Apply], token: Variable, copies: dict[Variable, Variable]) -> Variable:
-    """Make the round that replaces some nodes; add its results to `copies`, and return its token.
+    """Create the round that replaces some nodes, add its results to `copies`, and return its token.
 
-    Arrays of one kind and dtype are packed into one vector: each vector is a transfer and a message.
+    Arrays of the same kind and dtype are packed into one vector, since each vector needs a transfer and a message.
     """
     groups: dict[tuple[str, str], list[tuple[Apply, list[Variable]]]] = {}
     for node in nodes:
@@ -345,7 +345,7 @@ def _packed(arrays: Sequence[TensorVariable]) -> Variable:
 
 
 def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
-    """Return the elements of a vector as an array with the type and the shape of another one."""
+    """Return the elements of a vector as an array with the type and shape of another array."""
     shaped = vector if like.type.ndim == 1 else vector.reshape(like.shape, ndim=like.type.ndim)
     return like.type.filter_variable(tensor.patternbroadcast(shaped, like.type.broadcastable))
 
@@ -353,7 +353,7 @@ def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
 def _held(var: Variable, name: str) -> SharedVariable:
     """Return a shared variable for a summand or a sum.
 
-    Arrays of floats are on the device, and numbers on the host. So a float is held as an array of one element.
+    Arrays of floats are on the device and numbers are on the host, so a float is stored as an array with one element.
     """
     if not isinstance(var.type, TensorType):
         raise NoGradients(
@@ -368,12 +368,12 @@ def _as_held(var: Variable) -> Variable:
 
 
 def _taken(held: SharedVariable, var: Variable) -> Variable:
-    """Return the variable whose value a shared variable holds."""
+    """Return the variable's value from the shared variable that holds it."""
     return array_of(held).dimshuffle() if held.type.ndim > var.type.ndim else held
 
 
 def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[type, ...] = ()) -> set[Variable]:
-    """Return some variables, and all that depend on them, except through ops of class `stop`."""
+    """Return some variables and all variables that depend on them, except through ops of class `stop`."""
     reached = set(starts)
     for node in nodes:
         if not isinstance(node.op, stop) and not reached.isdisjoint(node.inputs):
@@ -382,7 +382,7 @@ def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: tuple[
 
 
 def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
-    """Return the length of the longest path to each output of nodes, given in topological order."""
+    """Return the length of the longest path to each output of the nodes, which are in topological order."""
     depths: dict[Variable, int] = {}
     for node in nodes:
         depth = 1 + max((depths.get(var, 0) for var in node.inputs), default=0)
@@ -391,7 +391,7 @@ def _depths(nodes: Sequence[Apply]) -> dict[Variable, int]:
 
 
 def _rebuild(outputs: Sequence[Variable], copies: dict[Variable, Variable]) -> list[Variable]:
-    """Copy a graph, using the variables in `copies` as replacements; add the copies of all variables to `copies`."""
+    """Copy a graph, replacing the variables in `copies`, and add the copies of all variables to `copies`."""
     for node in io_toposort(list(copies), list(outputs)):
         inputs = [copies.get(var, var) for var in node.inputs]
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))

@@ -1,4 +1,4 @@
-"""The layout of a value: the ways in which workers hold it, and questions about layouts that rules ask."""
+"""Layouts, which describe how workers hold a value, and predicates on layouts that rules use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optdb.host.api.variables import TensorType, TensorVariable
 
 
 def array_of(var: Variable) -> TensorVariable:
-    """Return a variable, checked to be an array, for use in computations."""
+    """Check that a variable is an array, and return it for use in computations."""
     assert isinstance(var.type, TensorType), f"{var} is not an array"
     array: Any = var
     return array
@@ -22,12 +22,12 @@ def array_of(var: Variable) -> TensorVariable:
 class Value:
     """One worker's share of a value."""
 
-    #: The variable in the graph of one worker.
+    #: The variable in one worker's graph.
     var: Variable
 
     @property
     def array(self) -> TensorVariable:
-        """The variable, for computations with a value that is an array."""
+        """The variable, for use in computations if the value is an array."""
         return array_of(self.var)
 
 
@@ -35,7 +35,7 @@ class Value:
 class Replicated(Value):
     """Each worker has the whole value."""
 
-    #: Whether all elements are known to be zero, or are uninitialized.
+    #: Whether all elements are known to be zero or are uninitialized.
     zero: bool = False
 
 
@@ -44,7 +44,7 @@ class Sharded(Value):
     """Each worker has the rows for its part of the batch, along one axis."""
 
     axis: int
-    #: Whether there is one row for each example.
+    #: Whether there is exactly one row for each example.
     unit: bool = True
     #: Whether rows of different examples alternate, for example after (time, batch) has become one axis. Otherwise, the
     #: concatenation of all workers' rows is the whole value.
@@ -53,40 +53,40 @@ class Sharded(Value):
 
 @dataclass(frozen=True)
 class Partial(Value):
-    """Each worker has an array of the whole's shape; the whole is their sum."""
+    """Each worker has an array with the whole value's shape; the whole value is the sum of these arrays."""
 
 
 @dataclass(frozen=True)
 class Own(Value):
-    """A statistic of a worker's own part, which is not combined with others."""
+    """A statistic of a worker's own part, which is not combined with other workers' statistics."""
 
 
 @dataclass(frozen=True)
 class Length(Value):
-    """An integer computed from the length of the part."""
+    """An integer computed from the length of a worker's part."""
 
-    #: The same integer computed from the length of the whole batch; all workers have it.
+    #: The same integer computed from the length of the whole batch, on all workers.
     whole: Variable
-    #: Whether it is the length itself.
+    #: Whether the integer is the length itself.
     unit: bool = False
-    #: Whether it is a multiple of the length, so that `var` is a length of the worker's own arrays.
+    #: Whether the integer is a multiple of the length, so that `var` is a length of the worker's own arrays.
     linear: bool = True
 
 
 @dataclass(frozen=True)
 class Vector(Value):
-    """A vector of lengths, element by element."""
+    """A vector of lengths, with a value for each element."""
 
     entries: tuple[Value, ...] = field(default=())
 
 
 @dataclass(frozen=True)
 class RowNumbers(Value):
-    """The numbers 0, 1, ... up to the length, which may index rows, but not be used in computations."""
+    """The numbers 0, 1, ... up to the length, which may index rows but may not be used in computations."""
 
 
 def has(values: Sequence[Value], layout: type) -> bool:
-    """Tell whether one of some values has a layout."""
+    """Tell whether any of the values has a layout."""
     return any(isinstance(value, layout) for value in values)
 
 
@@ -96,7 +96,7 @@ def has_zeros(value: Value) -> bool:
 
 
 def with_layout_of(value: Value, var: Variable) -> Value:
-    """Return another variable's value, with the layout of a given value."""
+    """Return the value of a variable that has the same layout as a given value."""
     if isinstance(value, Replicated):
         return Replicated(var, value.zero)
     if isinstance(value, Sharded):
@@ -105,7 +105,7 @@ def with_layout_of(value: Value, var: Variable) -> Value:
 
 
 def common_layout(node: Apply, values: Sequence[Value]) -> Sharded:
-    """Return the layout of the split arrays among some values; their rows must belong to the same examples."""
+    """Return the layout of the split arrays among values; their rows must belong to the same examples."""
     split = [value for value in values if isinstance(value, Sharded)]
     first = split[0]
     for value in split:

@@ -1,9 +1,9 @@
-"""Rounds of arrays on a device: one op starts to copy vectors to the host, another reduces those of all workers.
+"""Rounds for device arrays: one op starts copying vectors to the host, and another op reduces all workers' vectors.
 
-Both are commands (``optdb.runtime.all_reduce``), which a plan repeats like launches. Work between them in the
-function's order keeps the device busy while the vectors are exchanged, so the machine runs the first op as early as
-possible, and the second one as late as possible (``optdb.opencl.linking.waiting``). Each round depends on the previous
-one, so all workers run them in the same order.
+Both ops enqueue commands (``optdb.runtime.all_reduce``), which a plan repeats like launches. Nodes that run between the
+two ops keep the device busy while the vectors are exchanged, so the VM runs the first op as early as possible and the
+second op as late as possible (``optdb.opencl.linking.waiting``). Each round depends on the previous round, so all
+workers run them in the same order.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
-#: The maximum number of cached rounds per number: one for each plan of a function, with its own vectors and counts.
+#: The maximum number of cached rounds per round number: one for each plan of a function, with its own vectors and
+#: counts.
 _MOST_KEPT = 8
 
 
 class _OfRound(Op):
-    """Base of the two ops of a round of arrays on a device.
+    """Base class of the two ops in a round for device arrays.
 
-    Inputs are those of the `ReductionRound` except the token. There is an output for each vector.
+    The inputs are the inputs of the `ReductionRound` except the token. There is an output for each vector.
     """
 
     __props__ = ("round",)
@@ -46,7 +47,7 @@ class _OfRound(Op):
         return f"{type(self).__name__}{{{self.round}}}"
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Make a node for vectors on a device."""
+        """Return a node for vectors on a device."""
         return Apply(self, list(inputs), [inputs[slot].type() for slot in self.round.vector_slots])
 
     def _context(self, node: Apply) -> Context:
@@ -67,7 +68,7 @@ class _OfRound(Op):
 
 
 class BeginRound(_OfRound):
-    """Starts to copy vectors to the host as soon as the device has computed them; the outputs are the vectors."""
+    """Starts copying vectors to the host as soon as the device has computed them; the outputs are the vectors."""
 
     begins_wait = True
 
@@ -78,7 +79,7 @@ class BeginRound(_OfRound):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Start to copy the vectors to the host."""
+        """Start copying the vectors to the host."""
         round_, queue = self._round_of(node, inputs), self._context(node).queue
         for number, slot in enumerate(self.round.vector_slots):
             vector = inputs[slot] if inputs[slot].flags.c_contiguous else copy(inputs[slot])
@@ -95,7 +96,7 @@ class BeginRound(_OfRound):
 
 
 class EndRound(_OfRound):
-    """Waits for the vectors of all workers, reduces them, and starts to copy the results to the device."""
+    """Waits for the vectors of all workers, reduces them, and starts copying the results to the device."""
 
     ends_wait = True
 
@@ -119,7 +120,7 @@ class EndRound(_OfRound):
 
 
 def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, ...]:
-    """Return the specs of a round's vectors."""
+    """Return the specs for a round's vectors."""
     vectors = [inputs[slot] for slot in round_.vector_slots]
     shapes = round_.result_shapes([vector.shape for vector in vectors])
     moments = [
@@ -133,7 +134,7 @@ def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, .
 
 
 def _reduce(round_: ExchangeRound) -> None:
-    """Reduce the vectors of all workers in Python; if C code has failed, raise its reason."""
+    """Reduce the vectors of all workers in Python; if C code has failed, raise why."""
     found = reducer()
     if round_.is_native:
         found.refuse(round_.missing)
@@ -156,7 +157,7 @@ def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([ReductionRound], 90, _of_floats)
 def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a round to two ops: one starts it, the other one ends it."""
+    """Lift a round to two ops, one of which starts it and one of which ends it."""
     assert isinstance(op, ReductionRound)
     token, *given = inputs
     for slot in op.vector_slots:

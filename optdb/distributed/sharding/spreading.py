@@ -1,7 +1,7 @@
-"""Builds the graph of one worker from the user's graph: `Spreader`.
+"""Builds one worker's graph from the user's graph: `Spreader`.
 
-Each variable of the user's graph gets a `Value`: its layout, and its variable in the worker's graph. Rules compute the
-values op by op. A node whose inputs are unchanged is reused, so both graphs share it.
+Each variable in the user's graph gets a `Value`, which consists of its layout and of the variable in the worker's
+graph. Rules compute the values op by op. A node whose inputs are unchanged is reused, so both graphs share it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from optdb.host.theano.functions.originals import tensor
 
 Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]
 
-#: Rules by class of op; the modules of `rules` register their functions here.
+#: Maps op classes to rules; the modules in `rules` register their functions here.
 RULES: dict[type, Rule] = {}
 
 
 def rule(*classes: type) -> Callable[[Rule], Rule]:
-    """Register the decorated function as the rule of some classes of ops.
+    """Register the decorated function as the rule for some op classes.
 
-    It is called with the spreader, a node, and the values of its inputs, not all of which are `Replicated`. It returns
-    the values of the outputs, or raises `NotSplittable` for unsupported cases.
+    The function is called with the spreader, a node and the values of the node's inputs, not all of which are
+    `Replicated`. It returns the values of the outputs, or raises `NotSplittable` in unsupported cases.
     """
 
     def enter(function: Rule) -> Rule:
@@ -48,12 +48,12 @@ def rule(*classes: type) -> Callable[[Rule], Rule]:
 
 
 class Spreader:
-    """Makes the graph of one worker.
+    """Builds the graph of one worker.
 
     Parameters
     ----------
     splits : mapping
-        For each split input, its axis.
+        Maps each split input to the axis along which it is split.
     length : Variable
         The length of the whole batch; an int64 input of the worker's graph.
     first : Variable
@@ -91,12 +91,12 @@ class Spreader:
         return self._own_length
 
     def spread(self, outputs: Sequence[Variable]) -> list[Value]:
-        """Return the values of variables of the user's graph.
+        """Return the values of variables in the user's graph.
 
         Raises
         ------
         NotSplittable
-            If an op has no rule, or its result cannot be combined from parts of the batch.
+            If an op has no rule, or if its result cannot be combined from parts of the batch.
         """
         for node in io_toposort(list(self.values), list(outputs)):
             if not all(out in self.values for out in node.outputs):
@@ -104,7 +104,7 @@ class Spreader:
         return [self.value(var) for var in outputs]
 
     def value(self, var: Variable) -> Value:
-        """Return the value of a variable whose node was visited; leaves are the same on all workers."""
+        """Return the value of a variable whose node was visited; leaves are equal on all workers."""
         if var not in self.values:
             self.values[var] = Replicated(var, is_zero(var))
         return self.values[var]
@@ -113,8 +113,8 @@ class Spreader:
         return self.follow(node, [self.value(var) for var in node.inputs])
 
     def follow(self, node: Apply, inputs: list[Value]) -> list[Value]:
-        """Return the values of a node's outputs, given those of its inputs."""
-        # A fill depends only on the shape of its first input, and must not wait for that array.
+        """Return the values of a node's outputs, given the values of its inputs."""
+        # A fill depends only on the shape of its first input, so it must not wait for that array.
         fills = isinstance(getattr(node.op, "scalar_op", None), Second)
         if all(isinstance(value, Replicated) and not value.zero for value in inputs) and not fills:
             return list(map(Replicated, remade(node, inputs)))
@@ -128,12 +128,12 @@ class Spreader:
         raise NotSplittable(node, "this op has no rule for parts of a batch")
 
     def apply(self, op: Op, *inputs: Value) -> Value:
-        """Apply an op to values; return the value of the result."""
+        """Apply an op to values and return the result's value."""
         node = op.make_node(*(value.var for value in inputs))
         return self.follow(node, list(inputs))[0]
 
     def whole(self, value: Value, node: Apply | None) -> Replicated:
-        """Return a value that all workers have, for a node that needs the whole value."""
+        """Return the whole value on all workers, for a node that needs it."""
         if isinstance(value, Replicated):
             return value
         if isinstance(value, Length):
@@ -151,11 +151,11 @@ class Spreader:
         return Replicated(self._wholes[value.var])
 
     def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
-        """Return values that all workers have."""
+        """Return the whole values on all workers, for a node that needs them."""
         return [self.whole(value, node) for value in values]
 
     def moments(self, node: Apply, count: Variable, own: Variable) -> TensorVariable:
-        """Return means and variances over all workers, for a node; see `MergeMoments`."""
+        """Return means and variances over all workers for a node; see `MergeMoments`."""
         if self.in_loop:
             raise NotSplittable(node, f"it needs {own} of all workers in each step of a loop")
         self._merges += 1
@@ -163,7 +163,7 @@ class Spreader:
         return merged
 
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
-        """Return the worker's rows of an array that has the rows of the whole batch on all workers."""
+        """Return the worker's rows of an array that contains the rows of the whole batch on all workers."""
         if self.in_loop or not layout.unit or layout.interleaved:
             raise NotSplittable(
                 node, f"{var} has the rows of the whole batch. If it is an input, split it as well, by axes="
@@ -173,7 +173,7 @@ class Spreader:
         return own
 
     def length_along(self, value: Sharded, axis: int) -> Value:
-        """Return the value of the length of a split array along an axis."""
+        """Return the value of a split array's length along an axis."""
         own = value.array.shape[axis]
         if axis != value.axis:
             return Replicated(own)
@@ -182,7 +182,7 @@ class Spreader:
 
 
 def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
-    """Return a node's outputs for other inputs; the node's own outputs if the inputs are unchanged."""
+    """Return a node's outputs for other inputs, or the node's own outputs if the inputs are unchanged."""
     variables = [value.var for value in inputs]
     if all(new is old for new, old in zip(variables, node.inputs, strict=True)):
         return node.outputs

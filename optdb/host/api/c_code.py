@@ -1,4 +1,4 @@
-"""How nodes that stay on the host compute: their C code, with its progress, and whole arrays without C code."""
+"""How nodes that stay on the host are computed: by C code, or with NumPy on whole arrays without a C compiler."""
 
 from __future__ import annotations
 

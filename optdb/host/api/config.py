@@ -12,8 +12,8 @@ from optdb.refcounting import RefCountedSetting
 
 __all__ = ["as_when_compiling", "change_flags", "config", "logger", "parameter"]
 
-#: Theano's own logger of rewriting. Users and Theano's tests look there for failures, and Theano adds the handler
-#: that prints them.
+#: Theano's own logger of rewriting. Users and Theano's tests look there for failures, and Theano adds a handler that
+#: prints the failures.
 logger = logging.getLogger("theano.gof.opt")
 
 
@@ -28,7 +28,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Do not record stack traces of new variables, as when Theano compiles a function: they get the user's traces."""
+    """Record no stack traces for new variables in the block; as in Theano's compilation, they get the user's traces."""
     return _limit.held()
 
 

@@ -1,4 +1,4 @@
-"""Theano's Scan and IfElse, around graphs and values of other types."""
+"""Theano's Scan and IfElse for graphs and values of types that Theano does not know."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-#: Theano modes that inspect each node. Given as names, because importing NanGuardMode imports the GPU back-end.
+#: Theano modes that inspect each node, as class names: importing NanGuardMode would import the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 
 
@@ -48,12 +48,12 @@ def watching_mode(op: Scan) -> str | None:
 
 
 def inner_graph(op: Scan) -> FunctionGraph:
-    """Return a copy of the graph inside of a Scan."""
+    """Return a copy of a Scan's inner graph."""
     return FunctionGraph(list(op.inputs), list(op.outputs), clone=True)
 
 
 def inner_nodes(op: Scan) -> list[Apply]:
-    """Return the nodes inside of a Scan, in topological order."""
+    """Return the nodes of a Scan's inner graph, in topological order."""
     return io_toposort(op.inputs, op.outputs)
 
 
@@ -95,7 +95,7 @@ def scan_around(
     database : DB
         The database in Theano's main database up to which, inclusive, the inner graph has been rewritten.
     tag : str
-        A device's tag, whose phases also run, whatever the mode of the inner function.
+        A device's tag. Phases with this tag also run, regardless of the inner function's mode.
     """
     # ``gpua`` keeps Scan from requesting C code from types that have none; Scan uses our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
@@ -107,7 +107,7 @@ def scan_around(
 def scan_with_sequences(
     loop: Apply, replaced: dict[Variable, Variable], sequences: dict[Variable, Variable]
 ) -> list[Variable]:
-    """Return the outputs of a loop with additional sequences, from which its body now computes some variables.
+    """Return the outputs of a loop whose body reads some variables from additional sequences instead of computing them.
 
     Sequences that the body no longer needs are dropped.
 
@@ -156,8 +156,8 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
 def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable]:
     """Return the outputs of a loop that stores a result, which is not a state, in an array allocated by the graph.
 
-    The loop treats the result as a state that no step reads. The array and the result therefore have one element more
-    than there are steps: the first one, which is not written.
+    The loop treats the result as a state that no step reads. The array and the result therefore have one more element
+    than there are steps: the first element, which is never written.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable
     number : int
         The index among the results that are not states.
     memory : Variable
-        The array.
+        The array that stores the result.
     """
     op = scan_of(loop)
     inside, outside = op.n_seqs + sum(len(taps) for taps in op.tap_array[: op.n_outs]), op.shared_arg_offset
@@ -189,7 +189,7 @@ def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable
 
 
 def part_lengths(loop: Apply, number: int) -> list[Variable] | None:
-    """Return the shape of a loop's result in one step, from its inputs' shapes; None if these do not determine it.
+    """Return the shape of a loop's result in one step, inferred from the inputs' shapes; None if it is unknown.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def _shape(var: Variable) -> tuple[Variable, ...] | None:
 
 
 def _taken(loop: Apply) -> Iterator[tuple[Variable, Variable, int]]:
-    """Yield the inputs of a loop's body: the inner variable, the outer one, and the number of axes for the steps."""
+    """Yield each input of a loop's body as the inner variable, the outer one, and the number of axes for the steps."""
     op, inputs = scan_of(loop), loop.inputs
     yield from ((*pair, 1) for pair in zip(op.inner_seqs(op.inputs), op.outer_seqs(inputs), strict=True))
     states = [var for number, slot in state_slots(loop).items() for var in [inputs[slot]] * len(op.tap_array[number])]
@@ -240,21 +240,21 @@ def has_unneeded_sequences(op: Scan) -> bool:
 
 
 def state_slots(loop: Apply) -> dict[int, int]:
-    """Return the outputs of a Scan that are states, each with the input that holds its initial values."""
+    """Return the outputs of a Scan that are states, each paired with the input that holds its initial values."""
     op = scan_of(loop)
     states = op.n_mit_mot + op.n_mit_sot + op.n_sit_sot
     return {number: 1 + op.n_seqs + number for number in range(states)}
 
 
 def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
-    """Return a Scan like `op` that computes some states in the memory of their initial values.
+    """Return a Scan like `op` that writes some states into the memory of their initial values.
 
     Parameters
     ----------
     op : Scan
         A `destroy_map` that it already has is ignored.
     destroy_map : dict
-        Maps an output to the inputs that it overwrites, for `state_slots`; empty for a Scan that overwrites nothing.
+        Maps each output in `state_slots` to the inputs that it overwrites; empty for a Scan that overwrites nothing.
     """
     info = {name: value for name, value in op.info.items() if name != "destroy_map"}
     if destroy_map:
@@ -288,7 +288,7 @@ def _done_until(database: DB) -> list[str]:
 
 
 def ifelse_between(op: IfElse, condition: Variable, branches: list[Variable]) -> list[Variable]:
-    """Choose as `op` does, between variables of any type.
+    """Return an IfElse like `op` between variables of any type.
 
     The result is a view of the chosen value: Theano cannot copy values of other types than its own,
     and in-place ops respect views.

@@ -1,4 +1,4 @@
-"""Optimizer databases: all of Theano's.
+"""Theano's optimizer databases.
 
 A database maps names and tags to rewriters; a :class:`Query` picks some of
 them when a function is compiled.  ``compile_db()`` is the database that
@@ -31,7 +31,7 @@ __all__ = [
     "visiting_members_once",
 ]
 
-#: The name under which Theano registers the shape feature, and the rewriters that fail without it.
+#: The name under which Theano registers the shape feature, and the names of rewriters that fail without it.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
 
 
@@ -106,7 +106,7 @@ def _equilibrium(db: EquilibriumDB, members: list[Any]) -> EquilibriumOptimizer:
 
 
 class _Index(NamedTuple):
-    """Node rewriters by the ops that they track, as stored in an EquilibriumOptimizer."""
+    """Node rewriters indexed by the ops that they track, as stored in an EquilibriumOptimizer."""
 
     rewriters: list[LocalOptimizer]
     tracks: list[tuple[Any, ...] | None]

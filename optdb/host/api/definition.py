@@ -1,12 +1,10 @@
-"""What defines an op of Theano: its ``__props__``, and attributes that they omit.
+"""The definition of a Theano op: its ``__props__``, and the attributes that ``__props__`` omits.
 
-Two ops with equal ``__props__`` are equal to Theano, which may replace one
-by the other. Not every class lists all attributes in which its instances differ
-(``AdvancedSubtensor1.sparse_grad``, ``SparseFromDense.format``,
-``Elemwise.nfunc_spec``), and some classes compare themselves without ``__props__``.
-Here an op is therefore described by all of its attributes, except names and
-attributes that follow from others. Ops with an
-inner graph are described by that graph.
+Theano treats two ops with equal ``__props__`` as equal, and may replace one by the other. Not every class lists all
+attributes in which its instances differ (``AdvancedSubtensor1.sparse_grad``, ``SparseFromDense.format``,
+``Elemwise.nfunc_spec``), and some classes compare themselves without ``__props__``. Here an op is therefore described
+by all of its attributes, except names and attributes that are derived from others. Ops with an inner graph are
+described by that graph.
 
 Data flows one way, from an op to its :class:`Definition`. Two ops are
 the same if their definitions are equal.
@@ -45,7 +43,7 @@ class InnerGraph:
     inputs, outputs : sequence of Variable
         Its inputs and outputs.
     hint : hashable
-        A cheap digest: equal for equal graphs, and different for most others.
+        A cheap digest: equal for equal graphs, and different for most pairs of different graphs.
     """
 
     inputs: Sequence[Variable]
@@ -75,10 +73,10 @@ class Definition:
 #: Classes that compare instances by the contents of their attributes, without ``__props__``.
 _SELF_COMPARING = (ScalarOp, Scan, IfElse, ConvOp)
 
-#: Classes whose attribute ``name`` is only for readers.
+#: Classes whose attribute ``name`` is only a label for display.
 _NAMED = (Elemwise, ScalarOp, IfElse)
 
-#: Attributes that follow from others; they are set for each op, or when its thunk is made.
+#: Attributes that are derived from others; they are set for each op, or when its thunk is made.
 _DERIVED: dict[type, frozenset[str]] = {Elemwise: frozenset({"ufunc", "nfunc"}), CAReduce: frozenset({"ufunc"})}
 
 
@@ -124,7 +122,7 @@ def _derived(cls: type) -> frozenset[str]:
 
 
 def _composite(op: Composite) -> Definition:
-    # Its name is derived from its graph, and the output types are part of the graph.
+    # The op's name is derived from its graph, and the output types are part of the graph.
     kinds = frozenset(Counter(type(node.op) for node in op.fgraph.apply_nodes).items())
     return Definition((), {"graph": InnerGraph(op.inputs, op.outputs, (op.nin, op.nout, kinds))}, None)
 
@@ -145,12 +143,12 @@ def _scan(op: Scan) -> Definition:
 _SPECIAL: dict[type, Callable[[Any], Definition]] = {Composite: _composite, Scan: _scan}
 
 
-#: Attributes that the destroy handler reads. An op without them can only get them by being changed.
+#: Attributes that the destroy handler reads. An op that lacks them gets them only if it is modified.
 _OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "destroyhandler_tolerate_same")
 
 
 def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
-    """Return the attributes from which an op's definition is read.
+    """Return the names of the attributes that an op's definition is read from.
 
     Parameters
     ----------
@@ -177,7 +175,7 @@ _OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
 
 
 def carries_notes(graph: InnerGraph) -> bool:
-    """Return whether a variable of an inner graph has attributes of other code in its ``tag``."""
+    """Return whether the ``tag`` of an inner graph's variable has attributes that other code has set."""
     return any(not _has_own_notes_alone(var) for var in variables(graph.inputs, graph.outputs))
 
 

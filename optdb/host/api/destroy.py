@@ -1,8 +1,8 @@
 """In-place operation in the host: destroyers, views, and the features that check them.
 
-An op's ``destroy_map`` says which inputs it overwrites, its ``view_map`` which
-outputs share memory with an input.  The host's DestroyHandler prevents reads of overwritten values; its Supervisor
-prevents a function from overwriting its caller's values.
+An op's ``destroy_map`` says which inputs it overwrites, and its ``view_map`` says which outputs share memory with an
+input.  The host's DestroyHandler prevents reads of overwritten values; its Supervisor prevents a function from
+overwriting its caller's values.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
     """Return whether the C code of an Elemwise may read an input after it has stored an output.
 
     An output must not overwrite such an input. The code of a Composite stores each output as soon as it is computed,
-    and reads inputs when it needs them; Theano's own rewriter does not check this.
+    and reads inputs when it needs them; Theano's own in-place rewriter does not check this.
     """
     scalar_op = op.scalar_op
     if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:
@@ -72,7 +72,7 @@ def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
 
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
-    """Return one of Theano's DestroyHandlers for the graph of `handler`, which has `nodes`."""
+    """Return one of Theano's DestroyHandlers for the graph of `handler`, whose nodes are `nodes`."""
     stock = DestroyHandler.__new__(DestroyHandler)
     vars(stock).update(
         fgraph=handler.fgraph,
@@ -110,7 +110,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
-    """Make a Supervisor query all overwritten variables of a `handler` at once, not each protected variable."""
+    """Make a Supervisor query all overwritten variables of a `handler` at once instead of each protected variable."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

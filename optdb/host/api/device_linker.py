@@ -1,6 +1,6 @@
 """The linker ``opencl``, which delegates to the backend of a device.
 
-A mode can name it before a device is chosen. `register_backend` registers the backend.
+A mode can name this linker before a device is chosen. `register_backend` registers the backend.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
     Parameters
     ----------
     link : callable
-        Takes the linker, the storage of the inputs and of the outputs; returns the result of a linker's ``make_thunk``.
-        While it runs, other functions with this linker are computed by Theano's virtual machine.
+        Takes the linker and the storage of the inputs and outputs; returns the result of a linker's ``make_thunk``.
+        While it runs, Theano's virtual machine executes other functions that are compiled with this linker.
     """
     global _backend
     _backend = link
 
 
 class DeviceLinker(VM_Linker):
-    """Computes optimized graphs on a device, with the registered backend.
+    """Links optimized graphs for a device with the registered backend.
 
-    Inner functions (loops that stay on the host) are computed by Theano's virtual machine.
+    Theano's virtual machine executes inner functions (loops that stay on the host).
 
     Parameters
     ----------
     device : str
-        The name of a context or a device; ``'auto'`` is the default context's, or else the best one that works.
+        The name of a context or a device; ``'auto'`` selects the default context's device or, without a default
+        context, the best device that works.
     **options
         The options of `VM_Linker`.
     """
@@ -60,7 +61,7 @@ class DeviceLinker(VM_Linker):
     def accept(
         self, fgraph: FunctionGraph, no_recycling: Sequence[Variable] | None = None, profile: Any = None
     ) -> DeviceLinker:
-        """Return a linker for a graph: this one, if it has no graph yet."""
+        """Return a linker for a graph: this linker if it has no graph yet, otherwise a new one."""
         pickle_in_order(fgraph)
         if self.fgraph is None or self.fgraph is fgraph:
             return super().accept(fgraph, no_recycling, profile)

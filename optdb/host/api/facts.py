@@ -1,4 +1,4 @@
-"""Facts about rewriters that are known in advance and save futile attempts; a host may have none."""
+"""Facts about rewriters, known in advance, that avoid futile attempts; a host may have no such facts."""
 
 from optdb.host.theano.rewriters.facts import Facts, facts_of, in_order_of_precedence
 from optdb.host.theano.speedups.passes import has_scan, is_scan_pass

@@ -1,4 +1,4 @@
-"""Constant folding: nodes whose inputs are all constants, computed in Python.
+"""Constant folding: computes nodes whose inputs are all constants in Python.
 
 Theano folds a node by compiling it, which on a cold cache runs the C compiler
 once per folded op.  Here ``Op.perform`` computes the value; ops without
@@ -6,8 +6,8 @@ once per folded op.  Here ``Op.perform`` computes the value; ops without
 decides with ``do_constant_folding`` whether it may be folded (Alloc, for example,
 inspects its users).
 
-Flow: the rewrite engine passes a replacement that is not in the graph yet,
-and gets back the same replacement with its constant parts computed.
+The rewrite engine passes a replacement that is not in the graph yet, and gets back the same replacement with its
+constant parts computed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_b
 _values: dict[Hashable, list[Any]] = {}
 #: The maximum number of elements of the inputs of a node whose values are cached.
 _SMALL = 8
-#: The maximum number of input elements for which ``perform`` is faster than making a function of whole arrays.
+#: The maximum number of input elements for which ``perform`` is faster than making a whole-array function.
 _FEW = 64
 
 #: NumPy's ufuncs take up to 31 inputs; an op with more only has C code.
@@ -47,7 +47,7 @@ def _transform(node: Apply) -> list[Constant] | bool:
 
 
 def patches() -> list[Patch]:
-    """Return the patch that makes every caller fold constants without a compiler."""
+    """Return the patch that makes every caller of the rewriter fold constants without a compiler."""
     return [Patch(constant_folding, "transform", _transform, "constants are computed once, without a compiler")]
 
 
@@ -107,7 +107,7 @@ def _data(node: Apply) -> list[Any]:
 
 
 def _key(node: Apply) -> Hashable | None:
-    """Return the op and its input values if these are a few numbers; None otherwise."""
+    """Return the cache key, the op and its input values, if the inputs are a few numbers; None otherwise."""
     parts: list[Hashable] = [node.op]
     for data in _data(node):
         if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:
@@ -133,7 +133,7 @@ def _evaluate(node: Apply) -> list[Any]:
 
 
 def _shuffled(node: Apply) -> Any:
-    """Compute a DimShuffle directly; its thunk would first make parameters that only C code reads."""
+    """Compute a DimShuffle without a thunk, which would first make parameters that only C code reads."""
     storage: list[Any] = [None]
     op: Any = node.op
     op.perform(node, _data(node), [storage], None)
@@ -164,9 +164,8 @@ def _is_small(node: Apply) -> bool:
 def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
     """Fold the constant parts of variables that are about to enter `fgraph`.
 
-    Only nodes outside `fgraph` are visited, operands before their users, so
-    that a whole constant expression collapses at once.  Their inputs are
-    changed in place; the graph itself is not changed.
+    Only nodes outside `fgraph` are visited, operands before their users, so that a whole constant expression collapses
+    at once. The inputs of these nodes are changed in place; the graph itself is not changed.
     """
     folded: dict[Variable, Constant] = {}
     for node in nodes_outside(fgraph, replacements):
@@ -189,7 +188,7 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -
 
 
 def tell_shapes(fgraph: FunctionGraph, constants: Any) -> None:
-    """Add the shapes of folded constants to the shape feature, which no import event does."""
+    """Add the shapes of folded constants to the shape feature, because no import event does so."""
     shape_feature = getattr(fgraph, "shape_feature", None)
     if shape_feature is None:
         return

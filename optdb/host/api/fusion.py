@@ -60,7 +60,7 @@ def is_cheap(op: Any) -> bool:
 
 
 def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
-    """Return an op that executes `steps`, from scalars like `inputs` to the output of the last step."""
+    """Return an op that takes scalars like `inputs`, executes `steps`, and returns the output of the last step."""
     # If the op cache is installed, another metaclass may construct ops.
     if type(Composite) is MetaObject and config.compute_test_value == "off":
         plain = _PlainSteps([var.type.dtype for var in inputs])
@@ -76,9 +76,9 @@ def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
 class _PlainSteps:
     """The steps of a Composite without duplicates; no step is itself a Composite.
 
-    Theano makes the nodes of the steps, copies them twice (because others may use them, and for the op's own
-    FunctionGraph), and merges equal nodes of the last copy.  Here the steps are merged, and their nodes are made
-    twice with known types; no test values are computed.
+    Theano makes the nodes of the steps, copies them twice (because other code may use them, and for the op's own
+    FunctionGraph), and merges equal nodes in the second copy. Here equal steps are merged first, and their nodes are
+    made twice with known types; no test values are computed.
 
     Parameters
     ----------
@@ -165,16 +165,16 @@ def _makes_plain_nodes(op: Any) -> bool:
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar variable of the dtype of `var`; its test value, if enabled, is the first element of the array's.
+    """Return a scalar of the dtype of `var`; if enabled, its test value is the first element of that of `var`.
 
-    If that test value has no elements, the scalar's is 0: only the rewriter sees it.
+    If that test value has no elements, the scalar's test value is 0, which only the rewriter sees.
     """
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar
     try:
         value = get_test_value(var)
-    except AttributeError:  # it has none
+    except AttributeError:  # there is no test value
         return scalar
     scalar.tag.test_value = value.flatten()[0] if value.size else np.zeros((), var.type.dtype)[()]
     return scalar

@@ -36,7 +36,7 @@ __all__ = [
     "values_eq_approx_remove_inf_nan",
 ]
 
-#: A scalar factor and the matrix or vector that it scales.
+#: A scalar factor, and the matrix or vector that the factor scales.
 Term = tuple[Variable, Variable]
 
 _COMBINATIONS = (theano.scalar.Add, theano.scalar.Sub, theano.scalar.Neg, theano.scalar.Mul)
@@ -98,7 +98,7 @@ def has_products(fgraph: FunctionGraph) -> bool:
 
 
 def product_of(matrix: Variable) -> Variable | None:
-    """Return the Dot22 output that `matrix` is or rearranges; None if it is neither."""
+    """Return the Dot22 output that `matrix` is, or whose axes it rearranges; None if there is none."""
     owner = matrix.owner
     if owner is None:
         return None
@@ -111,7 +111,7 @@ def product_of(matrix: Variable) -> Variable | None:
 
 
 def gemm(addend: Term, product: Term) -> Variable:
-    """Return a Gemm that adds `addend` to `product`, which may be rearranged."""
+    """Return a Gemm that adds `addend` to `product`, whose axes may be rearranged."""
     replacement, _ = _beta_L_plus_alpha_M(*addend, *product, recurse_flip=False)
     return replacement[0]
 

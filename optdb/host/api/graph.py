@@ -1,10 +1,9 @@
 """Graph classes of the host: nodes, variables, the FunctionGraph, and walks over them.
 
-The code above this folder follows the newer API of the Theano family, in
-which the graph stores the users of a variable.  Theano 1.0.5 stores them on the
-variable; only :func:`clients` depends on that.
+The callers of this package use the newer API of Theano's successors, in which the graph stores the users of a variable.
+Theano 1.0.5 stores the users on the variable; only :func:`clients` depends on that.
 
-Data flows one way: these names are imported from Theano and re-exported.
+These names are imported from Theano and re-exported.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ OpT = TypeVar("OpT", bound=PureOp)
 
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
-    """Return `starts` and everything reachable from them through `following`, in the order of discovery."""
+    """Return `starts` and all objects reachable from them through `following`, in the order of discovery."""
     reached = dict.fromkeys(starts)
     todo = list(reached)
     while todo:
@@ -133,7 +132,7 @@ def io_toposort(
 ) -> list[Apply]:
     """Return the nodes between `inputs` and `outputs` in the order of Theano's function.
 
-    Theano's function pushes each operand's node once per user; here finished nodes are not pushed.
+    Theano's function pushes each operand's node once per user; here a node that is already in the order is not pushed.
     """
     if orderings or clients is not None:
         return _stock_io_toposort(inputs, outputs, orderings, clients)

@@ -1,8 +1,7 @@
 """Op equality and hashes, computed once per op object.
 
-Theano compares and hashes ops by their ``__props__`` each time; an optimization
-does so hundreds of thousands of times over a few hundred distinct ops.  Two
-tables avoid that:
+Theano compares and hashes ops by their ``__props__`` each time. An optimization compares a few hundred distinct ops
+hundreds of thousands of times. Two tables avoid most of this work:
 
 - While graphs are optimized, each op object gets a number when it is first
   used; equal ops, by Theano's ``__eq__`` and ``__hash__``, get the same number.
@@ -48,9 +47,9 @@ class OpNumbering:
     def __init__(self) -> None:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
-        #: Distinct ops, by a key that equal ops share.
+        #: Maps a key that equal ops share to the first op with that key.
         self._by_value: dict[Any, list[tuple[Any, int, int]]] = {}
-        #: Hash and number, by class and props, of ops that Theano compares by class and props.
+        #: Maps class and props to hash and number, for ops that Theano compares by class and props.
         self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
         self._count = 0
 
@@ -99,7 +98,7 @@ class OpNumbering:
 
 
 def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
-    """Return the method that `cls` would use if nothing were patched."""
+    """Return the method that `cls` would use without the patches."""
     for base in cls.__mro__:
         if base in originals:
             return originals[base]
@@ -136,8 +135,8 @@ def own_hash(cls: type) -> Callable[[Any], int] | None:
 
 numbers = OpNumbering()
 
-#: By the id of an immutable op: its hash; None until the first look-up. The code that adds an op removes it before the
-#: op dies.
+#: Maps the id of an immutable op to its hash, or to None until the first look-up. The code that adds an op removes it
+#: before the op dies.
 settled: dict[int, int | None] = {}
 
 
@@ -151,7 +150,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
         other_entry = entries.get(id(other))
         if entry is not None and other_entry is not None:
             return entry[2] == other_entry[2]
-        # If a subclass's own __eq__ calls its parent's, return the parent's answer.
+        # If a subclass's own __eq__ calls the parent's method, return the parent's answer.
         own: Any = type(self).__eq__
         if type(self) is not type(other) or own is not __eq__:
             return original(self, other)
@@ -214,7 +213,7 @@ def _same_or(equals: Callable[[TensorConstant, Any], bool]) -> Callable[[TensorC
 
 _lock = threading.Lock()
 _holders: set[str] = set()
-#: Classes that have been inspected since the first holder was added.
+#: Classes that were inspected after the first holder was added.
 _seen: set[type] = set()
 _group = PatchGroup(
     "Equality of ops",
@@ -225,7 +224,7 @@ _patches = _group.patches
 
 
 def install(holder: str) -> None:
-    """Make all existing op classes use the tables, including classes added after earlier holders.
+    """Make all existing op classes use the tables, including classes created after an earlier holder's call.
 
     Parameters
     ----------

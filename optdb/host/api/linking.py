@@ -33,7 +33,7 @@ HAS_C_LOOP = hasattr(vm, "CVM")
 
 
 def has_default_schedule(linker: LocalLinker) -> bool:
-    """Return whether a linker runs nodes in Theano's default order, and the user has not chosen another one."""
+    """Return whether a linker runs nodes in Theano's default order, not in an order that the user has chosen."""
     return getattr(linker.schedule, "__func__", None) is Linker.schedule
 
 
@@ -46,6 +46,6 @@ def graph_of(linker: Linker) -> FunctionGraph:
 def as_thunk(
     compute: Callable[[], None], inputs: Sequence[list[Any]], outputs: Sequence[list[Any]], **attributes: Any
 ) -> Callable[[], None]:
-    """Return a function with the attributes of thunks that machines read: its cells and `lazy`, which is False."""
+    """Return a function with the thunk attributes that virtual machines read: its cells, and `lazy`, which is False."""
     vars(compute).update(inputs=inputs, outputs=outputs, lazy=False, **attributes)
     return compute

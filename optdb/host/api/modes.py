@@ -1,4 +1,4 @@
-"""Modes: how a name or a Mode object selects optimizer and linker."""
+"""Modes: how a name or a Mode object selects an optimizer and a linker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _check_name(mode: Any) -> None:
 
 
 def check_mode_names() -> None:
-    """Make Theano raise `optdb.flags.UnknownMode`, which lists all modes, for unknown mode names from now on."""
+    """Make Theano raise `optdb.flags.UnknownMode`, whose message lists all modes, for unknown mode names."""
     _patches.install()
 
 
@@ -62,15 +62,14 @@ _patches = PatchGroup(
 
 
 def provided_parts(mode: Any) -> tuple[Any, Any]:
-    """Return the linker and the optimizer query of a mode, a mode's name, or None.
+    """Return the linker and the optimizer query of `mode`, which is a Mode, a name or None.
 
     Raises
     ------
     optdb.flags.UnknownMode
         If no mode has that name.
     TypeError
-        If it is something else, or a mode with its own machinery
-        (DebugMode) and no query.
+        If `mode` is something else, or a mode such as DebugMode, which has its own optimizer and no query.
     """
     _check_name(mode)
     mode = get_mode(mode)
@@ -104,7 +103,7 @@ def with_tiers(linker: Any) -> VM_Linker:
 
 
 def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[Any]]) -> None:
-    """Compile each function whose mode is of some class within its own context from now on.
+    """From now on, compile each function whose mode is an instance of a class within a context of its own.
 
     The inner functions of a Scan, copies of functions, and unpickled functions are compiled in the same way.
 

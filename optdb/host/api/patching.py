@@ -1,4 +1,4 @@
-"""Patches of Theano's attributes, installed while a part of optdb is on, each with its reason and a way to undo it.
+"""Patches of the host's attributes, installed while a part of optdb is on, each with a reason and a way to undo it.
 
 Theano's files are not changed. An attribute may have several patches (``FunctionMaker.create`` has four), and
 they are installed and removed in any order: an attribute's patches form a stack, and removing one from the middle
@@ -46,7 +46,7 @@ class Patch:
         return self.value
 
     def install(self) -> None:
-        """Set the value, on top of other patches; installing twice has no further effect."""
+        """Set the value on top of other patches; installing the patch again has no effect."""
         with _lock:
             if self.installed:
                 return
@@ -130,11 +130,11 @@ class _Stack:
         return vars(self.owner).get(self.name, _MISSING)
 
     def _is_ours(self) -> bool:
-        """Return whether the attribute's value was set by this stack or is the original one."""
+        """Return whether the attribute's value is the original one or was set by this stack."""
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:
-        """Treat a value that other code has set as the host's own; it may call the value below it."""
+        """Treat a value that other code has set as the host's own, because it may call the value beneath it."""
         self.original = self._present()
         for values in (self.patches, self.beneath, self.values):
             values.clear()
@@ -160,11 +160,11 @@ class PatchGroup:
     Parameters
     ----------
     title : str
-        Their purpose; `groups` lists the groups by title.
+        The purpose of the patches; `groups` lists the groups by title.
     in_force : str
         When they are installed.
     undo : str
-        What removes them.
+        What the user calls to remove them.
     patches : iterable of Patch
         The patches in installation order; they are removed in reverse order.
     """
@@ -213,14 +213,14 @@ def applied(*patches: Patch) -> Iterator[None]:
 
 
 class Switch:
-    """The result of turning something on; as a context manager it turns it off at exit.
+    """The result of turning a feature on; as a context manager, it turns the feature off at exit.
 
     Parameters
     ----------
     turn_off : callable
         Called at the end of a ``with`` block, unless `was_on`.
     was_on : bool
-        Whether it was already on.
+        Whether the feature was already on.
     """
 
     def __init__(self, turn_off: Callable[[], None], was_on: bool) -> None:

@@ -1,4 +1,4 @@
-"""What node rewriters return, for all hosts, and the names of rewriters."""
+"""The results of node rewriters, converted to one form for all hosts, and the names of rewriters."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def replacement_pairs(
     ----------
     replacements : list, tuple or dict
         New variables for ``node.outputs``, in order, or a dict from old
-        variables to new ones, whose key ``'remove'`` may list what must be
-        gone afterwards. None means an output without users.
+        variables to new ones, whose key ``'remove'`` may list nodes and variables that must be gone afterwards. None
+        means an output without users.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def replacement_pairs(
     Raises
     ------
     BadReplacement
-        If it has the wrong type or length, or drops a variable that is used.
+        If the result has the wrong type or length, or drops a variable that is used.
     """
     old_vars: Sequence[Variable] = node.outputs
     remove: Sequence[Any] = ()

@@ -62,7 +62,7 @@ class FunctionNodeRewriter(LocalOptimizer):
         a dict from old Variables to new ones), or None or False if it does
         not apply.
     tracks : sequence of Op classes or Op instances, optional
-        The ops to call it for; None for all.
+        The ops whose nodes `function` is called for; None for all ops.
     requirements : sequence of callables
         Called with the FunctionGraph before rewriting, to attach features.
 
@@ -94,8 +94,8 @@ class FunctionNodeRewriter(LocalOptimizer):
     def transform(self, node: Apply) -> Any:
         """Rewrite a node, as Theano calls it: the graph is taken from the node.
 
-        Theano's one-pass optimizers call every rewriter for every node, so its own
-        rewriters test the op again; a function that tracks ops need not.
+        Theano's one-pass optimizers call every rewriter for every node, so Theano's rewriters test the op again. This
+        method tests it for the function.
         """
         if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
             return False
@@ -170,7 +170,7 @@ class GraphRewriter(Optimizer):
 
 
 def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace the first variable of each pair by the second, at once; new variables get the old ones' stack traces.
+    """Replace the first variable of each pair by the second, all at once; copy the old variables' stack traces.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]
 
 
 def rebuild(node: Apply, inputs: list[Variable]) -> Apply:
-    """Return `node` with other inputs of the same types; `node` itself if they are the same."""
+    """Return a copy of `node` with other inputs of the same types; `node` itself if the inputs are the same."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
     return node.clone_with_new_inputs(inputs)
@@ -217,7 +217,7 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
 
 
 def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
-    """Return `rewriter`'s transformation as a function of a node of a graph, whatever its signature."""
+    """Return a rewriter's transformation as a function of a node, whatever the signature of the rewriter."""
     if isinstance(rewriter, FunctionNodeRewriter):
         rewrite = rewriter.rewrite
         return lambda node: rewrite(node.fgraph, node)
@@ -227,8 +227,7 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
     """Return the tracks of a rewriter or a group of rewriters; None if it may apply to ops that it does not track.
 
-    Theano's passes do not use a rewriter's tracks. The tracks of Theano's own
-    functions are right.
+    Theano's passes do not use a rewriter's tracks. The tracks that Theano's own functions declare are correct.
     """
     members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
     tracks: list[Any] = []

@@ -1,8 +1,7 @@
-"""Sharing of Scan ops, which differ from other ops in two ways.
+"""Shares equal Scan ops, which differ from other ops in two ways.
 
-The class is not a subclass of ``Op`` and does not have Theano's metaclass, so that only
-``__new__`` can redirect its construction. Python then calls ``__init__`` on the
-result again, which must do nothing.
+Scan is not a subclass of ``Op`` and does not have Theano's metaclass, so that only ``__new__`` can return a shared op.
+Python then calls ``__init__`` on the shared op again, and that call must do nothing.
 
 A Scan also stores the function that runs its loop, with that function's storage, as
 an attribute of the op, set by the first graph that needs it. Two compiled
@@ -49,7 +48,7 @@ def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
         _stock_init(self, *args, **kwargs)
 
 
-#: For each graph, the ops used by its thunks, by the id of the op in the graph.
+#: Maps each graph to a dict from the id of an op in the graph to the copy that the graph's thunks use.
 _thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
 
 
@@ -78,8 +77,8 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 def _unshared(op: Scan) -> Scan:
     """Return a copy of an op for making thunks."""
     scan_copy = copy_to_change(op)
-    # Even equal Scans may differ in whether two of these lists are the same object. Making the thunk
-    # removes elements from them one by one, and fails if they are.
+    # Even equal Scans may differ in whether two of these lists are the same object. Making the thunk removes elements
+    # from them one by one, and fails if they are the same.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -108,7 +107,7 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     node : Apply
         A Scan's node. Its op, which may be shared, is not changed.
     storage_map, compute_map : dict
-        The arguments of ``Op.make_thunk``.
+        As for ``Op.make_thunk``.
     """
     assert isinstance(node.op, Scan)
     scan_copy = _unshared(node.op)

@@ -1,4 +1,4 @@
-"""The session: settings and patches that are in force while the engine optimizes a graph.
+"""Sessions: the settings and patches that are in force while the engine optimizes a graph.
 
 A session pauses the cyclic garbage collector, computes test values only if
 ``config.compute_test_value_opt`` requests them, makes op equality compare
@@ -36,14 +36,14 @@ def install_during_sessions(*patches: Patch) -> None:
 
 
 def prepare() -> None:
-    """Install the patches that persist between sessions, which the first session would otherwise do."""
+    """Install the patches that persist between sessions; without this call, the first session installs them."""
     with _lock:
         identity.install("enabled")
 
 
 @contextmanager
 def optimizing() -> Iterator[None]:
-    """Set up for an optimization, and clean up after the last one."""
+    """Run a session in the block; the last session to end restores the settings."""
     with _lock:
         if identity.numbers.users == 0:
             _set_up()

@@ -27,7 +27,7 @@ def pickle_in_order(fgraph: FunctionGraph) -> None:
 
 
 class _NodesInOrder:
-    """The first feature of a graph, so that the nodes are pickled before anything that refers to them."""
+    """A graph's first feature, which makes pickle process the nodes before all objects that refer to them."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self._fgraph = fgraph

@@ -1,6 +1,6 @@
-"""Which inputs a node overwrites, and of which inputs its outputs are views, for all hosts.
+"""Which inputs a node overwrites, and which inputs its outputs are views of, for all hosts.
 
-An op's ``destroy_map`` declares the former, its ``view_map`` the latter.
+An op's ``destroy_map`` declares the inputs that it overwrites, and its ``view_map`` declares the views.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Theano's test values (``config.compute_test_value``), disabled while optdb builds or rewrites a graph.
 
-With test values on, Theano computes every new node on example values, and complains if an input has none.
-That is meant for the graphs that users write: PyMC3 turns it on when it is imported, and leaves it on.  The inputs of a
-compiled function's graph, or of a scalar op that is only tried, have no example values.
+With test values on, Theano computes every new node from example values, and warns or raises if an input has none.
+Test values are meant for the graphs that users write. PyMC3 turns them on when it is imported, and leaves them on. The
+inputs of a compiled function's graph, or of a scalar op that is only tried, have no example values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def optimizer_test_values() -> AbstractContextManager[None]:
 
 
 def shape_test_values() -> AbstractContextManager[None]:
-    """Compute test values of shapes if optimizers do, but do not complain if there are none.
+    """Compute test values of shapes if optimizers compute test values, but accept inputs without test values.
 
     A shape may be built long after optimization, for a graph that ends on a device.
     """
@@ -46,7 +46,7 @@ def shape_test_values() -> AbstractContextManager[None]:
 
 
 def optional_test_values() -> AbstractContextManager[None]:
-    """Compute test values if all inputs have one, and do not complain if one has none."""
+    """Compute a new node's test value if all inputs have test values; otherwise compute none, without an error."""
     if config.compute_test_value in ("off", "ignore"):
         return nullcontext()
     return change_flags(compute_test_value="ignore")

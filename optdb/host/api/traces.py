@@ -1,4 +1,4 @@
-"""The user's line of code that made a variable, as recorded by Theano."""
+"""Finds the line of the user's code that made a variable, as recorded by Theano."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["copy_trace", "creation_trace", "source_location", "user_line"]
 
 #: Folders whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
-#: The maximum number of variables that are searched for one with a line.
+#: The maximum number of variables to search for one whose line is known.
 _FAR = 1000
 
 
 def source_location(var: Variable) -> tuple[str, str]:
     """Return the user's line that made a variable, and its call stack.
 
-    Many of Theano's rewriters drop the lines. The result is then the line of the nearest ancestor that has one, as
-    ``after train.py:11: h = x.dot(w)``. Both are empty if no line is known.
+    Many of Theano's rewriters drop the lines. The result is then the line of the nearest ancestor that has one, written
+    as ``after train.py:11: h = x.dot(w)``. Both are empty if no line is known.
     """
     nearest = _nearest(var)
     if nearest is None:
@@ -33,7 +33,7 @@ def source_location(var: Variable) -> tuple[str, str]:
 
 
 def _nearest(var: Variable) -> Variable | None:
-    """Return a variable with a line: this one, or else the nearest of its ancestors."""
+    """Return a variable whose line is known: this one, or else its nearest such ancestor."""
     seen = {var}
     todo = deque(seen)
     while todo and len(seen) < _FAR:
@@ -47,7 +47,7 @@ def _nearest(var: Variable) -> Variable | None:
 
 
 def copy_trace(old: Variable, new: Variable) -> None:
-    """Copy the stack trace of `old` to its replacement `new`, so that it names the user's line instead of optdb's."""
+    """Copy the stack trace of `old` to its replacement `new`, whose trace would otherwise name a line of optdb."""
     trace = getattr(old.tag, "trace", None)
     if trace and new.owner is not None:
         new.tag.trace = trace

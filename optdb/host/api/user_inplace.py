@@ -1,9 +1,10 @@
 """Arguments that the user's ops overwrite.
 
 With ``theano.function(..., accept_inplace=True)`` a graph may have in-place ops before Theano optimizes it. If such an
-op overwrites an argument, it writes into the caller's array, as the user wants. An optimizer also makes ops
-overwrite mutable arguments, but the contents of these are then undefined. A graph's inputs are therefore marked before
-it is optimized, and a device leaves nodes that overwrite marked inputs to the host, which has the array.
+op overwrites an argument, it writes into the caller's array, as the user wants. An optimizer also makes ops overwrite
+mutable arguments, whose contents are then undefined. The inputs that the user's ops overwrite are therefore marked
+before a graph is optimized. A device leaves nodes that overwrite marked inputs to the host, which has the caller's
+array.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
-    """Return the nodes that overwrite the memory of an input, and the nodes that make the overwritten views."""
+    """Return the nodes that overwrite the memory of an input, and the nodes that compute the overwritten views."""
 
     def users(alias: Variable) -> list[tuple[Apply, int]]:
         return [(node, slot) for node, slot in clients(fgraph, alias) if not is_output(node)]
@@ -91,7 +92,7 @@ class _MarkInputs:
         if hasattr(fgraph, "destroy_handler"):
             updated = set((fgraph.update_mapping or {}).values())
             for number, var in enumerate(fgraph.inputs):
-                # The user wants the update of a shared variable, wherever it is computed.
+                # The user wants the update of a shared variable, whether the host or a device computes it.
                 is_next = number in updated and isinstance(var, SharedVariable)
                 if not is_next and nodes_in_place(fgraph, var):
                     setattr(var.tag, _MARK, True)

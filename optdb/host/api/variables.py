@@ -1,10 +1,9 @@
 """Base classes and hooks for a new kind of variable: types, shared variables, transfers.
 
-A device defines its own array type. This module has the host's classes that it derives from, the
-host's own array type, and the two hooks with which a device makes shared variables and transfers
-variables.
+A device defines its own array type. This module has the host's base classes for that type, the host's own array type,
+and the two hooks through which a device makes shared variables and transfers variables.
 
-Data flows one way: these names are imported from Theano and re-exported.
+These names are imported from Theano and re-exported.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from theano.tensor.type import TensorType
 from theano.tensor.type_other import SliceConstant, slicetype
 from theano.tensor.var import TensorConstantSignature, TensorVariable, _tensor_py_operators
 
-#: Arithmetic, indexing and methods like those of the host's arrays.
+#: The base class with the arithmetic, indexing and methods of the host's arrays.
 TensorOperators = _tensor_py_operators
 
 __all__ = [
@@ -55,8 +54,7 @@ def add_transfer(
     move : callable
         Moves a variable to a target, or returns None if the target is not its own.
     unknown : callable
-        Makes the error for a target that neither this device nor those tried
-        afterwards know.
+        Makes the error for a target that neither this device nor any device tried after it knows.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """The Theano-specific part of exporting to files (``optdb.device.export``).
 
-`functions` describes how a compiled function is called, and refuses functions that a file cannot hold. `nodes` copies
-the function's nodes for a trace. `host_steps` follows nodes that compute on the host.
+`functions` describes how a compiled function is called, and rejects functions that a file cannot store. `nodes` copies
+the function's nodes for a trace. `host_steps` executes host nodes symbolically.
 """
 
 from __future__ import annotations

@@ -34,15 +34,15 @@ def export(
     Parameters
     ----------
     f : theano.compile.Function or mapping
-        A function, or several by their names in the file. Calling the loaded file calls the first one.
+        A function, or a mapping of names in the file to functions. Calling the loaded file calls the first function.
     path : str or Path
-        Path of the file; an existing file is replaced.
+        Path of the file, which is replaced if it exists.
     examples : sequence or mapping, optional
-        Calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping of
-        function names to calls. Only shapes matter, and integers that determine shapes. Without examples, functions
-        are exported for calls like their latest ones.
+        Example calls, each a sequence of arguments or a mapping of names to arguments; for several functions, a mapping
+        of function names to example calls. Only shapes and integers that determine shapes matter. If there are no
+        examples, functions are exported for calls like their latest calls.
     device_kinds : sequence of str
-        Kinds of device to export for: 'cpu' for processors, 'gpu' for all others.
+        Kinds of device to export for: 'cpu' for CPU devices, 'gpu' for all others.
 
     Returns
     -------
@@ -52,14 +52,14 @@ def export(
     Raises
     ------
     optdb.opencl.exporting.Untraceable
-        If a function does something that a file cannot hold. The message names a step that stays on the host.
+        If a function contains a step that a file cannot store. The message names a step that stays on the host.
     """
     functions = f if isinstance(f, Mapping) else {None: f}
     return write(path, {name: of_function(function) for name, function in functions.items()}, examples, device_kinds)
 
 
 def of_function(function: Any) -> Exportable:
-    """Return the exportable form of a ``theano.function`` that was compiled for a device in a mode with plans.
+    """Return the exportable form of a ``theano.function`` compiled for a device in a mode with plans.
 
     Raises
     ------
@@ -78,17 +78,17 @@ def of_function(function: Any) -> Exportable:
 
 
 def of_method(function: Any, executable: Any) -> Exportable:
-    """Return the exportable form of a simulator's method, with the simulator's values of shared variables.
+    """Return the exportable form of a simulator's method, with the values that shared variables have in the simulator.
 
-    The method was made from `function`, and the `executable` of ``optdb.opencl.simulator`` computes it. Raises the
-    errors of `of_function`.
+    The method was created from `function`, and is computed by `executable` from ``optdb.opencl.simulator``. Raises the
+    same errors as `of_function`.
     """
     cells = dict(zip(function.input_storage, executable.input_cells, strict=True))
     return _exportable(function, executable.run, cells.__getitem__)
 
 
 def traceable(linked: LinkedFunction, context_name: Hashable, returned: int) -> Traceable:
-    """Return a linked function in the form that a trace needs; its caller gets the first `returned` outputs."""
+    """Return a linked function in the form that a trace needs; the caller receives its first `returned` outputs."""
     dtypes = [var.type.dtype for var in as_variables(linked.outputs[:returned])]
     return Traceable(get_context(context_name), functools.partial(copied_in, linked, context_name), dtypes)
 
@@ -124,13 +124,13 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
 
 
 def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[tuple[int, ...], Any]]]:
-    """Return the arguments of recorded calls, the last call first: their shapes, and small host values."""
+    """Return the shapes of arguments, and their small host values, in recorded calls; the latest call comes first."""
     arguments = [var for var, given in zip(machine.linked.inputs, inputs, strict=True) if isinstance(given, int)]
     return [[call[var] for var in arguments] for call in reversed(machine.seen())]
 
 
 def _context_name(linked: LinkedFunction) -> Hashable:
-    """Return the name of the context of all arrays of a function; raise Untraceable unless there is exactly one."""
+    """Return the name of the only context with arrays of a function; raise Untraceable unless there is exactly one."""
     names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.contexts)))
     if not names:
         raise Untraceable("the function does not run on a device: compile it for one")
@@ -140,7 +140,7 @@ def _context_name(linked: LinkedFunction) -> Hashable:
 
 
 def _check_nodes(linked: LinkedFunction) -> None:
-    """Raise Untraceable if a node does something that a file cannot do."""
+    """Raise Untraceable if a file cannot store a node's computation."""
     for node in filter(is_user_inplace, applies(linked)):
         raise Untraceable(
             f"{node.op} overwrites the caller's argument, which a file cannot do: use the op that is not in place, "

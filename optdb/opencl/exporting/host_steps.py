@@ -1,11 +1,12 @@
-"""Symbolic execution of host nodes in a trace: computations on numbers that depend on shapes.
+"""Symbolic execution of host nodes in a trace, which compute numbers that depend on shapes.
 
-A host value that is not known before a call is a `SymInt`, a vector of them (`SymIntVector`), or a `DeferredArray`.
-`follow` applies a node to such values symbolically: each call of the exported file can recompute the result.
+A host value that is unknown before a call is a `SymInt`, a vector of these (`SymIntVector`), or a `DeferredArray`.
+`follow` applies a node to such values symbolically, so that each call of the exported function can recompute the
+result.
 
-Other nodes would need the call's values on the host: an optimizer's counter, or a product with a shared scalar. For
-them, `device_counterpart` returns the same node for the device. The result then lives on the device; the host only
-returns it, keeps it, or uploads it. Without a counterpart, the trace fails and names the node.
+Other nodes would need a call's values on the host, for example to increment an optimizer's counter or to multiply by a
+shared scalar. For these, `device_counterpart` returns an equivalent device node, so the result stays on the device, and
+the host only returns, keeps or uploads it. If there is no counterpart, the trace fails and names the node.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from optdb.runtime.tracing import Untraceable
 
 __all__ = ["device_counterpart", "follow"]
 
-#: Scalar ops on integers, whose results are again symbolic sizes.
+#: Maps scalar ops on integers to functions whose results are again symbolic sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Add: lambda *x: functools.reduce(operator.add, x),
     scalars.Mul: lambda *x: functools.reduce(operator.mul, x),
@@ -56,7 +57,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Minimum: smallest,
     scalars.Sqr: lambda x: x * x,
 }
-#: Comparisons: the result is the example's, and a guard checks it in each call.
+#: Maps comparisons to functions that return the example's result and record a guard that checks it in each call.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.LT: operator.lt,
     scalars.LE: operator.le,
@@ -65,9 +66,10 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.EQ: operator.eq,
     scalars.NEQ: operator.ne,
 }
-#: Theano's scalar ops to their names in ``optdb.runtime.expressions``: ``IntDiv`` is ``int_div``.
+#: Maps Theano's scalar ops to their names in ``optdb.runtime.expressions``, for example ``IntDiv`` to ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
-#: Ops with device counterparts, and the number of their array inputs (None: all); other inputs stay on the host.
+#: Ops, their device counterparts, and their number of array inputs (None for all inputs); other inputs stay on the
+#: host.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),
@@ -76,19 +78,19 @@ _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
 
 
 class _NotFollowed(Exception):
-    """No rule reproduces the result of a node."""
+    """No rule reproduces a node's result."""
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """Return the results of a host node for values, some of which are open.
+    """Return a host node's results for values, some of which are unknown before a call.
 
-    Raise `Untraceable` if no rule reproduces them.
+    Raise `Untraceable` if no rule reproduces the results.
     """
     step = next((step for kinds, step in _STEPS if isinstance(node.op, kinds)), None)
     try:
         if step is not None:
             value = step(node, *values)
-            # A known value becomes an array, for nodes that run normally.
+            # Convert known values to arrays, for nodes that run normally.
             return [value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)]
     except _NotFollowed:
         pass
@@ -99,7 +101,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
 
 
 def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int] | None:
-    """Return a device node that computes the same as a host node, and the number of its device inputs.
+    """Return a device node equivalent to a host node, and the number of its device inputs.
 
     The node has its own variables for the device inputs. Return None if there is no such device node.
     """
@@ -112,20 +114,20 @@ def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int]
         arrays = [opencl_type(var.type.dtype, var.type.broadcastable, context_name)() for var in node.inputs[:count]]
         twin = make(node.op).make_node(*arrays, *node.inputs[count:])
     except (TypeError, UnsupportedDtype):
-        # The op has no OpenCL C, or the device lacks its dtype.
+        # The op has no OpenCL C code, or the device lacks its dtype.
         return None
     same = [(out.type.dtype, out.type.broadcastable) for out in twin.outputs]
     return (twin, count) if same == [(out.type.dtype, out.type.broadcastable) for out in node.outputs] else None
 
 
 def _require_numbers(*values: Any) -> None:
-    """Refuse values other than numbers and vectors of numbers."""
+    """Reject values other than numbers and vectors of numbers."""
     if any(isinstance(value, DeferredArray) for value in values):
         raise _NotFollowed
 
 
 def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
-    """Require the shape that the op asserts."""
+    """Require that a value has the shape that the op asserts."""
     if isinstance(node.op, ops.SpecifyShape):
         lengths = lengths_of(wanted[0]) if not isinstance(wanted[0], DeferredArray) else ()
         fits = len(lengths) == len(value.shape) and all(map(operator.eq, lengths, value.shape))
@@ -173,7 +175,7 @@ def _part(node: Apply, value: Any, *index: Any) -> Any:
 
 
 def _plain_index(entry: Any) -> int | slice:
-    """Return an index as plain numbers, which a guard then fixes: known arrays have no open lengths."""
+    """Return an index as plain numbers, fixed by guards, since known arrays have no symbolic lengths."""
     if isinstance(entry, slice):
         return slice(*(None if bound is None else int(bound) for bound in (entry.start, entry.stop, entry.step)))
     return int(entry)
@@ -193,7 +195,7 @@ def _turned(node: Apply, value: Any) -> Any:
 
 
 def _of_one_number(node: Apply, value: Any) -> Any:
-    """Return a number as an output of one element."""
+    """Return a number as an output with one element."""
     kind = node.outputs[0].type
     if not isinstance(value, SymInt):
         return np.full((1,) * kind.ndim, value, kind.dtype)
@@ -203,7 +205,7 @@ def _of_one_number(node: Apply, value: Any) -> Any:
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
-    """Reshape an argument, or a value made from one."""
+    """Reshape an argument or a value computed from one."""
     if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
         raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), op_of(node, ops.Reshape).ndim)

@@ -1,9 +1,9 @@
-"""Copies of a function's nodes, and of its loops' inner functions, that compute while a tracer listens.
+"""Copies a function's nodes, and the inner functions of its loops, to execute them while a tracer listens.
 
-A copy has its own variables, cells and thunks: its kernels belong to the replacing context, and the function's own
-kernels do not change. Device nodes run normally, and `host_steps` follows host nodes. A loop calls its inner function
-once per step. The loop's copy calls a `Within` instead, which treats each node of the inner function like the nodes
-around the loop.
+A copy has its own variables, cells and thunks: its kernels belong to the replacement context, and the function's own
+kernels do not change. Device nodes run normally, and `host_steps` executes host nodes symbolically. A loop calls its
+inner function once per step. A loop's copy calls a `Within` instead, which treats each node in the inner function like
+a node outside the loop.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Cells = dict[Variable, list[Any]]
 
 @contextmanager
 def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
-    """Replace the context of a name by another; return a copy of a function with all of its arrays in that context.
+    """Replace a named context, and return a copy of a function whose arrays are all in the replacement.
 
     Raises
     ------
     Untraceable
-        If the host computes with a device array, or a loop cannot be traced.
+        If the host computes with a device array, or if a loop cannot be traced.
     """
     _require_all_lifted(linked)
     with contexts.substituted(context_name, context):
@@ -74,7 +74,7 @@ def _require_all_lifted(linked: LinkedFunction) -> None:
 
 
 def _step_on_host(op: PureOp) -> str | None:
-    """Return the name of an op for which the host reads device arrays; None for other ops."""
+    """Return an op's name if it makes the host read device arrays; None otherwise."""
     if isinstance(op, OpenCLOnHost):
         return str(op.op)
     if not isinstance(op, OpenCLRequire):
@@ -99,7 +99,7 @@ class _Copying:
         variables = dict.fromkeys((*inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs))
         cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
         thunks = thunks_of(nodes, cells, loops)
-        # In a loop, a step may overwrite the memory of another step.
+        # In a loop, one step may overwrite the memory that another step used.
         overwritten = variables.keys() if is_inner else exposed_variables(nodes, (), ())
         steps = (functools.partial(self._step, cells, overwritten, node, thunk) for node, thunk in zip(nodes, thunks))
         return LinkedFunction(
@@ -127,7 +127,7 @@ class _Copying:
         return function, self.copied(function.fn.linked, is_inner=True)
 
     def _step(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
-        """Compute one node; errors name the node."""
+        """Execute one node; errors name the node."""
         try:
             self._compute(cells, overwritten, node, thunk)
         except Untraceable as error:
@@ -142,7 +142,7 @@ class _Copying:
     def _compute(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
         values = [cells[var][0] for var in node.inputs]
         if isinstance(node.op, HostFromOpenCL):
-            # Copy the array: a later node may overwrite it, and the host needs the current values.
+            # Copy the array, since a later node may overwrite it and the host needs the current values.
             moved = in_order(self._context, values[0], True) if node.inputs[0] in overwritten else values[0]
             results: Sequence[Any] = [on_host(moved)]
         elif isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
@@ -170,7 +170,7 @@ class _Copying:
             thunk()
 
     def _followed(self, node: Apply, values: Sequence[Any]) -> Sequence[Any]:
-        """Return the results of a host node for values that are known only in the file's calls."""
+        """Return a host node's results for values that are known only when the exported file is called."""
         try:
             return follow(node, values)
         except Untraceable:
@@ -189,13 +189,13 @@ class _Copying:
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return a device array for a value that is not known yet."""
         if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
-            # Copy the array: the node that gets it may overwrite it.
+            # Copy the array, since the node that receives it may overwrite it.
             return in_order(self._context, value.source.array, True)
         return arrays.from_host(self._context, as_host_array(value, dtype))
 
 
 def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable]]:
-    """Return copies of nodes with their own outputs, and a mapping of outputs to their copies."""
+    """Return copies of nodes with their own outputs, and a mapping from outputs to their copies."""
     ours: dict[Variable, Variable] = {}
     twins = []
     for node in nodes:
@@ -208,7 +208,7 @@ def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable
 
 
 def _settle(cells: Cells, node: Apply) -> None:
-    """Replace a loop's symbolic numbers of steps and of kept values by plain numbers: the trace unrolls the loop."""
+    """Replace a loop's symbolic numbers of steps and kept values with plain numbers: the trace unrolls the loop."""
     op = scan_of(node)
     for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
         cell = cells[var]
@@ -223,7 +223,7 @@ def _named(node: Apply, why: str) -> str:
 def thunks_of(
     nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] = MappingProxyType({})
 ) -> list[Any]:
-    """Return the thunks of nodes, which work on `cells`; `loops` replace the inner functions of loops."""
+    """Return thunks for nodes that work on `cells`; `loops` maps loops to replacements for their inner functions."""
     computed = {var: [False] for var in cells}
 
     def thunk_of(node: Apply) -> Any:
@@ -236,7 +236,7 @@ def thunks_of(
 
 
 class _Container:
-    """Holds an input or an output of an inner function, for the loop to read and write."""
+    """Holds an input or output of an inner function, which the loop reads and writes."""
 
     def __init__(self, cell: list[Any]) -> None:
         self.storage = cell
@@ -252,25 +252,25 @@ class _Container:
 
 
 class Within:
-    """Replaces the inner function of a loop; it has the part of ``theano.Function`` that a loop uses."""
+    """Replaces a loop's inner function; has the part of ``theano.Function``'s interface that a loop uses."""
 
     def __init__(self, function: Any, linked: LinkedFunction) -> None:
         self.maker = function.maker
         self._nodes = linked.nodes
         self.input_storage = [_Container(linked.cells[var]) for var in linked.inputs]
         self.output_storage = [_Container(linked.cells[var]) for var in linked.outputs]
-        # The loop itself stores each output's memory in these cells.
+        # The loop itself puts each output's memory into these cells.
         io_cell_ids = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
         made = [linked.cells[var] for node in linked.nodes for var in node.outputs]
         self._between = [cell for cell in made if id(cell) not in io_cell_ids]
 
     def fn(self) -> None:
         """Run one step of the loop."""
-        # Each step has its own values, whose memory the trace assigns.
+        # Each step computes new values, to which the trace assigns memory.
         for cell in self._between:
             cell[0] = None
         for node in self._nodes:
             node.compute()
 
     def free(self) -> None:
-        """Keep the values; the trace releases them."""
+        """Do nothing, since the trace releases the values."""

@@ -1,4 +1,4 @@
-"""The op of a group, and the variables that replace its outputs."""
+"""Builds the op for a fusion group, and the variables that replace the group's outputs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from optdb.opencl.scalar_programs import FusedScalars
 from optdb.opencl.transfers import OpenCLFromHost
 from optdb.opencl.variables import OpenCLConstant
 
-#: The source of a value: an array as the kernel sees it, or a constant.
+#: The source of a value: an array with its frame, or a constant.
 Source = tuple[Variable, Frame] | Number
 
 
 class GroupBuilder:
-    """Builds the op of a group, whose nodes are in `order`, operands first."""
+    """Builds the op for a group whose nodes are in `order`, operands first."""
 
     def __init__(self, fgraph: FunctionGraph, group: FusionGroup, order: Sequence[Apply]) -> None:
         self._fgraph = fgraph
@@ -33,18 +33,18 @@ class GroupBuilder:
     def replacements(self) -> list[tuple[Variable, Variable]]:
         """Return the outputs that are used outside the group, each with its replacement.
 
-        Return nothing if the group is one node without constants, or has only constants.
+        Return an empty list if the group is one node without constants, or has only constants as inputs.
         """
         if not self.inputs or (len(self._order) == 1 and not self._has_numbers):
             return []
         inputs = [seen(*source) for source in self.inputs]
         new = OpenCLElemwise(FusedScalars.like(self.program())).make_node(*inputs).outputs
         if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
-            return []  # without the constant, the type has fewer known lengths
+            return []  # dropping the constant would lose lengths that the type knows
         return list(zip(self.wanted, new, strict=True))
 
     def program(self) -> ScalarProgram:
-        """Return the program that computes each element."""
+        """Return the scalar program that computes each element."""
         builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
         operand_slots: dict[tuple[Variable, Frame], Slot] = {source: slot for slot, source in enumerate(self.inputs)}
         for node in self._order:
@@ -56,7 +56,7 @@ class GroupBuilder:
         return builder.build([operand_slots[out, self._group.members[owner_of(out)]] for out in self.wanted])
 
     def _source(self, var: Variable, frame: Frame) -> Source:
-        """Return the source of an input of a node; DimShuffles in between are seen through."""
+        """Return the source of a node's input, looking through DimShuffles."""
         base, seen_by = seen_through(var, frame)
         if self._is_inside(base, seen_by):
             return base, seen_by
@@ -72,7 +72,7 @@ class GroupBuilder:
         return any(is_output(client) or not self._takes(client) for client, _ in clients(self._fgraph, out))
 
     def _takes(self, client: Apply) -> bool:
-        """Tell whether a node is in the group, or is a DimShuffle between members."""
+        """Tell whether a node is in the group or is a DimShuffle between its members."""
         if client in self._group.members:
             return True
         if type(client.op) is not OpenCLDimShuffle:
@@ -89,7 +89,7 @@ class GroupBuilder:
 
 
 def constant_of(var: Variable) -> Number | None:
-    """Return the element of a constant; None if it is not a constant, or has several elements."""
+    """Return a constant's only element; None if the variable is not a constant or has several elements."""
     value = None
     if isinstance(var, OpenCLConstant):
         value = var.on_host

@@ -1,17 +1,16 @@
-"""Fusion groups: the nodes that become one kernel.
+"""Fusion groups: sets of nodes that become one kernel each.
 
-From the outputs to the inputs, a node joins a group of its users. If other nodes use its result
-as well, the kernel has one more output. Two groups that use one value are merged. DimShuffles between
-members are seen through.
+Nodes are visited from the outputs to the inputs, and each joins a group of its users. If other nodes also use its
+result, the kernel has one more output. Two groups that use the same value are merged. DimShuffles between members do
+not separate groups.
 
-No path may leave a group and reenter it. Therefore the groups and all other nodes are kept in a
-topological order, with Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`): a node joins only if its
-other users can be ordered after the group. Nothing is computed twice, and expensive ops are not
-computed for more elements than before. The nodes of a group are needed by the same branches, so no group computes
-values for a branch that is not taken.
+No path may leave a group and reenter it. Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) therefore keeps the
+groups and all other nodes in a topological order: a node joins a group only if its other users can be ordered after the
+group. Nothing is computed twice, and fusion does not make expensive ops compute more elements. All nodes in a group are
+needed by the same branches, so no group computes values for a branch that is not taken.
 
-A frame maps the axes of a kernel to those of an array. It has an entry for each axis of the kernel: the array's axis,
-or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame.
+A frame maps the axes of a kernel to the axes of an array. It has an entry for each axis of the kernel: the array's
+axis, or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from optdb.topo.order import TopologicalOrder
 
 Frame = tuple[int | str, ...]
 
-#: Maximum number of scalar ops in one kernel: larger kernels compile slowly and spill registers.
+#: Maximum number of scalar ops in one kernel; larger kernels compile slowly and spill registers.
 MOST_STEPS = 80
 
-#: Scalar ops that cost no more than reading a value: they may be recomputed for each element.
+#: Scalar ops that cost no more than reading a value, and may therefore be recomputed for each element.
 _CHEAP = frozenset(
     {
         *("Add", "Mul", "Sub", "Neg", "Sqr", "Cast", "Identity", "Second", "EQ"),
@@ -41,17 +40,17 @@ _CHEAP = frozenset(
 
 
 def identity(ndim: int) -> Frame:
-    """Return the frame of an array with the kernel's axes."""
+    """Return the frame of an array that has the same axes as the kernel."""
     return tuple(range(ndim))
 
 
 def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
-    """Return the frame of a DimShuffle's input where `frame` is that of its output."""
+    """Return the frame of a DimShuffle's input, given the frame of its output."""
     return tuple(axis if isinstance(axis, str) else new_order[axis] for axis in frame)
 
 
 def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
-    """Return the array below a variable's DimShuffles, and the array's frame where `frame` is the variable's."""
+    """Return the array to which DimShuffles were applied, and its frame, given the frame of the resulting variable."""
     while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
         frame = through(frame, var.owner.op.new_order)
         (var,) = var.owner.inputs
@@ -59,7 +58,7 @@ def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
 
 
 def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
-    """Return along which axes of the kernel an array is known to be broadcast."""
+    """Return, for each axis of the kernel, whether an array is known to be broadcast along it."""
     return tuple(axis == "x" or var.type.broadcastable[axis] for axis in frame)
 
 
@@ -69,21 +68,21 @@ def common_pattern(variables: Iterable[Variable]) -> tuple[bool, ...]:
 
 
 def seen(var: Variable, frame: Frame) -> Variable:
-    """Return an array with the axes of `frame`: itself, or a view."""
+    """Return an array, or a view of it, with the axes given by `frame`."""
     if frame == identity(var.type.ndim):
         return var
     return OpenCLDimShuffle(var.type.broadcastable, frame)(var)
 
 
 class FusionGroup:
-    """Nodes that become one kernel, or a single node: an element of the topological order."""
+    """An element of the topological order: nodes that become one kernel, or a single node."""
 
     __slots__ = ("after", "before", "context_name", "inputs", "members", "pattern", "steps", "wanted")
 
     def __init__(self, node: Apply) -> None:
         #: The frame of each node.
         self.members: dict[Apply, Frame] = {}
-        #: The groups that it depends on, and those that depend on it.
+        #: The groups that this group depends on, and below, the groups that depend on it.
         self.before: set[FusionGroup] = set()
         self.after: set[FusionGroup] = set()
         if not can_fuse(node):
@@ -98,20 +97,20 @@ class FusionGroup:
 
 
 def can_fuse(node: Apply) -> bool:
-    """Tell whether a node may be in a group."""
+    """Tell whether a node may join a group."""
     return type(node.op) is OpenCLElemwise and not node.op.inplace_pattern
 
 
 def node_program(node: Apply) -> ScalarProgram:
-    """Return the program of an elementwise op."""
+    """Return the scalar program of an elementwise node."""
     return program_of(op_of(node, OpenCLElemwise).scalar_op, [var.type.dtype for var in node.inputs])
 
 
 class FusionGroups:
-    """The groups of a graph."""
+    """The fusion groups of a graph."""
 
     def __init__(self, fgraph: FunctionGraph, separate: Collection[Apply] = ()) -> None:
-        """Find the groups; no node in `separate` joins a group of its users."""
+        """Find the groups; nodes in `separate` do not join a group of their users."""
         self._fgraph = fgraph
         self._separate = separate
         self._needs = needs_of(fgraph)
@@ -133,7 +132,7 @@ class FusionGroups:
         return iter(dict.fromkeys(group for group in self._group_of.values() if group.members))
 
     def in_order(self, group: FusionGroup) -> list[Apply]:
-        """Return the nodes of a group, operands first."""
+        """Return a group's nodes, operands first."""
         return sorted(group.members, key=self._index.__getitem__)
 
     def _join_users(self, node: Apply) -> None:
@@ -143,7 +142,7 @@ class FusionGroups:
                 self._join(node, group, frame, between)
 
     def _users(self, node: Apply) -> dict[tuple[FusionGroup, Frame], list[Apply]]:
-        """Return the groups that use a node, each with its frame of the node, mapped to the DimShuffles in between."""
+        """Map each group that uses a node, and the node's frame in that group, to the DimShuffles in between."""
         uses: dict[tuple[FusionGroup, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
@@ -155,7 +154,7 @@ class FusionGroups:
         return uses
 
     def _seen_by(self, client: Apply) -> tuple[FusionGroup, Frame] | None:
-        """Return the only group that reads a value through a client, and its frame; a DimShuffle is seen through."""
+        """Return the only group that reads a value through a client or a DimShuffle, and the value's frame in it."""
         group = self._group_of[client]
         if client in group.members:
             return group, group.members[client]
@@ -170,7 +169,7 @@ class FusionGroups:
         return seen.pop() if len(seen) == 1 else None
 
     def _fits(self, node: Apply, group: FusionGroup, frame: Frame, between: list[Apply]) -> bool:
-        """Tell whether a node may join a group, if the topological order allows it."""
+        """Tell whether a node may join a group, provided that the topological order allows it."""
         own_group = self._group_of[node]
         out = node.outputs[0]
         if own_group.context_name != group.context_name or not _has_room(group, own_group):
@@ -211,7 +210,7 @@ class FusionGroups:
         group.wanted += sum(self._is_wanted_outside(member, group, between) for member in own_group.members)
 
     def _merge(self, gone: FusionGroup, kept: FusionGroup) -> bool:
-        """Merge two groups at the position of the later one, unless a path connects them through a third."""
+        """Merge two groups at the later group's position unless a path connects them through a third group."""
         if gone is kept:
             return True
         first, later = (kept, gone) if self._order.precedes(kept, gone) else (gone, kept)
@@ -223,7 +222,7 @@ class FusionGroups:
 
     def _contract(self, gone: FusionGroup, kept: FusionGroup, position_of: FusionGroup) -> None:
         if position_of is not kept:
-            # The remaining group takes over the later position.
+            # The remaining group takes the later position.
             self._order.remove(kept)
             position = self._order.position_of.pop(gone)
             position.node = kept
@@ -240,7 +239,7 @@ class FusionGroups:
 
 
 def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
-    """Tell whether a kernel of both groups stays within the limits."""
+    """Tell whether a kernel that computes both groups stays within the limits."""
     if group.steps + own.steps > MOST_STEPS:
         return False
     ndim = max(len(group.pattern), 1)
@@ -251,7 +250,7 @@ def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
 
 
 def partitioned(variables: Iterable[Variable]) -> tuple[list[Variable], list[Variable]]:
-    """Return those variables that are constants, and those that are not."""
+    """Split variables into constants and others."""
     constants: list[Variable] = []
     others: list[Variable] = []
     for var in variables:
@@ -260,10 +259,10 @@ def partitioned(variables: Iterable[Variable]) -> tuple[list[Variable], list[Var
 
 
 def argument_bytes(ndim: int, arrays: int, numbers: int = 0) -> int:
-    """Return an upper bound on the size in bytes of a kernel's arguments: arrays and numbers."""
+    """Return an upper bound for the size in bytes of a kernel's arguments, which are arrays and numbers."""
     return 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
 
 
 def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:
-    """Tell whether an elementwise op costs no more than reading a value, not counting the scalar ops in `besides`."""
+    """Tell whether an elementwise op, without its scalar ops in `besides`, costs no more than reading a value."""
     return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in node_program(node).steps)

@@ -1,13 +1,13 @@
-"""Recomputation: kernels compute values that another kernel would store for them, where this reduces memory traffic.
+"""Recomputation: kernels compute values that another kernel would otherwise store, if this reduces memory traffic.
 
-A kernel with several outputs, such as the gradient of a batch normalization before its sums, stores each of them, and
-one or two other kernels read each output. If these kernels read its inputs instead and compute the values themselves,
-the device moves fewer arrays. XLA calls this producer-consumer fusion with duplication; rematerialization is the same
-transformation, done to save memory.
+A kernel with several outputs, such as the part of a batch normalization's gradient before its sums, stores each output,
+and one or two other kernels read it. If these kernels instead read the first kernel's inputs and compute the values
+themselves, the device moves fewer arrays. XLA calls this producer-consumer fusion with duplication; rematerialization
+is the same transformation, done to save memory.
 
 Values with other users are still stored and read; one more value may be stored if that moves fewer arrays. Only ops
-that a GPU can compute while it waits for memory are recomputed. CPUs do not recompute: they compute more slowly than
-they read.
+that a GPU can compute while it waits for memory are recomputed. Nothing is recomputed on CPUs, which compute values
+more slowly than they read them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Replace = Callable[[FunctionGraph, list[tuple[Variable, Variable]]], None]
 
 
 def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
-    """Let kernels recompute the outputs of elementwise nodes, where this moves fewer arrays."""
+    """Let kernels recompute the outputs of elementwise nodes if this moves fewer arrays."""
     needs = needs_of(fgraph)
     queue = deque(node for node in fgraph.toposort() if _may_be_recomputed(node))
     while queue:
@@ -63,17 +63,17 @@ def _may_be_recomputed(node: Apply) -> bool:
 
 @dataclass(frozen=True)
 class _Reader:
-    """A kernel that reads outputs of a node and could recompute them."""
+    """A kernel that reads a node's outputs and could recompute them."""
 
     node: Apply
-    #: The inputs that its program reads, without those of its epilogue.
+    #: The inputs that the kernel's program reads, without the epilogue's inputs.
     inputs: tuple[Variable, ...]
     program: ScalarProgram
-    #: The inputs of its epilogue.
+    #: The epilogue's inputs.
     others: tuple[Variable, ...] = ()
 
     def remade(self, inputs: list[Variable], program: ScalarProgram) -> Apply:
-        """Return a node of the same kind with other inputs, and a program that reads them."""
+        """Return a node of the same kind with other inputs and a program that reads them."""
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
             return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)
@@ -82,7 +82,7 @@ class _Reader:
 
 
 def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader | None:
-    """Return a client of a node as a reader; None if it cannot recompute the node's outputs."""
+    """Return a node's client as a reader; None if the client cannot recompute the node's outputs."""
     if needs.get(client) != needs.get(node):
         return None
     whole = node.outputs[0].type.broadcastable
@@ -99,7 +99,7 @@ def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader
 
 
 def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> list[tuple[Variable, Variable]]:
-    """Return replacements of the outputs of a node's readers, and of the node's outputs that are still stored."""
+    """Return replacements for the outputs of a node's readers and for the node's own outputs that are still stored."""
     readers: dict[Apply, _Reader] = {}
     stored: set[int] = set()
     for number, out in enumerate(node.outputs):
@@ -116,7 +116,7 @@ def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Need
 
 
 def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tuple[int, ...] | None:
-    """Return the outputs to store so that the fewest arrays are moved; None if all of them are stored."""
+    """Return the outputs whose storing moves the fewest arrays; None if all outputs should be stored."""
     every = range(len(node.outputs))
     best, kept = _moved(node, readers, tuple(every)), None
     for more in [(), *((number,) for number in every if number not in needed)]:
@@ -128,7 +128,7 @@ def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tu
 
 
 def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> float:
-    """Return how many arrays a node and its readers read and write, if some outputs are stored.
+    """Return how many arrays a node and its readers read and write if only `stored` outputs are stored.
 
     Return infinity if a reader cannot recompute the other outputs.
     """
@@ -144,7 +144,7 @@ def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> 
 
 
 def _fits(reader: _Reader, kernel: _Kernel) -> bool:
-    """Tell whether a kernel processes as many elements as its reader, and stays within the limits of a kernel."""
+    """Tell whether a kernel processes as many elements as a reader and stays within the limits."""
     inputs, program = kernel
     if len(program.steps) > MOST_STEPS or common_pattern(inputs) != common_pattern(reader.inputs):
         return False
@@ -156,14 +156,14 @@ def _fits(reader: _Reader, kernel: _Kernel) -> bool:
 
 
 def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:
-    """Return the kernel that computes some outputs of a node."""
+    """Return a kernel that computes some of a node's outputs."""
     builder = ProgramBuilder([var.type.dtype for var in node.inputs])
     results = builder.inline(node_program(node), range(len(node.inputs)))
     return _without_unused(node.inputs, builder.build([results[number] for number in outputs]))
 
 
 def _kernel_of_reader(node: Apply, reader: _Reader, stored: Collection[int]) -> _Kernel:
-    """Return the kernel of a reader that recomputes those outputs of a node that are not stored."""
+    """Return a reader's kernel, which recomputes the outputs of a node that are not stored."""
     arrays = [node.outputs[number] for number in stored]
     own = [var for var in reader.inputs if var not in node.outputs]
     sources = list(dict.fromkeys([*node.inputs, *arrays, *own]))
@@ -189,7 +189,7 @@ def _without_unused(inputs: Collection[Variable], program: ScalarProgram) -> _Ke
 
 
 def _made(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> list[tuple[Variable, Variable]]:
-    """Return the outputs of readers and the stored outputs of a node, each with its replacement."""
+    """Return the readers' outputs and the node's stored outputs, each with its replacement."""
     pairs: list[tuple[Variable, Variable]] = []
     kept: dict[Variable, Variable] = {}
     if stored:

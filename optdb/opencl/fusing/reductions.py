@@ -1,9 +1,10 @@
-"""Prologue and epilogue fusion of reductions: elementwise ops before and after a reduction join its kernel.
+"""Prologue and epilogue fusion: elementwise ops before and after a reduction join its kernel.
 
-Operands that only a reduction uses are never stored (prologue). ``-log(sum(...))``, a mean, or the update of a
-parameter by a gradient that is a sum are computed as each result is stored (epilogue). An epilogue has the result's
-shape; DimShuffles that only permute axes, or add axes of length 1, are seen through. An elementwise op can be the
-epilogue of one reduction, whose result no other node uses. Results of other reductions are ordinary inputs.
+Operands that only a reduction uses are never stored (prologue). Elementwise ops on the result are computed when it is
+stored (epilogue): for example ``-log(sum(...))``, a mean, or the update of a parameter whose gradient is a sum. An
+epilogue has the same shape as the result; DimShuffles that only permute axes or add axes of length 1 may be in between.
+An elementwise op can be the epilogue of only one reduction, whose result no other node may use. Results of other
+reductions are ordinary inputs.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import program_of
 
-#: Scalar ops that are cheap enough to compute for each result without vectorization.
+#: Scalar ops that are cheap enough to be computed for each result without vectorization.
 _QUICK = frozenset({"TrueDiv", "Inv", "Sqrt"})
 
 
 def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
-    """Return a reduction with its operand's op as prologue; None if they cannot be fused or the operand is shared."""
+    """Return a reduction with its operand's op as prologue; None if fusion is impossible or the operand is shared."""
     op = node.op
     if type(op) is not OpenCLCAReduce or op.pre_scalar_op is not None or op.post_scalar_op is not None:
-        return None  # already fused, in the graph of a function that was compiled for a device
+        return None  # already fused in the graph of a function that was compiled for a device
     (x,) = node.inputs
     maker = x.owner
     if maker is None or not can_fuse(maker) or len(maker.outputs) > 1 or len(clients(fgraph, x)) > 1:
@@ -34,9 +35,9 @@ def with_prologue(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def with_epilogue(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return the outputs of an elementwise node, each with its replacement by a reduction with the node as epilogue.
+    """Return an elementwise node's outputs, each with a replacement: a reduction with the node as epilogue.
 
-    Return nothing where fusion is impossible or does not pay.
+    Return an empty list if fusion is impossible or saves no time.
     """
     if not can_fuse(node) or _is_an_update(fgraph, node):
         return []
@@ -56,7 +57,7 @@ def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
 
 
 def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, frame: Frame) -> bool:
-    """Tell whether a reduction computes an array that only `node` uses and that has the shape of the node's outputs."""
+    """Tell whether a reduction's result is used only by `node` and has the shape of the node's outputs."""
     if base.owner is None or type(base.owner.op) is not OpenCLCAReduce or base.owner.op.post_scalar_op is not None:
         return False
     if sorted(axis for axis in frame if axis != "x") != list(range(base.type.ndim)):
@@ -84,7 +85,7 @@ def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Va
 
 
 def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return the other inputs of a node, with the axes of the result, and the program of the epilogue."""
+    """Return a node's other inputs, with the axes of the result, and the epilogue's program."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -102,6 +103,6 @@ def prologue_of(node: Apply) -> ScalarProgram:
 
 
 def has_room(x: Variable, arrays: int) -> bool:
-    """Tell whether a device takes the arguments of a reduction of `x` with that number of arrays."""
+    """Tell whether a device accepts a kernel that reduces `x` and has the given number of array arguments."""
     axes = max(x.type.ndim, 2)
     return 8 * (6 + axes) + arrays * (16 + 8 * axes) <= x.type.context.profile.max_parameter_bytes

@@ -1,4 +1,4 @@
-"""The rewriter that fuses: Theano runs it just after the lift, in the modes that lift."""
+"""The fusion rewriter, which Theano runs just after the lift in modes that lift."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from optdb.opencl.fusing.sharing import share_kernels
 from optdb.opencl.fusing.siblings import families_of, fused
 from optdb.opencl.fusing.splitting import split_wide_nodes
 
-#: After the lift and the rewriters for devices alone; before the host's fusion.
+#: The rewriter's position: after the lift and the device-only rewriters, before the host's fusion.
 POSITION = 48.7
 
 
 class OpenCLFusion(GraphRewriter):
     """Fuses elementwise ops and reductions on the device into kernels.
 
-    The operands that only a reduction uses join its kernel, and so do the ops on its result. Reductions of the same
-    arrays become one, and kernels recompute values that others would store for them.
+    Ops that compute operands of only one reduction join its kernel, and so do elementwise ops on its result. Reductions
+    of the same arrays are merged, and kernels recompute values that another kernel would otherwise store.
     """
 
     def rewrite(self, fgraph: FunctionGraph) -> None:

@@ -1,4 +1,4 @@
-"""Replaces shapes of elementwise results by shapes of operands, so that results are not stored for their shape."""
+"""Replaces shapes of elementwise results with shapes of operands, so that no result is stored only for its shape."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from optdb.opencl.fusing.groups import can_fuse
 def shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variable]]:
     """Yield each shape of an elementwise result, and the shape of an operand that is not broadcast.
 
-    Otherwise the shape is a second user of a result that is only summed, which is then stored before it is summed. A
-    mean has such a user: it divides by the number of elements.
+    A shape is a user of its array. If a result is otherwise only summed, this second user would make the kernel store
+    the result before the sum. A mean has such a user, since it divides by the number of elements.
     """
     for node in fgraph.toposort():
         if isinstance(node.op, Shape | Shape_i):
@@ -24,7 +24,7 @@ def shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variab
 
 
 def _of_same_shape(var: Variable) -> Variable:
-    """Return the first operand of a chain of elementwise ops that has the shape of its result."""
+    """Return the first operand in a chain of elementwise ops that has the same shape as the result."""
     while var.owner is not None and can_fuse(var.owner):
         pattern = var.type.broadcastable
         operands = [x for x in var.owner.inputs if x.type.broadcastable == pattern]

@@ -1,4 +1,4 @@
-"""Sharing of kernels that differ only in constants: one kernel, built once, takes the constants as arguments."""
+"""Sharing of kernels that differ only in constants: one kernel is built, and takes the constants as arguments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 
 
 def share_kernels(fgraph: FunctionGraph) -> None:
-    """Pass constants as arguments where programs of a graph differ only in them.
+    """Pass constants as arguments if scalar programs in a graph differ only in their constants.
 
-    Other programs keep their constants in the kernel's source: each argument makes a launch slower.
+    Other programs keep their constants in the kernel's source, since each argument makes a launch slower.
     """
     by_kernel: dict[Hashable, list[ScalarProgram]] = {}
     for node in fgraph.apply_nodes:
@@ -27,7 +27,7 @@ def share_kernels(fgraph: FunctionGraph) -> None:
 
 
 def _kernel_key(node: Apply, program: ScalarProgram) -> Hashable:
-    """Return everything except constants that determines the kernel of an elementwise op."""
+    """Return everything, except constants, that determines an elementwise op's kernel."""
     shared, _ = program.with_arguments()
     single = tuple([all(var.type.broadcastable) for var in node.inputs])
     kind = node.outputs[0].type

@@ -1,9 +1,10 @@
-"""Sibling fusion: reductions of the same arrays over the same axes become one, which reads the arrays once.
+"""Sibling fusion: reductions of the same arrays over the same axes are merged, so that the arrays are read once.
 
-The gradient of a batch normalization sums the gradient, its product with the input, and one or two other values: four
-passes over arrays that are larger than a device's cache. XLA calls this multi-output fusion.
+For example, the gradient of a batch normalization sums the incoming gradient, its product with the input, and one or
+two other values. Without fusion, this takes up to four passes over arrays that are larger than a device's cache. XLA
+calls this multi-output fusion.
 
-It does not apply to CPUs, whose reductions fold vectors: a kernel with several results folds single elements.
+It is not done on CPUs: their reductions fold vectors, while a kernel with several results would fold single elements.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from optdb.opencl.scalar_programs import program_of
 
 __all__ = ["Family", "families_of", "fused"]
 
-#: Maximum number of results of one kernel: each takes registers for all elements that are accumulated in parallel.
+#: Maximum number of results per kernel; each result takes registers for all elements that are accumulated in parallel.
 _MOST_RESULTS = 6
 
 
 @dataclass(eq=False)
 class Family:
-    """Reductions that may become one."""
+    """Reductions that may be merged."""
 
     members: list[Apply]
-    #: Arrays that are not broadcast; an elementwise node represents all arrays that it computes.
+    #: The arrays that are not broadcast; an elementwise node represents all arrays that it computes.
     sources: set[Variable | Apply]
-    #: Bit masks: the reductions that it depends on, and its own ones.
+    #: Bit masks: the reductions that the family depends on, and the family's own reductions.
     depends: int
     bits: int
 
 
 def families_of(fgraph: FunctionGraph) -> list[Family]:
-    """Return the families that have several reductions."""
+    """Return the families with more than one reduction."""
     needs = needs_of(fgraph)
     depends: dict[Apply, int] = {}
     families: list[Family] = []
@@ -71,7 +72,7 @@ def _may_join(node: Apply) -> bool:
 
 
 def _kind(node: Apply, needs: Needs | None) -> Hashable:
-    """Return the key of reductions that may form a family."""
+    """Return a key that is equal for reductions that may form a family."""
     op = _reduction(node)
     axes = None if op.axis is None else tuple(sorted(op.axis))
     context = node.inputs[0].type.context_name
@@ -87,7 +88,7 @@ def _sources(node: Apply) -> set[Variable | Apply]:
 
 
 def _joined(alike: Sequence[Family], families: Sequence[Family]) -> list[Family]:
-    """Join families of one kind that share an array and are independent; return those with several reductions."""
+    """Join independent families of one kind that share an array; return the families with several reductions."""
     found: list[Family] = []
     for family in alike:
         fitting = (other for other in found if _may_be_joined(other, family, families))
@@ -110,14 +111,14 @@ def _join(family: Family, other: Family, families: Sequence[Family]) -> None:
     family.sources |= other.sources
     family.depends |= other.depends
     family.bits |= other.bits
-    # Dependents of one member depend on all that the family depends on, so update the family of each member's bit.
+    # A dependent of one member depends on everything that the family depends on, so update every member's dependents.
     for one in families:
         if one.bits & family.bits:
             one.depends, one.bits = family.depends, family.bits
 
 
 def _all_before(family: Family, families: Sequence[Family]) -> int:
-    """Return all reductions that a family depends on, including dependencies through joined families."""
+    """Return all reductions that a family depends on, including those that it depends on through joined families."""
     before, seen = family.depends, 0
     while rest := before & ~seen:
         number = (rest & -rest).bit_length() - 1
@@ -127,7 +128,7 @@ def _all_before(family: Family, families: Sequence[Family]) -> int:
 
 
 def _fit(members: Sequence[Apply]) -> bool:
-    """Tell whether reductions fit in one kernel: its results, arguments and steps."""
+    """Tell whether the results, arguments and steps of reductions fit in one kernel."""
     if len(members) > _MOST_RESULTS:
         return False
     arrays, others = _inputs(members)
@@ -137,7 +138,7 @@ def _fit(members: Sequence[Apply]) -> bool:
 
 
 def _inputs(members: Sequence[Apply]) -> tuple[list[Variable], list[Variable]]:
-    """Return the arrays that reductions fold, and the inputs of their epilogues, without duplicates."""
+    """Return the arrays that reductions fold and the inputs of their epilogues, without duplicates."""
     parted = [_reduction(member).parted(member.inputs) for member in members]
     arrays, others = (dict.fromkeys(var for part in parts for var in part) for parts in zip(*parted, strict=True))
     return list(arrays), list(others)
@@ -153,9 +154,9 @@ def _post(node: Apply) -> ScalarProgram | None:
 
 
 def fused(family: Family) -> list[tuple[Variable, Variable]]:
-    """Return the outputs of a family, each with its replacement; nothing if the types would change.
+    """Return a family's outputs, each with its replacement; return an empty list if types would change.
 
-    The inputs are the reductions' current ones: fusing another family may have replaced them.
+    The inputs are read from the reductions' nodes here, since fusing another family may have replaced them.
     """
     members = family.members
     arrays, others = _inputs(members)

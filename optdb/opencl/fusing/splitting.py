@@ -1,8 +1,8 @@
-"""Splits wide sums and products, so that each part becomes one kernel together with its operands.
+"""Splits wide sums and products so that each part can be fused with its operands into one kernel.
 
-A sum of hundreds of terms has more arguments than a kernel takes, so no term could join its kernel: each would be a
-kernel of its own. Each part adds its terms to the sum of the previous parts. If the terms are computed
-in the same way, all parts share one kernel, which is built once.
+A sum of hundreds of terms has more arguments than a kernel can take, so no term could join its kernel, and each term
+would need its own kernel. After splitting, each part adds its terms to the sum of the previous parts. If all terms are
+computed in the same way, the parts share one kernel, which is built once.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _FOLDS = (scalars.Add, scalars.Mul)
 
 @dataclass
 class _Operands:
-    """Some inputs of a node, with the nodes that only they use."""
+    """Some of a node's inputs, and the nodes that compute only these inputs."""
 
-    #: Number of scalar ops that compute them.
+    #: Number of scalar ops that compute the inputs.
     steps: int = 0
-    #: The other variables that they read.
+    #: The other variables that these nodes read.
     arrays: set[Variable] = field(default_factory=set)
     numbers: set[Variable] = field(default_factory=set)
 
     def joined(self, other: _Operands) -> _Operands:
-        """Return these and others."""
+        """Return the union of two sets of operands."""
         return _Operands(self.steps + other.steps, self.arrays | other.arrays, self.numbers | other.numbers)
 
     def fit(self, node: Apply) -> bool:
-        """Tell whether a kernel may compute them and, together with one array more, an output of the node's type."""
+        """Tell whether one kernel may compute these inputs and, with one more array, an output of the node's type."""
         kind = node.outputs[0].type
         size = argument_bytes(max(kind.ndim, 1), len(self.arrays) + 2, len(self.numbers))
         return self.steps < MOST_STEPS and size <= kind.context.profile.max_parameter_bytes
 
 
 def split_wide_nodes(fgraph: FunctionGraph) -> set[Apply]:
-    """Split the sums and products of a graph that are too wide; return the nodes of all parts but the last ones."""
+    """Split sums and products in a graph that are too wide; return the nodes of all parts except each last part."""
     separate: set[Apply] = set()
     for node in fgraph.toposort():
         if not _may_be_split(node):
@@ -61,7 +61,7 @@ def _may_be_split(node: Apply) -> bool:
 
 
 def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
-    """Return the inputs of a node in order, in one part for each kernel."""
+    """Divide a node's inputs, in order, into one part for each kernel."""
     parts: list[list[Variable]] = [[]]
     taken = _Operands()
     for var in node.inputs:
@@ -93,7 +93,7 @@ def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
 
 
 def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
-    """Tell whether only one node uses an elementwise op's result, and can compute it itself."""
+    """Tell whether only one node uses an elementwise op's result and can compute it itself."""
     if var.owner is None or not can_fuse(var.owner) or len(var.owner.outputs) > 1:
         return False
     same_pattern = var.type.broadcastable == user.outputs[0].type.broadcastable
@@ -101,7 +101,7 @@ def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
 
 
 def _split(fgraph: FunctionGraph, node: Apply, parts: list[list[Variable]]) -> list[Apply]:
-    """Replace a node by one for each part; return all but the last."""
+    """Replace a node with one node for each part; return all of these except the last."""
     op = OpenCLElemwise(op_of(node, OpenCLElemwise).scalar_op)
     made: list[Apply] = []
     for part in parts:

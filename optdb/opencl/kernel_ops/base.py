@@ -1,8 +1,8 @@
 """Ops with their own kernels.
 
-When a function is compiled, :class:`OpenCLKernelBase` asks the op for the kernels of a node and compiles them for the
-node's context. At each call, it passes them to ``run`` together with the values. Inputs and outputs on the
-device are ``pyopencl.array.Array``; those on the host are Theano's values.
+When a function is compiled, :class:`OpenCLKernelBase` asks the op for a node's kernels and compiles them for the node's
+context. In each call, it passes the kernels and the values to ``run``. Inputs and outputs on the device are
+``pyopencl.array.Array`` objects; inputs and outputs on the host are Theano's values.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class OpenCLKernelBase(Op):
     """An op that launches kernels. Subclasses define ``make_node``, `gpu_kernels` and `run`."""
 
     _f16_ok = True
-    #: Whether `run` does nothing but launch kernels and copy with ``optdb.runtime.arrays``: then a plan can replay its
-    #: commands while its inputs stay the same (see ``optdb.device.plans``).
+    #: Whether `run` only launches kernels and copies with ``optdb.runtime.arrays``. If so, a plan can replay its
+    #: commands as long as its inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
-    #: Whether `run` checks that broadcastable axes have length 1, or does not rely on it. Otherwise the lengths of
-    #: arrays are checked against their types before `run` is called, and the dtypes of its results afterwards.
+    #: Whether `run` checks that broadcastable axes have length 1, or does not rely on it. Otherwise the arrays' lengths
+    #: are checked against their types before `run` is called, and the results' dtypes are checked afterwards.
     checks_lengths = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class OpenCLKernelBase(Op):
             cls.infer_shape = _without_graph(cls.infer_shape)  # type: ignore[method-assign]  # the subclass's own
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Return the outputs of a node. Theano's rewriters for host ops also call device ops."""
+        """Return the outputs of a new node. Theano's rewriters for host ops also call device ops."""
         with optional_test_values():
             return super().__call__(*inputs, **kwargs)
 
@@ -50,9 +50,9 @@ class OpenCLKernelBase(Op):
         Parameters
         ----------
         node : Apply
-            The node to compute; the code may depend on the dtypes and dimensions of its variables.
+            The node to compute; the code may depend on the dtypes and numbers of dimensions of its variables.
         name : str
-            The op's name, for use in the code.
+            The op's name, which the code may use.
         """
         raise NotImplementedError(f"{type(self).__name__} must define gpu_kernels(node, name)")
 
@@ -64,19 +64,19 @@ class OpenCLKernelBase(Op):
         node : Apply
             The node to compute.
         inputs : sequence
-            The values of its inputs.
+            The values of the node's inputs.
         outputs : sequence of list
-            The storage cells of the outputs: ``outputs[0][0] = value``. A cell may hold the value of an earlier call,
-            which may be reused, see `output_array`.
+            The storage cells for the outputs, which are set as in ``outputs[0][0] = value``. A cell may hold the value
+            from an earlier call, which may be reused; see `output_array`.
         kernels : dict
-            The compiled kernels, by the names of their `Kernel` objects.
+            Maps the names of `Kernel` objects to compiled kernels.
         context : Context
             The context in which the kernels run.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run(node, inputs, outputs, kernels, context)")
 
     def get_context(self, node: Apply) -> Context:
-        """Return the context in which a node runs: that of its outputs, or else of its inputs."""
+        """Return the context in which a node runs: the context of its outputs, or else of its inputs."""
         for var in (*node.outputs, *node.inputs):
             context = getattr(var.type, "context", None)
             if context is not None:
@@ -84,16 +84,16 @@ class OpenCLKernelBase(Op):
         raise TypeError(f"{self} has neither inputs nor outputs on a device, so it must define get_context(node)")
 
     def reads_tables_alone(self, node: Apply) -> bool:
-        """Tell whether host values are only used through tables: see `optdb.codegen.operation.Operation`."""
+        """Tell whether host values are used only through tables; see `optdb.codegen.operation.Operation`."""
         return False
 
     def compiled_kernels(self, node: Apply) -> dict[str, CompiledKernel]:
-        """Return the kernels of a node, compiled for its context."""
+        """Return a node's kernels, compiled for its context."""
         name = type(self).__name__
         return compile_kernels(self.gpu_kernels(node, name), self.get_context(node), name)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
-        """Compute a node without a thunk, as in a test or in the debugger."""
+        """Compute a node without a thunk, for example in a test or a debugger."""
         run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
         run(inputs, outputs)
 
@@ -105,7 +105,7 @@ class OpenCLKernelBase(Op):
         no_recycling: Sequence[Variable],
         impl: str | None = None,
     ) -> Callable[[], None]:
-        """Compile the kernels; return the thunk that computes the node once."""
+        """Compile the kernels and return a thunk that computes the node."""
         self.prepare_node(node, storage_map, compute_map, "py")
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
@@ -117,7 +117,7 @@ class OpenCLKernelBase(Op):
         no_recycling: Sequence[Variable],
         debug: bool = False,
     ) -> Callable[[], None]:
-        """Compile the kernels; return the thunk that computes the node once."""
+        """Compile the kernels and return a thunk that computes the node."""
         run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
         inputs = [storage_map[var] for var in node.inputs]
         outputs = [storage_map[var] for var in node.outputs]
@@ -131,7 +131,7 @@ class OpenCLKernelBase(Op):
         return as_thunk(thunk, inputs, outputs, perform=self.perform)
 
     def _checked_run(self, node: Apply, kernels: Kernels, context: Context) -> Callable[[Sequence[Any], Outputs], None]:
-        """Return a function of inputs and outputs that calls `run` for a node, and checks them against their types."""
+        """Return a function that checks inputs and outputs against their types and calls `run` for a node."""
         promised = [
             (index, axis) for index, axis in promised_axes(node.inputs) if hasattr(node.inputs[index].type, "context")
         ]
@@ -140,7 +140,7 @@ class OpenCLKernelBase(Op):
             try:
                 self.run(node, inputs, outputs, kernels, context)
             except ValueError:
-                # If shapes mismatch because an array does not conform to its type, the error names that array.
+                # If shapes do not match because an array does not conform to its type, the error names that array.
                 check_lengths(self, node.inputs, inputs, promised)
                 raise
 
@@ -153,9 +153,10 @@ class OpenCLKernelBase(Op):
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method with the signature of Theano 1.0, which has no `fgraph` parameter; it passes on `node.fgraph`.
+    """Return a method with the signature used in Theano 1.0, without `fgraph`; the method passes on `node.fgraph`.
 
-    Later versions have ``infer_shape(self, fgraph, node, shapes)``. Other methods are returned unchanged.
+    Later versions use ``infer_shape(self, fgraph, node, shapes)``. Methods that already have Theano 1.0's signature are
+    returned unchanged.
     """
     if list(inspect.signature(infer_shape).parameters)[1:2] != ["fgraph"]:
         return infer_shape

@@ -1,16 +1,16 @@
 """Ops whose kernels are in a separate file.
 
-The file declares the name and parameters of each kernel, and contains its code::
+The file declares each kernel's name and parameters, and contains its code::
 
     #section kernels
 
     #kernel eye : *, size, size, ssize : GA_USE_DOUBLE
     KERNEL void eye(GLOBAL_MEM DTYPE_OUTPUT_0 *a, ga_size a_off, ...) {...}
 
-A parameter is the name of a dtype, ``*`` for an array, ``buffer``, ``local``, ``size`` or ``ssize``. An array is a
-pointer and its offset in bytes; where the kernel's code has no parameters for offsets, as in files that were written
-for Theano's GPU back-end, ``*`` is a pointer alone, like ``buffer``. The flags are optional, and separated by '|'.
-Everything in the section belongs to one program: all kernels can use the code above the first one.
+A parameter is the name of a dtype, ``*`` for an array, ``buffer``, ``local``, ``size`` or ``ssize``. An array is passed
+as a pointer and an offset in bytes. If the kernel's code has no parameters for offsets, as in files written for
+Theano's GPU back-end, ``*`` is only a pointer, like ``buffer``. The flags are optional and separated by '|'. Everything
+in the section belongs to one program, so all kernels can use the code above the first kernel.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
 
-#: Maps the prefix of each macro of a variable to a function that returns its definition for a dtype.
+#: Maps the prefix of each macro that describes a variable to a function that returns the macro's definition for a
+#: dtype.
 _MACROS = {"DTYPE": ctype, "WORK": lambda dtype: ctype(work_dtype(dtype)), "LOAD": load_w, "WRITE": write_w}
-#: Further sections in the files of Theano's GPU back-end, which ops here do not support.
+#: Other sections in kernel files for Theano's GPU back-end, which are not supported here.
 C_SECTIONS = (
     *("init_code", "init_code_apply", "init_code_struct", "support_code", "support_code_apply", "support_code_struct"),
     *("cleanup_code_struct", "code", "code_cleanup"),
@@ -42,11 +43,11 @@ C_SECTIONS = (
 
 
 class KernelFileError(ValueError):
-    """A kernel file that cannot be parsed. The message names the line, and says what is expected."""
+    """A kernel file cannot be parsed. The message names the line and says what is expected."""
 
 
 def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
-    """Return the kernels of a file, which share one source: the whole file."""
+    """Return the kernels in a file, which share the whole file as their source."""
     declared: list[tuple[int, str]] = []
     code: list[str] = []
     section = None
@@ -67,10 +68,10 @@ def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
 
 
 def definitions(node: Apply) -> list[tuple[str, str]]:
-    """Return the macros that describe a node's variables to a file's code.
+    """Return the macros that describe a node's variables to the code in a file.
 
-    For each input, and likewise for each output: ``DTYPE_INPUT_0``, its type; ``WORK_INPUT_0``, the type for
-    computations; ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)``, which convert values that are read and stored.
+    For each input, and likewise for each output, ``DTYPE_INPUT_0`` is its type, ``WORK_INPUT_0`` is the type for
+    computations, and ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)`` convert values when they are read and stored.
     """
     variables = [(f"INPUT_{i}", var) for i, var in enumerate(node.inputs)]
     variables += [(f"OUTPUT_{i}", var) for i, var in enumerate(node.outputs)]
@@ -79,22 +80,22 @@ def definitions(node: Apply) -> list[tuple[str, str]]:
 
 
 class OpenCLKernelFileBase(OpenCLKernelBase):
-    """An op that launches the kernels of a file. Subclasses define ``make_node`` and ``run``.
+    """An op that launches kernels from a file. Subclasses define ``make_node`` and ``run``.
 
     Parameters
     ----------
     path : str or Path
-        The file; a relative path starts at the directory of the file that defines the op's ``run``.
+        The file; a relative path is relative to the directory of the file that defines the op's ``run``.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        # Keep the text in the op: a pickled op runs without the file.
+        # Keep the text in the op, so that a pickled op runs without the file.
         self.text = self._find().read_text()
         parse(self.text, self.path)
 
     def get_op_params(self) -> Iterable[tuple[str, Any]]:
-        """Return names and values of additional macros, beyond those of `definitions`."""
+        """Return the names and values of macros to define in addition to `definitions`."""
         return []
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -122,7 +123,7 @@ def _declared(code: str, declaration: str, where: str) -> Kernel:
     name, params, flags = (*parts, "")[:3]
     words = [word.strip() for word in params.split(",")] if params else []
     if _parameters_of(name, code) == len(words):
-        # Each word is one parameter: '*' is a pointer without an offset.
+        # Each word is one parameter, so '*' is a pointer without an offset.
         words = ["buffer" if word == "*" else word for word in words]
     try:
         return Kernel(code, name, words, flags)
@@ -146,7 +147,7 @@ def _parameters_of(name: str, code: str) -> int | None:
 
 
 def _no_section(section: str) -> str:
-    """Return why a section cannot be used, and what to write instead."""
+    """Return a message that says why a section cannot be used and what to write instead."""
     if section not in C_SECTIONS:
         return f"unknown section {section!r}; the only one is kernels"
     return (

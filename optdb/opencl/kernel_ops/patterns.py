@@ -1,10 +1,10 @@
 """Checks the lengths of arrays against the broadcast patterns of their types.
 
-A type with a broadcastable axis promises length 1. Theano's ops can break that promise: `Split` gives the pieces of a
-broadcastable axis the same pattern, whatever their lengths are, and a user's op may return any shape. A kernel that
-relies on the pattern would read and write out of bounds. The checks run when Python computes a node. A plan replays
-its commands without them: the shapes of the inputs select a plan, and if a node's result changes its shape, the nodes
-that read it are computed anew.
+A type with a broadcastable axis promises that the axis has length 1. Theano's ops can break that promise: `Split` gives
+all pieces of a broadcastable axis the same pattern, whatever their lengths are, and a user's op may return any shape. A
+kernel that relies on the pattern would then read and write out of bounds. The checks run when Python computes a node. A
+plan replays its commands without the checks: the inputs' shapes select the plan, and if the shape of a node's result
+changes, Python computes the nodes that read it again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["check_kinds", "check_lengths", "promised_axes"]
 
 
 def promised_axes(variables: Sequence[Variable]) -> list[tuple[int, int]]:
-    """Return the broadcastable axes of variables, each as the index of the variable and the index of the axis."""
+    """Return the broadcastable axes of variables, each as a variable's index and an axis's index."""
     patterns = [getattr(var.type, "broadcastable", ()) for var in variables]
     return [(index, axis) for index, pattern in enumerate(patterns) for axis, flag in enumerate(pattern) if flag]
 
@@ -35,22 +35,22 @@ def check_lengths(
     Parameters
     ----------
     op : object
-        The op that relies on the lengths, or a description of it, for the error message.
+        The op that relies on the lengths, or a description of it, used in the error message.
     variables, values : sequence
-        The op's inputs, and an array for each.
+        The op's inputs, and an array for each input.
     axes : sequence of (int, int), optional
         The result of `promised_axes` for the variables, if it is known.
     empty : bool
-        Whether length 0 is allowed: no kernel is launched for an empty result.
+        Whether length 0 is also allowed, since no kernel is launched for an empty result.
 
     Raises
     ------
     ValueError
-        If an axis has another length.
+        If a broadcastable axis has another length.
     """
     for index, axis in promised_axes(variables) if axes is None else axes:
         length = values[index].shape[axis]
-        # The order matters: while a function is traced, each comparison of an unknown length becomes a guard.
+        # The order matters: while a function is traced, each comparison of a symbolic length becomes a guard.
         if length != 1 and not (empty and length == 0):
             raise ValueError(_broken_promise(op, index, variables[index], axis, length))
 
@@ -58,7 +58,7 @@ def check_lengths(
 def check_kinds(op: Any, variables: Sequence[Variable], values: Sequence[Any]) -> None:
     """Check that device arrays have the dtypes and the numbers of dimensions of their variables.
 
-    Kernels that read the arrays are compiled for these. Values of host variables are not checked.
+    Kernels that read the arrays are compiled for these dtypes and dimensions. Values of host variables are not checked.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Lifters, which replace host ops by ops of the OpenCL device.
+"""Lifters, which replace host ops with device ops.
 
-Importing this package fills ``optdb.opencl.lifters_db`` with the lifters of its modules, and with those that the
-modules of ``optdb.opencl.ops`` register for their counterparts.
+Importing this package fills ``optdb.opencl.lifters_db`` with the lifters in its modules and with the lifters that the
+modules in ``optdb.opencl.ops`` register for their counterparts.
 """
 
 from optdb.opencl.lifters import arrays, elemwise

@@ -1,4 +1,4 @@
-"""Lifters of ops that create arrays, view them, return their shape, or become several ops."""
+"""Lifters for ops that create arrays, view them, return their shape, or are replaced with several ops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ register_counterparts("lift_print", 28, [host.Print])
 
 @functools.lru_cache(maxsize=4096)
 def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> OpenCLDimShuffle:
-    """Return the op with these parameters, the same object for the same parameters."""
+    """Return the op with the given parameters; equal parameters return the same object."""
     return OpenCLDimShuffle(pattern, order)
 
 
@@ -61,7 +61,7 @@ def lift_subtensor(op: host.Subtensor, context_name: str | None, inputs: Inputs,
 
 @lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
 def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply a host op that returns its input or the input's shape, and works on arrays anywhere: nothing moves."""
+    """Apply a host op that returns its input or the input's shape and works on arrays anywhere, without moving them."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
@@ -75,14 +75,14 @@ def lift_assert(op: host.Assert, context_name: str | None, inputs: Inputs, outpu
 
 @lifts([host.Alloc], 30)
 def lift_alloc(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array filled with a value."""
+    """Lift the creation of an array filled with a value."""
     return with_pattern(OpenCLAlloc(context_name)(*inputs), outputs[0])
 
 
 #: Ops that create an array of a given dtype from numbers.
 _OfNumbers: TypeAlias = "host.AllocEmpty | host.Eye | host.ARange | host.Tri"
 
-#: Maps each of them to a function that returns its counterpart for a dtype and the name of a context.
+#: Maps each op class to a function that takes a dtype and a context name and returns the op's counterpart.
 _MADE_OF_NUMBERS: dict[type[_OfNumbers], Callable[[str, str | None], Op]] = {
     host.AllocEmpty: OpenCLAllocEmpty,
     host.Eye: OpenCLEye,
@@ -98,13 +98,13 @@ def _maker_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inpu
 
 @lifts(list(_MADE_OF_NUMBERS), 31, _maker_unsupported_reason)
 def lift_maker(op: _OfNumbers, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an op that creates an array from numbers on the host, which stay there."""
+    """Lift an op that creates an array from numbers, which stay on the host."""
     return with_pattern(_MADE_OF_NUMBERS[type(op)](op.dtype, context_name)(*inputs), outputs[0])
 
 
 @lifts((host.AllocDiag, host.VectorAllocDiag), 35)
 def lift_alloc_diag(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift zeros with an array along a diagonal."""
+    """Lift the creation of an array that is zero except along a diagonal."""
     where = (op.offset, op.axis1, op.axis2) if isinstance(op, host.AllocDiag) else ()
     return OpenCLAllocDiag(*where)(as_opencl_variable(inputs[0], context_name))
 
@@ -117,7 +117,7 @@ def lift_contiguous(op: PureOp, context_name: str | None, inputs: Inputs, output
 
 @lifts([host.RepeatOp], 60)
 def lift_repeat(op: host.RepeatOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array with repeated elements: the host computes the indices, and the device takes these elements."""
+    """Lift the repetition of elements: the host computes indices, and the device takes the elements at them."""
     x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
     axis = op.axis
     if axis is None:
@@ -136,7 +136,7 @@ def _vector_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inp
 
 @lifts([host.MakeVector], 61, _vector_unsupported_reason)
 def lift_make_vector(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a vector of numbers, some of which are on the device."""
+    """Lift the creation of a vector from numbers, some of which are on the device."""
     numbers = [as_opencl_variable(x, context_name) for x in inputs]
     return with_pattern(OpenCLJoin()(0, *[OpenCLDimShuffle((), ("x",))(x) for x in numbers]), outputs[0])
 
@@ -154,7 +154,7 @@ def _difference_unsupported_reason(
 
 @lifts([host.DiffOp], 62, _difference_unsupported_reason)
 def lift_diff(op: host.DiffOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift differences of neighbours: all elements but the first, minus all but the last."""
+    """Lift differences between neighbours: all elements but the first, minus all elements but the last."""
     x = as_opencl_variable(inputs[0], context_name)
     axis = op.axis % x.type.ndim
     for _ in range(op.n):
@@ -175,7 +175,7 @@ def lift_prepend(op: PureOp, context_name: str | None, inputs: Inputs, outputs: 
 
 @lifts([host.mrg_uniform], 80)
 def lift_mrg_uniform(op: host.mrg_uniform, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift uniform random numbers and the generator's state; the shape stays on the host."""
+    """Lift the generation of uniform random numbers and the generator's state; the shape stays on the host."""
     sample = outputs[1].type
     lifted = OpenCLMRGUniform(OpenCLArrayType(sample.dtype, sample.broadcastable, context_name), op.inplace)
     return lifted(*inputs, return_list=True)
@@ -187,4 +187,4 @@ def _python_generator(op: PureOp, context_name: str | None, inputs: Inputs, outp
 
 @lifts([host.RandomFunction], 83, _python_generator)
 def keep_random_function(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
-    """Lift nothing; registered so that reports say why random numbers of NumPy's generator stay on the host."""
+    """Lift nothing; registered so that reports say why random numbers from NumPy's generator stay on the host."""

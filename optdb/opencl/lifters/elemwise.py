@@ -1,4 +1,4 @@
-"""Lifters of elementwise ops and of reductions."""
+"""Lifters for elementwise ops and reductions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import folding_unsupported_reason
 
-#: The ops made here, by the ``id`` of their scalar op: equal scalar ops may compute differently.
+#: Maps the ``id`` of a scalar op to the device op; not keyed by the scalar op, since equal scalar ops may differ.
 _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 
 
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
-    """Return the same object for the same scalar op: comparing and hashing it is fast."""
+    """Return the device op for a scalar op, always the same object, which is fast to compare and hash."""
     op = _ops.get(id(scalar_op))
-    # With the op cache, the op may hold another, equal scalar op; and the id may have been reused.
+    # The op may hold another, equal scalar op because of the op cache, or the id may have been reused.
     if op is None or op.scalar_op is not scalar_op:
         op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
     return op
@@ -42,7 +42,7 @@ def _elemwise_unsupported_reason(
 
 @lifts([host.Elemwise], 10, _elemwise_unsupported_reason)
 def lift_elemwise(op: host.Elemwise, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a scalar op on all elements of arrays."""
+    """Lift a scalar op that is applied to all elements of arrays."""
     return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
 
 
@@ -50,7 +50,7 @@ _REDUCTIONS = (host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.Prod
 
 
 def _acc_dtype(op: host.CAReduce, inputs: Inputs, outputs: Inputs) -> str:
-    """Return the accumulator's dtype that the host would use."""
+    """Return the accumulator dtype that the host would use."""
     (x,), (out,) = inputs, outputs
     if isinstance(op, host.CAReduceDtype):
         return op._acc_dtype(x.type.dtype)
@@ -68,7 +68,7 @@ def _reduction_unsupported_reason(
 
 @lifts(_REDUCTIONS, 11, _reduction_unsupported_reason)
 def lift_reduction(op: host.CAReduce, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a scalar op folded over axes."""
+    """Lift a reduction, which folds a scalar op over axes."""
     (out,) = outputs
     lifted = OpenCLCAReduce(op.scalar_op, op.axis, out.type.dtype, _acc_dtype(op, inputs, outputs))
     return node_like(lifted, context_name, inputs, outputs)

@@ -1,4 +1,4 @@
-"""Theano's machines (VMs) for functions without plans, extended to store all next values at once."""
+"""Theano's virtual machines for functions without plans, extended to store all next values at once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["CommittingVM", "committing"]
 
 
 class CommittingVM(VM):
-    """Mixin for a Theano machine whose nodes overwrite no shared variable; it stores the next values at the end."""
+    """Mixin for a Theano VM whose nodes overwrite no shared variable; stores next values at the end of a call."""
 
-    #: Called once, by the next call, after everything else that may raise: if it raises, nothing is stored.
+    #: Called once, in the next call, after everything else that may raise; if it raises, nothing is stored.
     before_commit: Callable[[], None] | None
     updates: Mapping[Variable, Variable]
     advancing: CellPairs
     output_cells: Sequence[list[Any]]
 
     def __call__(self, *args: Any, **options: Any) -> list[Any]:
-        """Compute, and store the next values of the inputs; return the outputs."""
+        """Run the function, store the inputs' next values, and return the outputs."""
         return defer_sigint(self._compute_and_commit, args, options)
 
     def _compute_and_commit(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
@@ -35,7 +35,7 @@ class CommittingVM(VM):
         before_commit, self.before_commit = self.before_commit, None
         if before_commit is not None:
             before_commit()
-        # An output may be an input, whose cell is about to get its next value.
+        # An output may be an input whose cell is about to receive its next value.
         outputs = [cell[0] for cell in self.output_cells]
         advance(self.advancing)
         return outputs
@@ -44,20 +44,20 @@ class CommittingVM(VM):
 def committing(
     machine: VM, outputs: Sequence[Variable], updates: Mapping[Variable, Variable], cells: Mapping[Variable, list[Any]]
 ) -> VM:
-    """Make one of Theano's machines store the next values of inputs itself; return the machine.
+    """Make one of Theano's VMs store the inputs' next values itself, and return the VM.
 
-    Theano's loop in C already does, and no Python code runs between two stores.
+    Theano's C loop already does this, and runs no Python code between two stores.
 
     Parameters
     ----------
     machine : VM
-        The machine that Theano makes.
+        The VM that Theano has created.
     outputs : sequence of Variable
         The outputs of the graph.
     updates : mapping
-        Inputs to the variables of their next values.
+        Maps inputs to the variables of their next values.
     cells : mapping
-        The cells of variables.
+        Maps variables to their cells.
     """
     if not machine.need_update_inputs:
         return machine

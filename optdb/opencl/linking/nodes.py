@@ -1,4 +1,4 @@
-"""Predicates on Theano's nodes that decide how a device function runs: where a node computes, and what it reads."""
+"""Predicates on Theano's nodes that decide how a device function runs, such as where a node is computed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
 
-#: Host ops of these classes enqueue only commands that can be recorded. Device ops have the attribute `repeatable`
-#: for this.
+#: Classes of host ops that enqueue only commands that can be recorded. Device ops declare this with their attribute
+#: `repeatable`.
 REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape)
 #: Ops that return shapes, which are known on the host.
 SHAPES = (Shape, Shape_i)
-#: Pure ops: their values depend on their inputs alone. Users' ops are not assumed to be pure, nor are ops that wait.
+#: Pure ops, whose results depend only on their inputs. Users' ops and ops that wait are not assumed to be pure.
 PURE = (Elemwise, DimShuffle, MakeVector, Reshape, Subtensor, ScalarFromTensor, TensorFromScalar, *SHAPES)
-#: Ops that return views: host inputs determine the shape of the view, but not its offset.
+#: Ops that return views whose shape, but not offset, depends on host inputs.
 SHAPED = (Reshape, Flatten, SpecifyShape, Rebroadcast)
 
 
@@ -52,13 +52,13 @@ def is_small(node: Apply) -> bool:
         return False
     if not all(is_host_array(var) and var.type.ndim <= 1 for var in node.outputs):
         return False
-    # An op with few numbers as inputs returns few numbers, in any dtype.
+    # An op that takes only a few numbers also returns only a few, in any dtype.
     is_short = all(var.type.ndim == 0 or "int" in var.type.dtype for var in node.outputs)
     return is_short or all(map(_is_few, node.inputs))
 
 
 def _is_few(var: Variable) -> bool:
-    """Return whether a variable is a single number, or a vector made of scalars."""
+    """Return whether a variable is a single number or a vector made of scalars."""
     if not is_host_array(var):
         return False
     return all(var.type.broadcastable) or (var.owner is not None and isinstance(var.owner.op, MakeVector))
@@ -72,13 +72,13 @@ def overwrites(node: Apply) -> bool:
 
 
 def is_user_inplace(node: Apply) -> bool:
-    """Return whether a node overwrites the caller's array because the user wrote it so."""
+    """Return whether the user's own graph makes a node overwrite the caller's array."""
     overwritten = [node.inputs[slot] for slot in destroyed_slots(node)]
     return any(map(is_overwritten_by_user, may_lie_in(*overwritten)))
 
 
 def may_be_held(node: Apply) -> bool:
-    """Return whether all of a node's commands can be held back: it reads no values of the device."""
+    """Return whether all of a node's commands can be held back, which requires that it reads no device values."""
     return all(map(on_device, node.outputs)) and not _reads_device(node)
 
 
@@ -88,9 +88,9 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or a node inside a loop, may read values of the device.
+    """Return whether a node, or a node inside its loop, may read device values.
 
-    Held commands would have to run before it.
+    Held commands would have to run before such a node.
     """
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
@@ -100,7 +100,7 @@ def _reads_device(node: Apply) -> bool:
 
 
 def is_foreign(node: Apply) -> bool:
-    """Return whether a node's op may enqueue commands that optdb does not see: a foreign op that touches the device."""
+    """Return whether a node's op is foreign and touches the device: it may enqueue commands that optdb does not see."""
     return not hasattr(node.op, "repeatable") and not is_repeatable(node.op) and touches_device(node)
 
 

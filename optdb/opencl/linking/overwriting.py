@@ -1,10 +1,10 @@
-"""Decides which nodes of a function may overwrite its state, and when: a call that raises changes no shared variable.
+"""Decides which nodes may overwrite a function's state, and when: a call that raises changes no shared variable.
 
-The state consists of the inputs that have a next value. The planned machine holds back the commands of nodes that
-overwrite state, and those of their dependents, until no node can raise. So these nodes run last. Host nodes, and nodes
-that read values of the device, cannot be held back. If such a node would run after nodes that overwrite state, these
-are replaced and overwrite nothing. Theano's own machines hold no commands back. There, only a single device op that
-runs after all other nodes may overwrite state, provided that it overwrites all variables that the function updates.
+The state consists of the inputs that have a next value. The planned VM holds back the commands of nodes that overwrite
+state, and of their dependents, until no node can raise; these nodes therefore run last. Host nodes and nodes that read
+device values cannot be held back. If such a node would run after nodes that overwrite state, the overwriting nodes are
+replaced with nodes that overwrite nothing. Theano's own VMs hold no commands back. In these, only a single device op
+that runs after all other nodes may overwrite state, and only if it overwrites all variables that the function updates.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["check_next_values", "endangered", "final_last", "keep_state", "overw
 
 
 def state_of(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs of a function's graph that have a next value, except those that a user's op overwrites.
+    """Return the inputs of a function's graph that have a next value, except inputs that a user's op overwrites.
 
-    A copy of a function's graph does not know its updates, so all inputs are assumed to have a next value.
+    A copy of a function's graph does not record the updates, so all its inputs are assumed to have a next value.
     """
     mapping = getattr(fgraph, "update_mapping", None)
     inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
@@ -34,7 +34,7 @@ def state_of(fgraph: FunctionGraph) -> set[Variable]:
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order the nodes so that those that overwrite state come last, where possible.
+    """Order the nodes so that nodes that overwrite state come last where possible.
 
     The other nodes are ordered so that the host waits for the device late (``waiting``).
     """
@@ -49,28 +49,28 @@ def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
-    """Return the state that is overwritten by, or before, a node that cannot be held back."""
+    """Return the state that is overwritten by a node that cannot be held back, or before such a node."""
     slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
     return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
 
 
 @without_test_values()
 def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
-    """Replace nodes that overwrite state, unless a call that raises cannot leave it half changed.
+    """Replace nodes that overwrite state if a call that raises could leave the state partly changed.
 
     Parameters
     ----------
     fgraph : FunctionGraph
-        The optimized graph, which is modified.
+        The optimized graph, modified in place.
     state : set of Variable
         Inputs of the graph.
     holds : bool
-        Whether the machine runs the nodes in the order of `final_last` and holds commands back.
+        Whether the VM runs the nodes in the order returned by `final_last` and holds commands back.
 
     Returns
     -------
     dict
-        The outputs of replaced nodes to their replacements.
+        Maps the outputs of replaced nodes to their replacements.
     """
     order = _NodeOrder(fgraph, state)
     exchanged: dict[Variable, Variable] = {}
@@ -83,10 +83,10 @@ def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict
 
 @without_test_values()
 def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
-    """Add nodes that check the lengths of next values against their types before Theano's machine stores any of them.
+    """Add nodes that check the lengths of next values against their types before Theano's VM stores any of the values.
 
-    Return the checked next values, each with the variable that is stored instead. The planned machine checks next
-    values itself.
+    Return a map from each checked next value to the variable that is stored instead. The planned VM checks next values
+    itself.
     """
     checked: dict[Variable, Variable] = {}
     for index in getattr(fgraph, "update_mapping", None) or {}:
@@ -113,13 +113,13 @@ class _NodeOrder:
                 self.late.add(node)
 
     def unheld(self) -> list[Apply]:
-        """Return the nodes that overwrite state and either cannot be held back or run before such a node."""
+        """Return the nodes that overwrite state and either cannot be held back or run before a node that cannot."""
         blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
         reached = reachable(blocking, self.prior)
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
-        """Return the nodes that overwrite state, except one that runs last in any order and overwrites all of it."""
+        """Return the nodes that overwrite state, except a node that always runs last and overwrites all of it."""
         nodes = self._overwriting
         if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
             return nodes

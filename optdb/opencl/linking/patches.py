@@ -1,12 +1,12 @@
-"""Patches of Theano's linkers: functions with device arrays get a planned machine, and fewer nodes need a C compiler.
+"""Patches to Theano's linkers: functions with device arrays run in a planned VM, and fewer nodes need a C compiler.
 
-Ops that take or return device arrays have no C code. The other ops of a graph compute sizes and indices. Theano
-compiles C for each kind of op among them. With an empty cache this dominates the compile time, and a plan computes most
-of them only once. Therefore ops that return only scalars and integer vectors, and ops that take only a few numbers, use
-``perform``.
+Ops that take or return device arrays have no C code. The other ops in a graph compute sizes and indices, and Theano
+compiles C code for each kind of these. If Theano's cache is empty, this dominates the compile time, although a plan
+computes most of these ops only once. Therefore ops that return only scalars and integer vectors, and ops that take only
+a few numbers, use ``perform``.
 
-Theano's linker searches the outputs for each input of each node, and all later nodes for host scalars that could share
-a cell. In large functions these searches take longer than making the thunks.
+Theano's linker searches the outputs for each input of each node, and searches all later nodes for host scalars that
+could share a cell. In large functions, these searches would take longer than creating the thunks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from optdb.runtime.context import Turn
 
 
 class _Linking(threading.local):
-    """Whether the function that a thread links has arrays on a device."""
+    """Whether the function that a thread is linking has device arrays."""
 
     device = False
 
@@ -57,7 +57,7 @@ class Outputs(list):
 def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-        """Link a function; an inner function, such as Scan's, is decided separately."""
+        """Link a function, noting whether it has device arrays; inner functions, such as Scan's, are separate."""
         outer = _linking.device
         _linking.device = _is_here(self)
         if _linking.device:
@@ -75,7 +75,7 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prepare_devices(linker: VM_Linker) -> None:
-    """Start trials and builds that plans with merged launches need, so that calls do not wait for them."""
+    """Start the trials and builds that plans with merged launches need, so that calls do not wait for them."""
     if _may_plan(linker) and config.optdb.merge_launches != "never":
         computed = itertools.chain.from_iterable(node.outputs for node in graph_of(linker).apply_nodes)
         for context in {var.type.context for var in computed if on_device(var)}:
@@ -88,7 +88,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     def make_thunk_beside_device(
         self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
-        """Return the thunk of a node: in Python if the node touches the device, or is small in a device function."""
+        """Return a node's thunk, in Python if the node touches the device or is a small node in a device function."""
         # Without a compiler, Theano requests Python itself.
         if impl in (None, "py") and _linking.device:
             if is_small(node):
@@ -101,7 +101,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Unplanned(Exception):
-    """A function whose nodes overwrite state cannot get a planned machine."""
+    """A function whose nodes overwrite state cannot run in a planned VM."""
 
 
 def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,7 +109,7 @@ def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     def make_thunk_and_keep_state(self: LocalLinker, *args: Any, **kwargs: Any) -> Any:
         """Link a function so that a call that raises changes no shared variable.
 
-        This is decided when a function is linked: an unpickled function may get a different machine.
+        This is decided when a function is linked, since an unpickled function may run in a different VM.
         """
         state = set() if getattr(self, "keeps_state", False) or not _is_here(self) else state_of(graph_of(self))
         holds = isinstance(self, VM_Linker) and _may_plan(self) and has_default_schedule(self)
@@ -131,15 +131,15 @@ def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_here(linker: LocalLinker) -> bool:
-    """Return whether a linker's function has arrays on a device."""
+    """Return whether a linker's function has device arrays."""
     return _turn(graph_of(linker).apply_nodes) is not None
 
 
 def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
-    """Replace nodes of a linker's function that must not overwrite state (see `keep_state`); check next values."""
+    """Replace nodes that must not overwrite state in a linker's function (see `keep_state`), and check next values."""
     exchanged = keep_state(graph_of(linker), state, holds)
     checked = {} if holds else check_next_values(graph_of(linker))
-    # Protected values share no more memory than before, except views that the checks make.
+    # Protected values share no more memory than before, except through views that the checks create.
     computed = [exchanged.get(var, var) for var in linker.no_recycling]
     linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
     updated = getattr(linker, "updated_vars", {})
@@ -151,14 +151,14 @@ def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
-        """Return which host scalars may share a cell: none, if the function has arrays on a device."""
+        """Return which host scalars may share a cell; none may if the function has device arrays."""
         return {} if _linking.device else reallocate(*args)
 
     return calculate_reallocate_info
 
 
 def _without_inplace(node: Apply) -> Apply:
-    """Return an elementwise node that computes the same into new memory."""
+    """Return an equivalent elementwise node that writes to new memory."""
     if overwrites(node) or not getattr(node.op, "destroy_map", None):
         return node
     twin = copy.copy(node)
@@ -170,13 +170,13 @@ def _without_inplace(node: Apply) -> Apply:
 def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_vm)
     def make_planned_vm(self: VM_Linker, nodes: list, thunks: list, *args: Any) -> Any:
-        """Return a planned machine for a function that supports it, else Theano's machine."""
+        """Return a planned VM for a function that supports it, else Theano's VM."""
         turn, is_asked = _turn(nodes), getattr(self, "keeps_state", False)
         _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
         if turn is None or not _suits(self, nodes, thunks):
             if getattr(self, "needs_plans", False):
                 raise _Unplanned
-            # The loop in C stores next values without calling `before_commit`.
+            # Theano's C loop stores next values without calling `before_commit`.
             self.use_cloop = self.use_cloop and HAS_C_LOOP and not is_asked
             machine = make_vm(self, nodes, thunks, *args)
             if turn is not None or is_asked:
@@ -184,7 +184,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
         else:
             before: dict[Apply, list[Apply]] = {}
             if any(thunk.lazy for thunk in thunks):
-                # Only `ifelse` is lazy here: its branch is computed before the node.
+                # The only lazy op here is `ifelse`, whose taken branch is computed before the node.
                 before = graph_of(self).orderings()
                 pairs = zip(nodes, thunks, strict=True)
                 thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
@@ -193,7 +193,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(nodes, thunks, storage_map, graph.inputs, graph.outputs, dict(updated_vars), before),
                 frees=post_thunk_clear is not None,
             )
-            # Theano protects values that small host nodes would overwrite; here no node overwrites them.
+            # Theano protects values that small host nodes would overwrite; no node overwrites them here.
             linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked, thunks)
         machine.turn = turn
@@ -208,17 +208,17 @@ def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
 
 
 def _may_plan(linker: VM_Linker) -> bool:
-    """Return whether a linker's device functions run with plans, unless a node other than `ifelse` is lazy."""
+    """Return whether a linker's device functions run with plans, provided that no op except `ifelse` is lazy."""
     if not (config.optdb.plans and _patches.installed):
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
-    # Without a compiler, Theano defaults to the loop in Python: this is not the user's choice.
+    # If there is no compiler, Theano's default is the Python loop, which is not the user's choice.
     chosen = linker.use_cloop or not HAS_C_LOOP
     return chosen and not watched and not linker.allow_partial_eval
 
 
 def _turn(nodes: Iterable[Apply]) -> Turn | None:
-    """Return the turn that a thread holds while it calls these nodes; None if none returns a device array."""
+    """Return the turn that a thread holds while it calls the nodes; None if no node returns a device array."""
     here = (var for node in nodes for var in node.outputs if on_device(var))
     var = next(here, None)
     return None if var is None else var.type.context.turn
@@ -235,24 +235,24 @@ _patches = PatchGroup(
         Wrapper(Op, "make_thunk", _by_python, "small work on the host of a device function needs no compiler"),
     ],
 )
-#: Never uninstalled: functions without plans need it most.
+#: Never uninstalled, since functions without plans need this patch most.
 _safety = PatchGroup(
     "State on a device",
     "from `import optdb.opencl` on",
     "nothing",
     [Wrapper(LocalLinker, "make_thunk", _keeping_state, "a call that raises changes no shared variable")],
 )
-#: Never uninstalled: functions compiled before, and those of the linker `opencl`, still share arrays on a device.
+#: Never uninstalled, since functions compiled earlier and functions of the linker `opencl` still share device arrays.
 _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
 
 
 def install() -> None:
-    """Make functions that are compiled from now on run with plans."""
+    """Make functions that are compiled after this call run with plans."""
     _turns.install()
     _safety.install()
     _patches.install()
 
 
 def uninstall() -> None:
-    """Make functions that are compiled from now on run without plans."""
+    """Make functions that are compiled after this call run without plans."""
     _patches.uninstall()

@@ -1,4 +1,4 @@
-"""Theano's virtual machine around plans, and the description of a Theano function that plans need."""
+"""The Theano virtual machine that runs plans, and the description of a Theano function that plans need."""
 
 from __future__ import annotations
 
@@ -40,41 +40,41 @@ from optdb.runtime.recording import ArrayLayout, Recorder
 
 __all__ = ["PlannedVM", "applies", "as_variables", "check_next_value", "chooser", "link_function"]
 
-#: The cells of variables: lists of one element.
+#: Maps variables to their cells, which are lists with one element.
 Cells = Mapping[Variable, list[Any]]
 
 
 class PlannedVM(PlannedMachine, VM):
-    """Theano's virtual machine for a function that runs with plans.
+    """A Theano virtual machine for a function that runs with plans.
 
     Parameters
     ----------
     linked : LinkedFunction
         The result of `link_function`.
     thunks : sequence of callable
-        Theano's thunks of the nodes.
+        Theano's thunks for the nodes.
     """
 
-    # The machine must not drop the function's outputs: the plan may own them.
+    # The VM must not drop the function's outputs, since the plan may own them.
     allow_gc = False
 
     def __init__(self, linked: LinkedFunction, thunks: Sequence[Callable[[], Any]]) -> None:
         VM.__init__(self, applies(linked), list(thunks), linked.clear_before)
-        # The machine stores the next values of inputs itself.
+        # The VM stores the inputs' next values itself.
         self.need_update_inputs = False
         PlannedMachine.__init__(self, linked)
 
     @property
     def storage_map(self) -> dict[Variable, list[Any]]:
-        """Empty: plans own the cells. `Function.free` must not clear them, and copies must not share them."""
+        """Empty, since plans own the cells: `Function.free` must not clear them, and copies must not share them."""
         return {}
 
     @storage_map.setter
     def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
-        """Ignore the linker's map: the machine already has its cells."""
+        """Ignore the linker's map, since the VM already has its cells."""
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the last call that was recorded; None if there was none."""
+        """Return the memory that the latest recorded call uses; None if no call was recorded."""
         return None if self.last_recording is None else recording_memory(self.last_recording)
 
 
@@ -84,7 +84,7 @@ def applies(linked: LinkedFunction) -> list[Apply]:
 
 
 def as_variables(values: Iterable[ValueId]) -> list[Variable]:
-    """Cast the values of a Theano function to variables of its graph, which they are."""
+    """Cast values of a Theano function to variables; each value is a variable in the function's graph."""
     return [cast("Variable", value) for value in values]
 
 
@@ -98,7 +98,7 @@ def link_function(
     before: Mapping[Apply, Sequence[Apply]],
     frees: bool,
 ) -> LinkedFunction:
-    """Return a Theano function in the form that plans use.
+    """Convert a Theano function to the form that plans use.
 
     Parameters
     ----------
@@ -111,11 +111,11 @@ def link_function(
     inputs, outputs : sequence of Variable
         The inputs and outputs of the graph.
     updates : mapping
-        Input to the output that is its next value.
+        Maps each input to the output that is its next value.
     before : mapping
-        Node to the nodes that must be computed before it, because they read what it overwrites.
+        Maps a node to the nodes that must be computed before it because they read values that it overwrites.
     frees : bool
-        Whether cells are emptied within a call as soon as they are dead.
+        Whether cells are emptied during a call as soon as their values are dead.
     """
     in_graph, as_computed = AliasSets(nodes), AliasSets(nodes, overwrites)
     fixed_places = in_graph.of([*outputs, *updates.values(), *in_graph.overwritten])
@@ -156,7 +156,7 @@ def _options() -> PlanOptions:
 
 
 def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places: set[Variable]) -> Node:
-    """Return a node in the form that plans use; `fixed_places` includes the outputs that must not be copied."""
+    """Convert a node to the form that plans use; `fixed_places` includes the outputs that must not be copied."""
     op = node.op
     compute, is_loop = thunk, isinstance(op, Scan)
     if is_foreign(node):
@@ -183,16 +183,16 @@ def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places
 
 
 def _compute_loop(thunk: Callable[[], Any]) -> None:
-    """Compute a loop; while it is recorded, do not zero memory that its steps overwrite anyway."""
+    """Compute a loop; while it is recorded, do not zero memory that its steps overwrite."""
     with without_zeros() if isinstance(listening(), Recorder) else nullcontext():
         thunk()
 
 
 def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-    """Compute a node that launches kernels itself: record that it cannot be replayed, and check its results.
+    """Compute a node that launches kernels itself; record that it cannot be replayed, and check its results.
 
-    Its kernels may ignore the offset of an array that the node allocated with `empty` in an earlier call, so results
-    must start at offset 0. The kernels also rely on the broadcast patterns of its inputs.
+    The node's kernels may ignore the offset of an array that it allocated with `empty` in an earlier call, so results
+    must start at offset 0. The kernels also rely on the broadcast patterns of the inputs.
     """
     check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
     enqueue(HostCall(f"{node.op} launches kernels itself"))
@@ -205,7 +205,7 @@ def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> Non
 
 
 def check_next_value(var: Variable, following: Variable, value: Any) -> None:
-    """Check that a next value has the lengths that its type promises, like Theano's Python linker.
+    """Check, as Theano's Python linker does, that a next value has the lengths that its type promises.
 
     Raises
     ------
@@ -216,9 +216,9 @@ def check_next_value(var: Variable, following: Variable, value: Any) -> None:
 
 
 def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]], cells: Cells, number: int) -> None:
-    """Reraise the current error with Theano's description of the node and of the code that made it."""
+    """Reraise the current error with Theano's description of the node and of the code that created it."""
     thunk = thunks[number]
-    # The error shows the values of inputs. Held commands must not be enqueued to read them.
+    # The error shows input values, but held commands must not be enqueued to read them.
     listener = listening()
     held = listener.held if isinstance(listener, Recorder) else listener
     shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk
@@ -227,7 +227,7 @@ def _raise_with_node(nodes: Sequence[Apply], thunks: Sequence[Callable[[], Any]]
 
 
 class _Unshown:
-    """A thunk for an error message: its inputs on the device have shapes and strides, but no values yet."""
+    """A thunk for an error message, whose device inputs have shapes and strides but no values yet."""
 
     def __init__(self, thunk: Any) -> None:
         values = [cell[0] for cell in getattr(thunk, "inputs", ())]
@@ -248,7 +248,7 @@ class _Uncomputed:
 
 
 def _described_value(value: ValueId, layout: ArrayLayout) -> str:
-    """Describe a value: its name, its dtype and shape, and the op that computes it."""
+    """Describe a value by its name, its dtype and shape, and the op that computes it."""
     var = cast("Variable", value)
     what = f"{layout.dtype} {layout.shape}"
     by = "" if var.owner is None else f" by {var.owner.op}"
@@ -256,7 +256,7 @@ def _described_value(value: ValueId, layout: ArrayLayout) -> str:
 
 
 def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]:
-    """Return the thunk of a node with branches; the taken branch is computed before it."""
+    """Return a thunk for a node with branches; the taken branch is computed before it."""
     condition = cells[node.inputs[0]]
     op = op_of(node, IfElse)
     count, as_view = op.n_outs, op.as_view
@@ -266,7 +266,7 @@ def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]
     def choose() -> None:
         taken = bool(np.all(np.asarray(condition[0]) != 0))
         for out, cell in zip(outputs, branches[taken]):
-            # As in Theano, the output may be a view of the first branch, but not of the second.
+            # As in Theano, the output may be a view of the first branch but not of the second.
             out[0] = cell[0] if taken and as_view else _copied(cell[0])
 
     return as_thunk(choose, [cells[var] for var in node.inputs], outputs)
@@ -277,9 +277,9 @@ def _copied(value: Any) -> Any:
 
 
 def recording_memory(recording: Recording) -> CallMemory:
-    """Return the memory of a recorded call on its device: liveness over nodes, and the plan's buffer assignment."""
+    """Return the device memory that a recorded call uses: liveness over nodes, and the plan's buffer assignment."""
     live = provided_liveness(recording)
-    # The command indices of the nodes, as `liveness` counts them.
+    # The range of command indices for each node, counted as in `liveness`.
     spans, stop = [], 0
     for _, node, segment in recording.steps:
         start, stop = stop + 1, stop + 1 + len(segment.commands)

@@ -1,12 +1,12 @@
 """Orders nodes so that as much work as possible is enqueued before the host waits for the device.
 
-An op with the attribute ``begins_wait`` starts a copy to the host, and one with ``ends_wait`` waits for it. Between the
-two, the device should have other work. So nodes that lead to the next wait run first, and a wait runs only when nothing
-else can run without it. In a net's backward pass, the device computes the gradient of a layer's weights while the host
-waits for sums of the layer before.
+An op with the attribute ``begins_wait`` starts a copy to the host, and an op with ``ends_wait`` waits for the copy. The
+device should have other work between the two. Nodes that lead to the next wait therefore run first, and a wait runs
+only when nothing else can run without it. In a network's backward pass, for example, the device computes the gradient
+of a layer's weights while the host waits for sums from the previous layer.
 
-An op with the attribute ``begins_copy`` starts a copy that nothing in the graph waits for. Nodes that lead to one run
-before others, but after those that lead to a wait.
+An op with the attribute ``begins_copy`` starts a copy that nothing in the graph waits for. Nodes that lead to such a
+copy run after nodes that lead to a wait, and before all other nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["begins_copy", "has_waits", "waits_late"]
 
 
 def has_waits(nodes: Iterable[Apply]) -> bool:
-    """Return whether ops in a graph wait for the device (``ends_wait``) or start copies (``begins_copy``)."""
+    """Return whether any node waits for the device (``ends_wait``) or starts copies (``begins_copy``)."""
     return any(_ends_wait(node) or begins_copy(node) for node in nodes)
 
 
@@ -31,7 +31,7 @@ def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]
     Parameters
     ----------
     nodes : sequence of Apply
-        The nodes in a valid order, which breaks ties.
+        The nodes in a valid order, which is used to break ties.
     prior : callable
         Returns the nodes that must run before a node.
     """
@@ -69,7 +69,7 @@ def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tup
 
 
 def _turn(node: Apply, number: int, count: int) -> float:
-    """Return the rank of the wait or copy that a node starts; infinity if it starts neither."""
+    """Return the rank of the wait or copy that a node starts; infinity if the node starts neither."""
     if getattr(node.op, "begins_wait", False):
         return number
     return count + number if begins_copy(node) else math.inf

@@ -1,1 +1,1 @@
-"""The device ops that have their own kernels, one module for each family."""
+"""The device ops that have their own kernels, with one module for each family of ops."""

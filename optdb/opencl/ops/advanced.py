@@ -1,6 +1,6 @@
-"""Theano's advanced indexing on the device: arrays of indexes and masks, mixed with slices and new axes, or rows.
+"""Theano's advanced indexing on the device, by index arrays and masks mixed with slices and new axes, or by rows.
 
-The index stays on the host; one that was computed on the device is copied there.
+The index stays on the host; an index that was computed on the device is copied to the host.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 def entry_kind(entry: Variable) -> EntryKind:
-    """Return the kind of index entry that a variable is: an array's spec, ``slice``, or None for a new axis."""
+    """Return a variable's kind as an index entry: an array's spec, ``slice``, or None for a new axis."""
     if hasattr(entry.type, "dtype"):
         return spec_of(entry)
     return slice if isinstance(entry.type, host.SliceType) else None
 
 
 class _Take(Counterpart, Shell):
-    """The base of both ops that take elements."""
+    """Base class of the two ops that take elements."""
 
     device_inputs = slice(0, 1)
 
@@ -49,7 +49,7 @@ class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
 
 
 class _Change(Counterpart, Shell):
-    """The base of both ops that set or increment; `inplace` overwrites the first input."""
+    """Base class of the two ops that set or increment elements; `inplace` overwrites the first input."""
 
     device_inputs = slice(0, 2)
 
@@ -61,7 +61,7 @@ class _Change(Counterpart, Shell):
             self.destroy_map = {0: [0]}
 
     def make_node(self, x: Any, y: Any, *index: Any) -> Apply:
-        """Return the node for two arrays and the index, which stays on the host."""
+        """Return a node for two arrays and an index, which stays on the host."""
         arrays = on_one_device([x, y])
         return super().make_node(*(cast_to_common(arrays, 0) if self.set_instead_of_inc else arrays), *index)
 

@@ -22,13 +22,13 @@ class OpenCLCumOp(Counterpart, Shell, host.CumOp):
 
 
 class _OfLargest(Counterpart, Shell):
-    """The base of both ops that find the largest elements."""
+    """Base class of the two ops that find the largest elements."""
 
-    #: The host's parameter.
+    #: The host op's parameter.
     axis: tuple[int, ...]
 
     def prepare_node(self, node: Apply, storage_map: Any, compute_map: Any, impl: str | None) -> None:
-        """Do nothing: the host's method prepares C code."""
+        """Do nothing, since the host op's method would prepare C code."""
 
     def operation(self, node: Apply) -> Operation:
         return FindLargest(self.get_context(node), spec_of(node.inputs[0]), self.axis, len(node.outputs) == 2)
@@ -39,7 +39,7 @@ class OpenCLMaxAndArgmax(_OfLargest, host.MaxAndArgmax):
 
     @classmethod
     def like(cls, op: host.MaxAndArgmax) -> OpenCLMaxAndArgmax:
-        """Return the op with the axes of a host op, whose constructor takes a list and keeps a tuple."""
+        """Return an op with a host op's axes; the host op's constructor takes a list but keeps a tuple."""
         return cls(list(op.axis))
 
 

@@ -18,14 +18,14 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 class _ChannelsOp(Counterpart, Shell):
-    """The base of the ops of this module."""
+    """Base class of the ops in this module."""
 
     common_dtype = "upcast"
     #: The host's parameter.
     axes: tuple[int, ...]
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for arrays of floats, which are cast to a common dtype, and numbers on the host."""
+        """Return a node for arrays of floats, which are cast to a common dtype, and for numbers on the host."""
         node = super().make_node(*inputs)
         x = node.inputs[0].type
         if not x.dtype.startswith("float"):
@@ -54,7 +54,7 @@ class OpenCLBatchNormTrainGrad(_ChannelsOp, host.AbstractBatchNormTrainGrad):
 
 
 class OpenCLBatchNormInference(_ChannelsOp, host.AbstractBatchNormInference):
-    """Arrays normalized by given means and variances."""
+    """Arrays normalized with given means and variances."""
 
     device_inputs = slice(0, 5)
 
@@ -63,20 +63,20 @@ class OpenCLBatchNormInference(_ChannelsOp, host.AbstractBatchNormInference):
 
 
 class OpenCLChannelMoments(_ChannelsOp, ChannelMoments):
-    """The moments of each channel over a part of a batch."""
+    """Each channel's moments over a part of a batch."""
 
     def operation(self, node: Apply) -> Operation:
         return operations.BatchNormMoments(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
 class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
-    """The sums of each channel over a part of a batch that the gradient of batch normalization needs."""
+    """Each channel's sums over a part of a batch, which the gradient of batch normalization needs."""
 
     def operation(self, node: Apply) -> Operation:
         return operations.BatchNormGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)
 
 
-#: The host's ops that normalize the channels of a batch, or compute the sums needed for that.
+#: The host ops that normalize the channels of a batch or compute the sums needed for that.
 _Normalization: TypeAlias = (
     "host.AbstractBatchNormTrain | host.AbstractBatchNormTrainGrad | host.AbstractBatchNormInference "
     "| ChannelMoments | ChannelGradientSums"

@@ -28,15 +28,15 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
 class OpenCLStackedDot22(Shell):
     """A sum of matrix products, computed as one product of two joined matrices.
 
-    The inputs are the two joined matrices, all left factors, and all right factors, whose inner lengths have to match.
+    The inputs are the two joined matrices, all left factors, and all right factors; the inner lengths must match.
     """
 
     __props__ = ()
-    #: The operation checks them.
+    #: The operation checks the lengths.
     checks_lengths = True
 
     def make_node(self, a: Variable, b: Variable, *others: Variable) -> Apply:
-        """Return the node for arrays of the device."""
+        """Return a node for device arrays."""
         pattern = a.type.broadcastable[0], b.type.broadcastable[1]
         return Apply(self, [a, b, *others], [opencl_type(a.type.dtype, pattern, a.type.context_name)()])
 
@@ -56,14 +56,14 @@ class OpenCLStackedDot22(Shell):
 
 
 class OpenCLBiasedDot22(Shell):
-    """The product of two matrices, to each row of which a vector is added; all have one dtype."""
+    """The product of two matrices, with a vector added to each row; all have one dtype."""
 
     __props__ = ()
-    #: The operation checks the lengths of the product; `run` checks that of the vector.
+    #: The operation checks the lengths of the matrices, and `run` checks the vector's length.
     checks_lengths = True
 
     def make_node(self, a: Variable, b: Variable, bias: Variable) -> Apply:
-        """Return the node for arrays of the device."""
+        """Return a node for device arrays."""
         if not a.type.dtype == b.type.dtype == bias.type.dtype:
             raise TypeError(f"{self} takes arrays of the same dtype")
         pattern = a.type.broadcastable[0], b.type.broadcastable[1]
@@ -121,7 +121,8 @@ class OpenCLGer(Counterpart, Shell, host.Ger):
 class OpenCLDot(Counterpart, Shell):
     """The product of matrices or vectors of floats, which may have different dtypes.
 
-    It does not derive from the host's op: the rewriters that make BLAS ops of that would match it in a loop's graph.
+    It does not derive from the host op, since Theano's rewriters, which replace the host op with BLAS ops, would match
+    it in a loop's graph.
     """
 
     __props__ = ()
@@ -130,7 +131,7 @@ class OpenCLDot(Counterpart, Shell):
     grad, R_op, infer_shape = host.grad, host.R_op, host.infer_shape
 
     def make_node(self, a: Any, b: Any) -> Apply:
-        """Return the node for two arrays of floats, which are cast to a common dtype."""
+        """Return a node for two arrays of floats, which are cast to a common dtype."""
         node = super().make_node(a, b)
         dtype = node.outputs[0].type.dtype
         if not dtype.startswith("float"):
@@ -144,7 +145,7 @@ class OpenCLDot(Counterpart, Shell):
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
-    """The products of the matrices or vectors that two arrays hold along their first axes."""
+    """The products of the matrices or vectors stacked along the first axes of two arrays."""
 
     common_dtype = "upcast"
 

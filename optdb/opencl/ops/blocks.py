@@ -12,7 +12,7 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 class OpenCLSparseBlockGemv(Counterpart, Shell, host.SparseBlockGemv):
-    """Vectors times blocks of a matrix, added to vectors."""
+    """Products of vectors with blocks of a matrix, added to vectors."""
 
     device_inputs = slice(0, 3)
     common_dtype = 0
@@ -22,7 +22,7 @@ class OpenCLSparseBlockGemv(Counterpart, Shell, host.SparseBlockGemv):
 
 
 class OpenCLSparseBlockOuter(Counterpart, Shell, host.SparseBlockOuter):
-    """Outer products of vectors, added to blocks of a matrix. As on the host, the factor is not used."""
+    """Outer products of vectors, added to blocks of a matrix. Like the host op, it ignores the factor."""
 
     device_inputs = slice(0, 3)
     common_dtype = 0

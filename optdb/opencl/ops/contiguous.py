@@ -1,4 +1,4 @@
-"""C-contiguous arrays, for kernels and libraries that take no strides."""
+"""Conversion to C-contiguous arrays, for kernels and libraries that take no strides."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["OpenCLContiguous", "opencl_contiguous", "opencl_sequence"]
 
 
 class OpenCLContiguous(Shell):
-    """The same array if it is C-contiguous, else a contiguous copy.
+    """The array itself if it is C-contiguous, else a contiguous copy.
 
     Parameters
     ----------
     leading : int
-        Number of leading axes that may have any strides, like the steps of a sequence.
+        Number of leading axes that may have any strides, such as the steps of a sequence.
     """
 
     __props__ = ("leading",)
     _f16_ok = True
-    #: The copy has the lengths of the array.
+    #: The copy has the same lengths as the array.
     checks_lengths = True
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
 
@@ -54,7 +54,7 @@ _contiguous = OpenCLContiguous()
 
 
 def opencl_contiguous(x: Variable) -> Variable:
-    """Return a C-contiguous device variable: `x` itself if it is known to be contiguous."""
+    """Return a C-contiguous device variable, which is `x` itself if `x` is known to be contiguous."""
     if x.owner is not None and x.owner.op == _contiguous:
         return x
     return _contiguous(x)

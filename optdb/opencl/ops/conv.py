@@ -22,12 +22,12 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class _Convolution(Counterpart, Shell):
-    """The base of the three ops. The `shape` that gradients take stays on the host."""
+    """Base class of the three ops. The `shape` input of the gradient ops stays on the host."""
 
     device_inputs = slice(0, 2)
-    #: The operation that computes it.
+    #: The class of the operation that computes the op.
     computed_by: ClassVar[type[operations.ConvolutionOperation]]
-    #: The host's parameters.
+    #: The host op's parameters.
     convdim: int
     border_mode: Any
     subsample: tuple[int, ...]
@@ -37,7 +37,7 @@ class _Convolution(Counterpart, Shell):
     unshared: bool
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for two arrays of floats of one dtype, and for gradients also a shape."""
+        """Return a node for two arrays of floats with one dtype, and for a shape if the op is a gradient."""
         node = super().make_node(*inputs)
         dtypes = {x.type.dtype for x in node.inputs[:2]}
         if len(dtypes) > 1 or not all(dtype.startswith("float") for dtype in dtypes):
@@ -47,7 +47,7 @@ class _Convolution(Counterpart, Shell):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients for the two arrays, each where its array is, on device or host; the shape has none."""
+        """Return the gradients for the two arrays, each on its array's device or host; the shape has none."""
         gradients = self.gradients(inputs, grads[0])
         of_arrays = [_as(grad, x) for grad, x in zip(gradients, inputs)]
         return [*of_arrays, *[host.disconnected() for _ in inputs[2:]]]
@@ -57,7 +57,7 @@ class _Convolution(Counterpart, Shell):
         raise NotImplementedError(f"{type(self).__name__} must define gradients(inputs, grad)")
 
     def _lengths(self, x: Variable) -> Variable:
-        """Return the lengths of the axes that the convolution slides along."""
+        """Return the lengths of the axes along which the convolution slides."""
         shape: TensorVariable = host.Shape()(x)
         return shape[-self.convdim :]
 
@@ -82,7 +82,7 @@ class OpenCLConv(_Convolution, host.AbstractConv):
 
 
 class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
-    """The gradient of a convolution for the filters, from images and the gradient of the result."""
+    """A convolution's gradient for its filters, computed from images and the result's gradient."""
 
     computed_by = operations.FilterGradient
 
@@ -92,7 +92,7 @@ class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
 
 
 class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
-    """The gradient of a convolution for the images, from filters and the gradient of the result."""
+    """A convolution's gradient for its images, computed from filters and the result's gradient."""
 
     computed_by = operations.ImageGradient
 
@@ -130,7 +130,7 @@ def _convolution_unsupported_reason(
 
 @lifts(_CONVOLUTIONS, 57, _convolution_unsupported_reason)
 def lift_convolution(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a convolution or a gradient of one; the shape that gradients take stays on the host."""
+    """Lift a convolution or its gradient; the shape that a gradient takes stays on the host."""
     arrays = cast_to_common([on_device(x, context_name) for x in inputs[:2]], "upcast")
     lifted = counterpart_class(op).like(op)(*arrays, *inputs[2:])
     return cast(lifted, outputs[0].type.dtype)

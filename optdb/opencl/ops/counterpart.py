@@ -1,8 +1,8 @@
-"""The base class of device ops that compute the same as a host op; it can cast their inputs.
+"""The base class of device ops that are equivalent to a host op and may need to cast their inputs.
 
-A counterpart derives from :class:`Counterpart`, which moves the arrays to the device. Its last base is the host's
-class, which provides the parameters, shapes and gradients. The host's op determines the types of the outputs, so its
-checks apply.
+A counterpart derives from :class:`Counterpart`, which moves the arrays to the device. Its last base class is the host
+op's class, which provides the parameters, shapes and gradients. The host op determines the output types, so the host
+op's checks apply.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from optdb.opencl.ops.elemwise import cast
 
 
 class Counterpart(CounterpartBase):
-    """The base of counterparts that compute. List it before the host's class."""
+    """Base class of counterparts that run kernels. List it before the host op's class."""
 
-    #: The dtype that arrays are cast to: an index into `device_inputs` for that array's dtype, or 'upcast' for the
-    #: dtype that all upcast to. With None, each keeps its own.
+    #: The dtype to which arrays are cast: an index into `device_inputs` selects that array's dtype, 'upcast' selects
+    #: the dtype that all arrays upcast to, and None leaves each array's dtype unchanged.
     common_dtype: ClassVar[int | str | None] = None
 
     def move_arrays(self, arrays: Sequence[Any]) -> list[Variable]:
@@ -29,14 +29,14 @@ class Counterpart(CounterpartBase):
 
 
 def cast_to_common(arrays: Sequence[Variable], common_dtype: int | str) -> list[Variable]:
-    """Return arrays of a device, cast to one dtype.
+    """Cast arrays on a device to one dtype.
 
     Parameters
     ----------
     arrays : sequence of Variable
         Arrays on one device.
     common_dtype : int or 'upcast'
-        The index of the array with the common dtype; with 'upcast', it is the dtype that all upcast to.
+        The index of the array that has the common dtype, or 'upcast' for the dtype that all arrays upcast to.
     """
     dtypes = [x.type.dtype for x in arrays]
     dtype = dtypes[common_dtype] if isinstance(common_dtype, int) else upcast(*dtypes)

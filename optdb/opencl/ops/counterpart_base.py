@@ -1,10 +1,10 @@
-"""Base classes of device counterparts of host ops, which take parameters, shapes and gradients from the host's class.
+"""Base classes of the host ops' device counterparts, which inherit parameters, shapes and gradients from the host op.
 
-A counterpart's `device_inputs` lists the inputs that are arrays on the device; the others are values on the host. Its
-nodes, its lifter and the plan of a lift call `device_slots`.
+A counterpart's `device_inputs` lists the inputs that are device arrays; all other inputs are host values. The
+counterpart's `make_node`, its lifter and the lift's plan call `device_slots`.
 
-Views derive from the classes here. They keep the dtypes of their inputs: a cast is an elementwise op, and elementwise
-ops need views. Ops whose inputs need a common dtype derive from `optdb.opencl.ops.counterpart.Counterpart`.
+Views derive from the classes in this module and do not cast their inputs, since a cast is an elementwise op and
+elementwise ops need views. Ops whose inputs need a common dtype derive from `optdb.opencl.ops.counterpart.Counterpart`.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_v
 from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:
-    #: The base of mixins that precede a host op among the bases.
+    #: Base class of mixins that are listed before a host op's class.
     BeforeOp = Op
 else:
     BeforeOp = object
 
 
 class CounterpartBase(BeforeOp):
-    """The base of counterparts. List it before the host's class, which is the last base."""
+    """Base class of counterparts. List it before the host op's class, which comes last."""
 
-    #: The host's class: the last base, unless a counterpart sets another.
+    #: The host op's class: the last base class unless a counterpart sets another one.
     host: ClassVar[type[PureOp]]
-    #: The inputs that are arrays on the device; the others stay on the host.
+    #: The inputs that are device arrays; all other inputs stay on the host.
     device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
-    #: The constructor's parameters, which both ops store as attributes of the same names; None if they are `__props__`.
-    #: They cannot be read from the signature: the op cache replaces the call of all op classes.
+    #: The constructor's parameters, which both ops store in attributes with the same names; None if they are in
+    #: `__props__`. They cannot be read from the signature, since the op cache replaces every op class's `__call__`.
     parameters: ClassVar[Sequence[str] | None] = None
-    #: Attributes that `like` need not copy: only the host reads them, or the device's op sets them itself.
+    #: Attributes that `like` need not copy because only the host op reads them or the device op sets them itself.
     own_attributes: ClassVar[frozenset[str]] = frozenset()
-    #: The host's C code reads these; counterparts have no C code.
+    #: The parameters of the host op's C code; counterparts have no C code.
     params_type: ClassVar[None] = None
-    #: Launches of counterparts use the actual lengths of arrays; the few that rely on a pattern check it in `run`.
+    #: Most counterparts launch kernels with the arrays' actual lengths; the few that rely on a pattern check it in
+    #: `run`.
     checks_lengths = True
 
     _f16_ok = True
@@ -65,12 +66,12 @@ class CounterpartBase(BeforeOp):
 
     @classmethod
     def like(cls, op: Any) -> Any:
-        """Return the op with the parameters of a host op.
+        """Return an op with the parameters of a host op.
 
         Raises
         ------
         TypeError
-            If the ops differ in an attribute that both have: a parameter is missing in `parameters`.
+            If the two ops differ in an attribute that both have, since a parameter is then missing in `parameters`.
         """
         names = getattr(cls, "__props__", ()) if cls.parameters is None else cls.parameters
         like = cls(**{name: getattr(op, name) for name in names})
@@ -84,16 +85,16 @@ class CounterpartBase(BeforeOp):
         return like
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node with its arrays on one device: that of the first array that is on a device.
+        """Return a node with its arrays on one device: the device of the first array that is on a device.
 
-        Other inputs that are on a device, such as indexes computed there, are copied to the host.
+        Other inputs that are on a device, such as indices computed there, are copied to the host.
         """
         slots = self.device_slots(len(inputs))
         arrays = dict(zip(slots, self.move_arrays([inputs[i] for i in slots]), strict=True))
         context_name = arrays[slots[0]].type.context_name
         moved = [arrays[i] if i in arrays else to_host_variable(x) for i, x in enumerate(inputs)]
         like = self.host.make_node(self, *[_stand_in(x) for x in moved])
-        # The host's op may add inputs that were left out.
+        # The host op may add inputs that the caller omitted.
         taken = [x if _on_device(x) else host_input for x, host_input in zip_longest(moved, like.inputs)]
         outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
         return Apply(like.op, taken, outputs)
@@ -126,12 +127,12 @@ def counterpart_class(op: PureOp) -> type[CounterpartBase]:
     return counterpart
 
 
-#: Attributes that only the host's C code reads.
+#: Attributes that only the host op's C code reads.
 _OF_C_CODE = frozenset({"openmp", "func_files", "func_codes", "code_sections"})
 
 
 def _differing(op: PureOp, like: PureOp) -> set[str]:
-    """Return the common attributes in which two ops differ, except those of C code."""
+    """Return the common attributes in which two ops differ, except attributes of C code."""
     here, there = vars(op), vars(like)
     return {name for name in here.keys() & there.keys() - _OF_C_CODE if not _is_equal(here[name], there[name])}
 
@@ -141,16 +142,16 @@ _IDENTITY: Callable[..., bool] = object.__eq__
 
 
 def _is_equal(value: Any, other: Any) -> bool:
-    """Tell whether two values are equal; if their class does not define equality, whether they have the same class."""
+    """Tell whether two values are equal, or have the same class if that class does not define equality."""
     if type(value).__eq__ is _IDENTITY:
         return type(value) is type(other)
     return value is other or bool(np.all(value == other))
 
 
 class Performed(BeforeOp):
-    """A device op that computes with ``perform``, never with the host's C code."""
+    """A device op that runs ``perform``, and never the host op's C code."""
 
-    #: As `OpenCLKernelBase.repeatable`.
+    #: See `OpenCLKernelBase.repeatable`.
     repeatable = True
     params_type = None
     _f16_ok = True
@@ -158,7 +159,7 @@ class Performed(BeforeOp):
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
-        """Return the thunk that computes the node once."""
+        """Return a thunk that computes the node."""
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
 
@@ -167,7 +168,7 @@ class View(Performed, CounterpartBase):
 
 
 def on_one_device(arrays: Sequence[Any]) -> list[Variable]:
-    """Return variables on one device: the device of the first array that is on one, or else the default device."""
+    """Move arrays to one device: the device of the first array that is on one, or else the default device."""
     context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
     return [as_opencl_variable(x, context_name) for x in arrays]
 
@@ -175,7 +176,7 @@ def on_one_device(arrays: Sequence[Any]) -> list[Variable]:
 def as_on_host(
     method: Callable[..., Sequence[Any]], inputs: Sequence[Variable], *others: Sequence[Variable | None]
 ) -> list[Any]:
-    """Call a method of a host op with variables of a device, and return the results on that device."""
+    """Call a host op's method with device variables, and return its results on the same device."""
     context_name = infer_context_name(*inputs)
     groups = [[None if x is None else as_tensor_variable(x) for x in group] for group in (inputs, *others)]
     results = method(*groups)
@@ -183,7 +184,7 @@ def as_on_host(
 
 
 def to_host_variable(x: Any) -> Any:
-    """Return a host variable for a device variable or a NumPy array; anything else is returned unchanged."""
+    """Return a host variable for a device variable or a NumPy array; return any other value unchanged."""
     if isinstance(x, np.ndarray):
         return as_tensor_variable(x)
     if not _on_device(x):
@@ -198,5 +199,5 @@ def _on_device(x: Any) -> bool:
 
 
 def _stand_in(x: Any) -> Any:
-    """Return a host variable with the host type of a device variable; anything else is returned unchanged."""
+    """Return a host variable with a device variable's host type; return any other value unchanged."""
     return x.type.host_type() if _on_device(x) else x

@@ -1,4 +1,4 @@
-"""Theano's diagonal ops on the device: diagonals as views, arrays with a given diagonal, and filled diagonals."""
+"""Theano's diagonal ops on the device, which return diagonals as views, create diagonal arrays, and fill diagonals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 class OpenCLExtractDiag(View, host.ExtractDiag):
-    """The diagonals of the matrices along two axes, `offset` to the right of the main one, as a view."""
+    """A view of the diagonals of matrices along two axes, `offset` elements to the right of the main diagonal."""
 
     __props__ = ("offset", "axis1", "axis2")
     own_attributes = frozenset({"view"})
@@ -34,7 +34,7 @@ class OpenCLExtractDiag(View, host.ExtractDiag):
 
 
 class OpenCLAllocDiag(Counterpart, Shell, host.AllocDiag):
-    """An array of zeros with an input along a diagonal of two new axes."""
+    """An array of zeros that contains the input along a diagonal of two axes."""
 
     def operation(self, node: Apply) -> Operation:
         where = self.offset, self.axis1, self.axis2
@@ -42,16 +42,16 @@ class OpenCLAllocDiag(Counterpart, Shell, host.AllocDiag):
 
 
 class _Fill(Counterpart, Shell):
-    """The base of both ops that write a number along a diagonal of a copy."""
+    """Base class of the two ops that write a number along a diagonal of a copy."""
 
     device_inputs = slice(0, 2)
-    #: The operation that computes it.
+    #: The class of the operation that computes the op.
     computed_by: ClassVar[type[diagonals.FillDiagonal]]
 
     def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
-        """Return the node for an array, a number, and for `OpenCLFillDiagonalOffset` the diagonal's offset."""
+        """Return a node for an array, a number and, for `OpenCLFillDiagonalOffset`, the diagonal's offset."""
         x, value = on_one_device([x, value])
-        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # else the host rejects it
+        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # otherwise the host op rejects it
             value = cast(value, x.type.dtype)
         return super().make_node(x, value, *offset)
 
@@ -66,7 +66,7 @@ class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
 
 
 class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
-    """A matrix with a number along one of its diagonals, whose offset is on the host."""
+    """A matrix with a number along one of its diagonals; the diagonal's offset is on the host."""
 
     computed_by = diagonals.FillDiagonalOffset
 

@@ -1,4 +1,4 @@
-"""Scalar ops on all elements of arrays, with broadcasting, on the device."""
+"""Elementwise ops on the device, with broadcasting."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from optdb.opencl.type import opencl_type
 
 
 class OpenCLElemwise(Shell):
-    """A scalar op on all elements of arrays; `inplace_pattern` maps outputs to the inputs that they overwrite.
+    """A scalar op applied to all elements of arrays; `inplace_pattern` maps outputs to the inputs that they overwrite.
 
-    The scalar op is a host op, or a program made by loop fusion. This op does not derive from the host's Elemwise,
-    whose rewriters would match it.
+    The scalar op is a host op or a program that loop fusion has created. This op does not derive from the host's
+    Elemwise, since rewriters for Elemwise would match it.
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
     _f16_ok = True
-    #: The operation checks them, once for each combination of shapes.
+    #: The operation checks the lengths, once for each combination of shapes.
     checks_lengths = True
 
     def __init__(self, scalar_op: Any, inplace_pattern: Mapping[int, int] | None = None) -> None:
@@ -42,7 +42,7 @@ class OpenCLElemwise(Shell):
         return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node; inputs with fewer dimensions are padded on the left.
+        """Return a node; inputs with fewer dimensions are padded with axes of length 1 on the left.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class OpenCLElemwise(Shell):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
-        """Return the gradients of the host's op, on the device; gradients of fused ops are not defined."""
+        """Return the host op's gradients on the device; fused ops have no gradients."""
         if isinstance(self.scalar_op, ScalarProgram):
             return [grad_undefined(self, i, x, "the op is the result of fusion") for i, x in enumerate(inputs)]
         return as_on_host(host.Elemwise(self.scalar_op).L_op, inputs, outputs, output_grads)
@@ -91,5 +91,5 @@ class OpenCLElemwise(Shell):
 
 
 def cast(x: Variable, dtype: str) -> Variable:
-    """Return a device array cast to a dtype; `x` itself if it has that dtype."""
+    """Return a device array cast to a dtype, or `x` itself if it already has the dtype."""
     return x if x.type.dtype == dtype else OpenCLElemwise(cast_op(dtype))(x)

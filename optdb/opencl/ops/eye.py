@@ -1,4 +1,4 @@
-"""Theano's matrices with ones on a diagonal, on the device; sizes and the diagonal's offset are scalars on the host."""
+"""Theano's `Eye` on the device; the sizes and the diagonal's offset are scalars on the host."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class OpenCLEye(Shell):
     Parameters
     ----------
     dtype : str, optional
-        Dtype of the matrix; `config.floatX` if it is not given.
+        Dtype of the matrix; by default, `config.floatX`.
     context_name : str, optional
-        Context of the matrix; the default context if it is not given.
+        Context of the matrix; by default, the default context.
     """
 
     __props__ = ("dtype", "context_name")
@@ -36,7 +36,7 @@ class OpenCLEye(Shell):
         self.context_name = context_name
 
     def make_node(self, n: Any, m: Any, k: Any = 0) -> Apply:
-        """Return the node for `n` rows and `m` columns, with the ones `k` to the right of the main diagonal."""
+        """Return a node for `n` rows, `m` columns, and ones `k` elements to the right of the main diagonal."""
         inputs = [_as_integer(value, name) for value, name in ((n, "n"), (m, "m"), (k, "k"))]
         matrix = OpenCLArrayType(self.dtype, (False, False), context_name=self.context_name)
         return Apply(self, inputs, [matrix()])

@@ -12,7 +12,7 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 class OpenCLRFFTOp(Counterpart, Shell, host.RFFTOp):
-    """The Fourier transform of a real array over its last axes: the coefficients that are not mirrored."""
+    """The Fourier transform of a real array over its last axes, without the redundant mirrored coefficients."""
 
     device_inputs = slice(0, 1)
 
@@ -21,7 +21,7 @@ class OpenCLRFFTOp(Counterpart, Shell, host.RFFTOp):
 
 
 class OpenCLIRFFTOp(Counterpart, Shell, host.IRFFTOp):
-    """The unnormalized inverse: the real array with the given transform, times the product of the lengths."""
+    """The unnormalized inverse transform: the real array with the given transform, times the product of the lengths."""
 
     device_inputs = slice(0, 1)
 

@@ -1,8 +1,9 @@
-"""Cholesky factors and triangular solutions on the device, with the errors of the host.
+"""Cholesky factorization and triangular solves on the device, which raise the same errors as on the host.
 
-Kernels cannot raise errors. Therefore a device op also computes two numbers that describe the host's error, if any.
-They are copied to the host, where `OpenCLRequire` returns the result or raises. A node that raises changes no
-shared variable. `Cholesky(on_error="nan")` copies nothing: its result is NaN where a matrix is not positive definite.
+Kernels cannot raise errors. A device op therefore also computes two numbers that describe the error that the host op
+would raise, if any. The numbers are copied to the host, where `OpenCLRequire` returns the result or raises the error. A
+node that raises changes no shared variable. `Cholesky(on_error="nan")` copies nothing: its result is NaN if a matrix is
+not positive definite.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
-#: The dtypes of matrices.
+#: The dtypes that matrices may have.
 _DTYPES = ("float32", "float64")
 
 
 class OpenCLCholesky(Shell):
-    """The triangular factor of a matrix; with `checked`, a second output holds the numbers that `OpenCLRequire` reads.
+    """The triangular factor of a matrix; if `checked`, a second output contains the numbers for `OpenCLRequire`.
 
-    The factor of a matrix that is not positive definite is all NaN.
+    If the matrix is not positive definite, all elements of its factor are NaN.
     """
 
     __props__ = ("lower", "checked")
@@ -41,7 +42,7 @@ class OpenCLCholesky(Shell):
         self.checked = checked
 
     def make_node(self, x: Any) -> Apply:
-        """Return the node for a matrix of float32 or float64."""
+        """Return a node for a matrix of float32 or float64."""
         (x,) = on_one_device([x])
         _check_types(self, [x], ([2],))
         faults = [_faults_type(x)()] if self.checked else []
@@ -56,7 +57,7 @@ class OpenCLCholesky(Shell):
 
 
 class OpenCLSolveTriangular(Shell):
-    """The solution of a triangular system for a vector or a matrix, and the numbers that `OpenCLRequire` reads."""
+    """The solution of a triangular system for a vector or a matrix, and the numbers for `OpenCLRequire`."""
 
     __props__ = ("lower",)
     checks_lengths = True
@@ -65,7 +66,7 @@ class OpenCLSolveTriangular(Shell):
         self.lower = lower
 
     def make_node(self, a: Any, b: Any) -> Apply:
-        """Return the node for a matrix and right-hand sides of float32 or float64, cast to a common dtype."""
+        """Return a node for a matrix and right-hand sides of float32 or float64, cast to a common dtype."""
         a, b = cast_to_common(on_one_device([a, b]), "upcast")
         _check_types(self, [a, b], ([2], [1, 2]))
         return Apply(self, [a, b], [b.type(), _faults_type(a)()])
@@ -79,17 +80,17 @@ class OpenCLSolveTriangular(Shell):
 
 
 class OpenCLRequire(Performed, Op):
-    """A factor or a solution, returned unchanged unless the numbers computed with it describe an error."""
+    """Returns a factor or a solution unchanged, or raises the error that the accompanying numbers describe."""
 
     __props__ = ("solution",)
     view_map = {0: [0]}  # noqa: RUF012 (the host's protocol)
 
     def __init__(self, solution: bool) -> None:
-        #: True for a solution, False for a factor.
+        #: Whether the input is a solution rather than a factor.
         self.solution = solution
 
     def make_node(self, x: Any, faults: Any) -> Apply:
-        """Return the node for an array of the device, and the two numbers, which are copied to the host."""
+        """Return a node for a device array and the two numbers, which are copied to the host."""
         (x,) = on_one_device([x])
         return Apply(self, [x, to_host_variable(faults)], [x.type()])
 
@@ -123,7 +124,7 @@ def _matrix_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inp
 
 @lifts([host.Cholesky], 96, _matrix_unsupported_reason)
 def lift_cholesky(op: host.Cholesky, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a factorization; if the host's op raises errors, the lifted one reads back whether it has failed."""
+    """Lift a factorization; if the host op raises errors, the device op reads back whether it has failed."""
     x = as_opencl_variable(inputs[0], context_name)
     if op.on_error == "nan":
         return OpenCLCholesky(op.lower)(x)

@@ -1,6 +1,6 @@
-"""Ops that create arrays: filled, empty, ranges and triangles.
+"""Ops that create filled arrays, empty arrays, ranges and triangular matrices.
 
-Sizes are on the host. The inputs do not determine a context, so the ops store its name.
+Sizes are on the host. The inputs do not determine a context, so the ops store a context's name.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from optdb.runtime.sizes import as_int
 
 
 class OpenCLAlloc(Shell, host.Alloc):
-    """An array of some shape, filled with a value that broadcasts to it; in the default context if none is given."""
+    """An array filled with a value that is broadcast to its shape; by default in the default context."""
 
     __props__ = ("context_name",)
-    #: The operation checks the value's lengths; the shape consists of numbers on the host.
+    #: The operation checks the lengths of the value; the shape consists of host numbers.
     checks_lengths = True
 
     def __init__(self, context_name: str | None = None) -> None:
         self.context_name = context_name
 
     def make_node(self, value: Any, *shape: Any) -> Apply:
-        """Return the node for a value and the lengths of the axes."""
+        """Return a node for a value and the lengths of the axes."""
         value = as_opencl_variable(value, self.context_name)
         like = host.Alloc.make_node(self, value.type.host_type(), *shape)
         out = OpenCLArrayType(value.type.dtype, like.outputs[0].type.broadcastable, self.context_name)()
@@ -41,17 +41,17 @@ class OpenCLAlloc(Shell, host.Alloc):
 
 
 class _Maker(BeforeOp):
-    """Creates an array from numbers on the host, by default in the default context and with the host's dtype."""
+    """Creates an array from host numbers, by default in the default context and with the host op's default dtype."""
 
     __props__ = ("dtype", "context_name")
     dtype: str
 
     def __init__(self, dtype: str | None = None, context_name: str | None = None) -> None:
-        super().__init__(dtype)  # type: ignore[call-arg]  # the host's class is next
+        super().__init__(dtype)  # type: ignore[call-arg]  # the host op's class is next
         self.context_name = context_name
 
     def make_node(self, *numbers: Any) -> Apply:
-        """Return the node for the inputs of the host's op."""
+        """Return a node for the host op's inputs."""
         like = super().make_node(*numbers)
         out = OpenCLArrayType(self.dtype, like.outputs[0].type.broadcastable, self.context_name)()
         vars(out.tag).update(vars(like.outputs[0].tag))
@@ -66,7 +66,7 @@ class OpenCLAllocEmpty(Performed, _Maker, host.AllocEmpty):
         output_array(outputs[0], context, [as_int(length) for length in inputs], self.dtype)
 
     def debug_perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
-        """Call `perform`: unlike the host's op, this one does not fill the array for debugging."""
+        """Call `perform`; unlike the host op, this op does not fill the array for debugging."""
         self.perform(node, inputs, outputs)
 
 

@@ -1,9 +1,8 @@
-"""Ops that the host computes within a graph on the device: linear algebra with LAPACK.
+"""Ops that the host computes within a device graph, such as linear algebra with LAPACK.
 
-Inputs and outputs are on the device, so that the surrounding graph stays there. On a device that
-shares the host's memory, such as a CPU, the op maps its inputs without copying; on other
-devices it copies them. It copies results to the device. Copies are counted like other
-transfers.
+Inputs and outputs are on the device, so that the surrounding graph stays on the device. If the device shares the host's
+memory, as a CPU does, the op maps its inputs without copying them; otherwise it copies them. Results are copied to the
+device. These copies are counted as transfers.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from optdb.runtime.arrays import from_host, seen_by_host, to_host
 
 
 class OpenCLOnHost(Op):
-    """A host op for arrays on the device; it computes with ``perform`` and overwrites none of its inputs.
+    """A host op applied to device arrays; it runs ``perform`` and does not overwrite its inputs.
 
-    `output_types` are the types of its outputs on the host. Integer outputs, such as ranks, stay on the host.
+    `output_types` are the types of the host op's outputs. Integer outputs, such as ranks, stay on the host.
     """
 
     __props__ = ("op", "output_types")
@@ -47,7 +46,7 @@ class OpenCLOnHost(Op):
         return f"OpenCLOnHost{{{self.op}}}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for inputs, at least one of them on the device; the others stay on the host."""
+        """Return a node for inputs of which at least one is on the device; inputs on the host stay there."""
         taken = [x if isinstance(x, Variable) else as_tensor_variable(x) for x in inputs]
         device_inputs = [x for x in taken if isinstance(x.type, OpenCLArrayType)]
         if not device_inputs:
@@ -64,12 +63,12 @@ class OpenCLOnHost(Op):
         with ExitStack() as mapped:
             values = [self._value(mapped, var, x) for var, x in zip(node.inputs, inputs, strict=True)]
             self.op.perform(self._on_host(node), values, results)
-            # Inputs are still mapped here: a result may be a view of one.
+            # Keep the inputs mapped until here, since a result may be a view of an input.
             for storage, (result,), var in zip(outputs, results, node.outputs, strict=True):
                 storage[0] = self._result(var, result, storage[0])
 
     def _value(self, mapped: ExitStack, var: Variable, x: Any) -> Any:
-        """Return an input as the host sees it."""
+        """Return an input's value on the host."""
         if not isinstance(var.type, OpenCLArrayType):
             return x
         if var.type.context.profile.shares_host_memory:
@@ -87,7 +86,7 @@ class OpenCLOnHost(Op):
 
     @once_per_node
     def _on_host(self, node: Apply) -> Apply:
-        """Return the node as the host's op expects it."""
+        """Return the node that the host op expects."""
         return Apply(self.op, [_host_type(x.type)() for x in node.inputs], [kind() for kind in self.output_types])
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
@@ -98,7 +97,7 @@ class OpenCLOnHost(Op):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Any:
-        """Return the gradients of the host's op."""
+        """Return the host op's gradients."""
         return self.op.L_op(*[list(map(_as_on_host, group)) for group in (inputs, outputs, output_grads)])
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> Any:  # noqa: N802
@@ -126,7 +125,7 @@ def _arrays_alone(op: PureOp, context_name: str | None, inputs: Inputs, outputs:
 
 @lifts(list(LINEAR_ALGEBRA), 98, _arrays_alone)
 def lift_linear_algebra(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Let the host compute an op in a graph that stays on the device; scalars and integer arrays stay on the host."""
+    """Lift an op that the host computes in a device graph; scalars and integer arrays stay on the host."""
     taken = [as_opencl_variable(x, context_name) if _moves(x) else x for x in inputs]
     lifted = OpenCLOnHost(op, [out.type for out in outputs])
     return lifted(*taken, return_list=True)

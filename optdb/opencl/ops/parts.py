@@ -1,4 +1,4 @@
-"""Theano's ops that join, tile and split arrays, and change parts of arrays, on the device."""
+"""Theano's ops that join, tile and split arrays or change parts of arrays, on the device."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OpenCLSplit(Counterpart, Shell, host.Split):
 
 
 class OpenCLTile(Counterpart, Shell, host.Tile):
-    """An array repeated along each axis of the result; the numbers of repeats are on the host."""
+    """An array repeated along each axis of the result; the repeat counts are on the host."""
 
     device_inputs = slice(0, 1)
 
@@ -45,7 +45,7 @@ class OpenCLTile(Counterpart, Shell, host.Tile):
 
 
 class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
-    """An array with a part set to, or incremented by, another array."""
+    """An array in which a part is set to another array or incremented by it."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
@@ -61,15 +61,15 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
 
 
 class OpenCLPad(Shell):
-    """An array of zeros with another array in one of its parts; that array itself if the part is the whole.
+    """An array of zeros with another array in one of its parts, or that array itself if the part is everything.
 
-    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers of the index. Slices in
-    `entries` are tuples of their bounds, which are hashable in all versions of Python.
+    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers in the index. Slices in
+    `entries` are tuples of their bounds, since tuples are hashable in all versions of Python.
     """
 
     __props__ = ("kind", "entries")
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    #: The part broadcasts or is rejected like any other array.
+    #: A part with the wrong lengths is broadcast or rejected like any other array.
     checks_lengths = True
 
     def __init__(self, kind: OpenCLArrayType, entries: tuple[Any, ...]) -> None:
@@ -77,12 +77,12 @@ class OpenCLPad(Shell):
 
     @classmethod
     def of_part(cls, kind: OpenCLArrayType, idx_list: Sequence[Any]) -> OpenCLPad:
-        """Return the op for an index in the form of the host's `idx_list`."""
+        """Return the op for an index given in the form of the host op's `idx_list`."""
         slices = [(entry.start, entry.stop, entry.step) if isinstance(entry, slice) else entry for entry in idx_list]
         return cls(kind, tuple(slices))
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return the node for an array of the device and numbers of the host."""
+        """Return a node for a device array and host numbers."""
         return Apply(self, list(inputs), [self.kind()])
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:

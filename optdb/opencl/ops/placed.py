@@ -14,14 +14,14 @@ from optdb.opencl.type import OpenCLArrayType, opencl_type
 
 
 class OpenCLPlacedElemwise(Shell):
-    """A scalar program on all elements of arrays, which writes its first results to slices of an array of zeros.
+    """A scalar program applied to all elements of arrays, which writes its first results to slices of a zero array.
 
-    The inputs are the lengths of that array, whose type is `kind`, and the operands; the outputs are that array, and
-    the other results. `places` holds the start and the stop of each slice along `axis`, in ascending order.
+    The inputs are the lengths of the zero array, whose type is `kind`, and the operands. The outputs are that array and
+    the other results. `places` holds the start and stop of each slice along `axis`, in ascending order.
     """
 
     __props__ = ("program", "kind", "axis", "places")
-    #: The operation checks them.
+    #: The operation checks the lengths.
     checks_lengths = True
 
     def __init__(
@@ -33,7 +33,7 @@ class OpenCLPlacedElemwise(Shell):
         return f"OpenCLPlacedElemwise{{{self.program}, axis={self.axis}, places={list(self.places)}}}"
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return the node for lengths, which are numbers on the host, and device arrays with that many axes."""
+        """Return a node for lengths, which are host numbers, and for device arrays with one axis per length."""
         flags = zip(*[var.type.broadcastable for var in self._arrays(inputs)], strict=True)
         pattern = tuple([all(axis) for axis in flags])
         others = self.program.out_dtypes[len(self.places) :]

@@ -1,4 +1,4 @@
-"""Theano's pooling on the device, and its gradients; window sizes, strides and pads stay on the host."""
+"""Theano's pooling and its gradients on the device; window sizes, strides and pads stay on the host."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from optdb.opencl.ops.shell import Shell, spec_of
 
 
 class _OverWindows(Counterpart, Shell):
-    """The base of the ops of this module, which take arrays of one dtype."""
+    """Base class of the ops in this module, which take arrays of one dtype."""
 
-    #: The operation that computes them.
+    #: The class of the operation that computes the op.
     computed_by: ClassVar[type[pooling.WindowOperation]]
-    #: The host's parameters.
+    #: The host op's parameters.
     ignore_border: bool
     ndim: int
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for arrays of one dtype, and numbers of the host."""
+        """Return a node for arrays of one dtype and for host numbers."""
         node = super().make_node(*inputs)
         dtypes = sorted({node.inputs[i].type.dtype for i in self.device_slots(len(node.inputs))})
         if len(dtypes) > 1:
@@ -65,7 +65,7 @@ class OpenCLMaxPoolGrad(_OverWindows, host.MaxPoolGrad):
 
 
 class OpenCLAveragePoolGrad(_OverWindows, host.AveragePoolGrad):
-    """For each element, its share of the gradients of the windows that sum or average it."""
+    """For each element, its share of the gradients of all windows that sum or average it."""
 
     device_inputs = slice(0, 2)
     computed_by = pooling.MeanGradient

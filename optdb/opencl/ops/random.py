@@ -1,6 +1,7 @@
-"""Theano's random numbers on the device: uniform numbers of MRG31k3p, and draws that use them.
+"""Theano's random numbers on the device: uniform numbers from MRG31k3p, and samples drawn with them.
 
-A state that is a shared variable on the host is copied to the device and back on each call: 24 bytes for each stream.
+If the generator's state is a shared variable on the host, each call copies it to the device and back: 24 bytes per
+stream.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
-    """Random numbers between 0 and 1, and the next state of the generator.
+    """Random numbers between 0 and 1, and the generator's next state.
 
-    It derives from the host's base class, so the host's own rewriter lets it overwrite its state (`inplace`).
+    It derives from the host op's base class, so the host's rewriter lets it overwrite its state (`inplace`).
     """
 
     __props__ = ("output_type", "inplace")
@@ -33,7 +34,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
         super().__init__(output_type, inplace)
 
     def make_node(self, rstate: Any, size: Any) -> Apply:
-        """Return the node for a state, int32 of shape (n_streams, 6), and the shape of the sample, on the host."""
+        """Return a node for a state of int32 with shape (n_streams, 6) and for the sample's shape, on the host."""
         rstate = as_opencl_variable(rstate, self.output_type.context_name)
         if rstate.type.dtype != "int32" or rstate.type.ndim != 2:
             raise TypeError(f"{self} takes a state of type int32 matrix, not {rstate.type}")
@@ -44,7 +45,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
 
 
 class OpenCLMultinomialFromUniform(Counterpart, Shell, host.MultinomialFromUniform):
-    """The number of draws of each outcome, for each row of probabilities; the total number of draws is on the host."""
+    """How often each outcome is drawn, for each row of probabilities; the total number of draws is on the host."""
 
     device_inputs = slice(0, 2)
 
@@ -54,7 +55,7 @@ class OpenCLMultinomialFromUniform(Counterpart, Shell, host.MultinomialFromUnifo
 
 
 class OpenCLChoiceFromUniform(Counterpart, Shell, host.ChoiceFromUniform):
-    """The outcomes drawn, for each row of probabilities; -1 where the row's sum is too small."""
+    """The outcomes drawn for each row of probabilities; -1 if the row's sum is too small."""
 
     device_inputs = slice(0, 2)
 

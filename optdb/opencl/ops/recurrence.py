@@ -1,4 +1,4 @@
-"""Ops on sequences of loops: products that a loop has saved, and a common order of two sequences for a product."""
+"""Ops on a loop's sequences: products that the loop has saved, and a common order for two sequences in a product."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from optdb.runtime.sizes import lengths_of
 
 
 class OpenCLSavedProducts(Shell):
-    """Products of states and a matrix, plus an addend if there is one, some of which a loop has computed in its steps.
+    """Products of states and a matrix, plus an optional addend; a loop has computed some of them in its steps.
 
-    The inputs are those of the operation.
+    The inputs are the inputs of the operation.
     """
 
     __props__ = ()
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
-    #: The product rejects mismatched lengths.
+    #: The matrix product rejects lengths that do not match.
     checks_lengths = True
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return the node for arrays of the device."""
+        """Return a node for device arrays."""
         return Apply(self, list(inputs), [inputs[0].type()])
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
@@ -38,15 +38,16 @@ class OpenCLSavedProducts(Shell):
 
 
 class OpenCLInOneOrder(Performed, Op):
-    """Two sequences, or both reversed: a product that sums over all rows of their parts is the same either way.
+    """Two sequences in their own order or both reversed, which does not change a product that sums over all their rows.
 
-    The inputs are the sequences, of three axes, and the shapes of the matrices into which they are reshaped for the
-    product. They are reversed if fewer of these reshapes then copy.
+    The inputs are two sequences with three axes, and the shapes of the matrices into which they are reshaped for the
+    product. The sequences are reversed if fewer of the reshapes then need a copy.
 
     Parameters
     ----------
     widths : tuple of int
-        For each matrix, the index of the length of a part's last axis in its shape. The product sums over the other.
+        For each matrix, the axis that is the last axis of a sequence's parts. The product sums over the matrix's other
+        axis.
     """
 
     __props__ = ("widths",)
@@ -56,7 +57,7 @@ class OpenCLInOneOrder(Performed, Op):
         self.widths = widths
 
     def make_node(self, x: Variable, y: Variable, of_x: Variable, of_y: Variable) -> Apply:
-        """Return the node for arrays of the device, and lengths on the host."""
+        """Return a node for device arrays and for lengths on the host."""
         return Apply(self, [x, y, of_x, of_y], [x.type(), y.type()])
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
@@ -64,7 +65,7 @@ class OpenCLInOneOrder(Performed, Op):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         arrays, lengths = inputs[:2], map(lengths_of, inputs[2:])
-        # A reshape may do something other than merge the leading axes.
+        # Check the shapes, since a reshape may do something other than merge the leading axes.
         is_merging = all(
             full_shape(x.shape, wanted, 2)[width] == x.shape[2]
             for x, wanted, width in zip(arrays, lengths, self.widths, strict=True)

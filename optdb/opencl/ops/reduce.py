@@ -1,7 +1,7 @@
-"""Sums, products, extremes and the like over axes.
+"""Reductions over axes, such as sums, products and maxima.
 
-A reduction can compute its elements from those of several arrays, without storing them, and can
-apply an epilogue to each result: see :mod:`optdb.codegen.reductions`.
+A reduction can compute its elements from the elements of several arrays without storing them, and can apply an epilogue
+to each result; see :mod:`optdb.codegen.reductions`.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.scalar_programs import folding_unsupported_reason, program_of, scalar_name
 
-#: Maps scalar ops to the host's reductions that have gradients.
+#: Maps scalar ops to host reductions that have gradients.
 _WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
 
 
 class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
-    """A scalar op folded over axes.
+    """A reduction, which folds a scalar op over axes.
 
     Parameters
     ----------
     scalar_op : ScalarOp
-        The associative and commutative op that folds two elements into one.
+        The associative and commutative op that combines two elements into one.
     axis : int or sequence of int, optional
-        The reduced axes; all if not given.
+        The axes to reduce; by default, all axes.
     dtype, acc_dtype : str, optional
-        The dtypes of the result and of the accumulator; the defaults are those of the host's `CAReduceDtype`.
+        The dtypes of the result and the accumulator; the defaults are the same as in the host's `CAReduceDtype`.
     pre_scalar_op : ScalarOp or ScalarProgram, optional
-        The prologue, which computes an element from elements of the inputs. These have the same number of axes, and
-        broadcast. A `ScalarProgram` may compute several elements, each of which is folded separately. Without it, the
-        elements of the only input are folded.
+        The prologue, which computes an element from elements of the inputs. The inputs have the same number of axes and
+        are broadcast. A `ScalarProgram` may compute several elements, each of which is folded separately. If there is
+        no prologue, the elements of the only input are folded.
     post_scalar_op : ScalarOp or ScalarProgram, optional
-        The epilogue, which computes the outputs from the results, its first operands, and from further inputs, which
-        broadcast to the results' shape. Its `nin` counts both. Without it, the outputs are the results.
+        The epilogue, which computes the outputs. Its first operands are the results, and its other operands are further
+        inputs, which are broadcast to the results' shape. Its `nin` counts both. If there is no epilogue, the outputs
+        are the results.
     """
 
     __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op", "post_scalar_op")
@@ -72,7 +73,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return OpenCLCAReduce(self.scalar_op, self.axis, self.dtype, self.acc_dtype, pre, post)
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for the folded array or the inputs of `pre_scalar_op`, followed by the epilogue's inputs.
+        """Return a node for the array to fold, or the inputs of `pre_scalar_op`, followed by the epilogue's inputs.
 
         Raises
         ------
@@ -98,7 +99,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return len(self.pre_scalar_op.results) if isinstance(self.pre_scalar_op, ScalarProgram) else 1
 
     def parted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the inputs that are folded, and those of the epilogue."""
+        """Split inputs into the inputs to fold and the epilogue's inputs."""
         others = 0 if self.post_scalar_op is None else self.post_scalar_op.nin - self.results
         return list(inputs[: len(inputs) - others]), list(inputs[len(inputs) - others :])
 
@@ -119,7 +120,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return Apply(node.op, like.inputs, [node.outputs[0].type() for _ in like.outputs]), dtypes
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
-        """Return the shape of the outputs: the inputs' common shape without the reduced axes."""
+        """Return the shapes of the outputs: the inputs' common shape without the reduced axes."""
         folded: Sequence[Any] = self.parted(shapes)[0]
         if self.pre_scalar_op is not None:
             elements = OpenCLElemwise(self.pre_scalar_op)
@@ -129,7 +130,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
-        """Return the gradient of the host's op, on the device."""
+        """Return the host op's gradient, on the device."""
         op = _WITH_GRADIENT.get(type(self.scalar_op))
         if op is None or self.pre_scalar_op is not None or self.post_scalar_op is not None:
             what = f"a reduction by {self.scalar_op} has no gradient"

@@ -1,6 +1,7 @@
-"""Op shells: graph ops that a device computes with an operation of ``optdb.codegen``.
+"""Op shells: graph ops that a device computes with an operation from ``optdb.codegen``.
 
-A shell selects the operation and maps its inputs to it; its host class provides type inference and gradients.
+A shell selects the operation and maps the node's inputs to it; the host op's class provides type inference and
+gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from optdb.runtime.context import Context
 
 
 def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply], Any]:
-    """Cache the result of an op's method for each node, as long as the node lives."""
+    """Cache the result of an op's method for each node as long as the node exists."""
     cache: WeakKeyDictionary[Apply, Any] = WeakKeyDictionary()
 
     @functools.wraps(method)
@@ -32,10 +33,10 @@ def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply],
 
 
 class Shell(OpenCLKernelBase):
-    """An op that an operation of ``optdb.codegen`` computes. Subclasses define ``make_node`` and `operation`."""
+    """An op computed by an operation from ``optdb.codegen``. Subclasses define ``make_node`` and `operation`."""
 
     def operation(self, node: Apply) -> Operation:
-        """Return the operation that computes a node; called once for each node."""
+        """Return the operation that computes a node; this is called once for each node."""
         raise NotImplementedError(f"{type(self).__name__} must define operation(node)")
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:

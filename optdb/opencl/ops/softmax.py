@@ -1,4 +1,4 @@
-"""Theano's softmax and cross entropies on the device, and their gradients. The classes of rows are on the host."""
+"""Theano's softmax, cross entropies and their gradients on the device; the rows' classes are on the host."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from optdb.opencl.ops.views import OpenCLDimShuffle
 
 
 class _RowsOp(Counterpart, Shell):
-    """The base of ops on matrices that treat a vector as a row."""
+    """Base class of ops on matrices that treat a vector as a row."""
 
     common_dtype = 0
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for matrices, which are cast to the dtype of the result; a vector is treated as a row."""
+        """Return a node for matrices, which are cast to the result's dtype; a vector is treated as a row."""
         return super().make_node(*map(_as_rows, on_one_device(inputs)))
 
 
@@ -45,7 +45,7 @@ class OpenCLSoftmax(_RowsOp, host.Softmax):
 
 
 class OpenCLLogSoftmax(_RowsOp, host.LogSoftmax):
-    """The logarithm of a softmax, computed directly."""
+    """The logarithm of a softmax, computed without computing the softmax first."""
 
     def operation(self, node: Apply) -> Operation:
         return Softmax(self.get_context(node), node.outputs[0].type.dtype, logarithm=True)
@@ -61,7 +61,7 @@ class OpenCLSoftmaxWithBias(Counterpart, Shell, host.SoftmaxWithBias):
 
 
 class OpenCLSoftmaxGrad(_RowsOp, host.SoftmaxGrad):
-    """The gradient of a softmax, from the gradient of its result and the result."""
+    """The gradient of a softmax, computed from the gradient of its result and the result itself."""
 
     common_dtype = 1
 
@@ -70,7 +70,7 @@ class OpenCLSoftmaxGrad(_RowsOp, host.SoftmaxGrad):
 
 
 class OpenCLCrossentropySoftmaxArgmax1HotWithBias(Counterpart, Shell, host.CrossentropySoftmaxArgmax1HotWithBias):
-    """For each row: the cross entropy of its class, the softmax, and the most likely class."""
+    """For each row, the cross entropy for its class, the softmax, and the most likely class."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
@@ -81,7 +81,7 @@ class OpenCLCrossentropySoftmaxArgmax1HotWithBias(Counterpart, Shell, host.Cross
 
 
 class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.CrossentropySoftmax1HotWithBiasDx):
-    """The gradient of the cross entropy, from the softmax."""
+    """The gradient of the cross entropy, computed from the softmax."""
 
     device_inputs = slice(0, 2)
     common_dtype = 1
@@ -91,15 +91,16 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.Crossentr
 
 
 class OpenCLCrossentropyAndGradient(Shell):
-    """For each row: the cross entropy of its class, the gradient of the matrix, and the most likely class.
+    """For each row, the cross entropy for its class, the gradient for the matrix, and the most likely class.
 
-    The inputs are those of the cross entropy and the gradient of its first result: one number, or one for each row.
+    The inputs are the cross entropy's inputs and the gradient of its first result, which is one number or one for each
+    row.
     """
 
     __props__ = ()
 
     def make_node(self, x: Variable, b: Variable, y: Variable, dy: Variable) -> Apply:
-        """Return the node for device arrays of one dtype, and classes on the host."""
+        """Return a node for device arrays of one dtype and for classes on the host."""
         if not x.type.dtype == b.type.dtype == dy.type.dtype:
             raise TypeError(f"{self} takes arrays of the same dtype")
         host_node = OpenCLCrossentropySoftmaxArgmax1HotWithBias().make_node(x, b, y)
@@ -117,7 +118,7 @@ class OpenCLCrossentropyAndGradient(Shell):
 
 
 class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCategorical1Hot):
-    """The cross entropy of the class of each row of a distribution."""
+    """For each row of a distribution, the cross entropy for the row's class."""
 
     device_inputs = slice(0, 1)
 
@@ -126,7 +127,7 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCat
 
 
 class OpenCLCrossentropyCategorical1HotGrad(Counterpart, Shell, host.CrossentropyCategorical1HotGrad):
-    """The gradient of the cross entropy: zero except at the class of each row."""
+    """The gradient of the cross entropy, which is zero except at each row's class."""
 
     device_inputs = slice(0, 2)
 

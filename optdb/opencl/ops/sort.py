@@ -1,6 +1,6 @@
-"""Theano's sorting ops on the device: a stable sort, whichever kind was requested.
+"""Theano's sorting ops on the device, which sort stably whichever kind is requested.
 
-The host does not define the order of equal elements for other kinds; the device keeps NumPy's stable order.
+The host does not define the order of equal elements for unstable kinds; the device uses NumPy's stable order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OpenCLArgSortOp(Counterpart, Shell, ArgSortOp):
 
 
 class OpenCLTopKOp(Counterpart, Shell, TopKOp):
-    """The k largest elements along an axis, the -k smallest for a negative k; their indices; or both."""
+    """The k largest elements along an axis (the -k smallest if k is negative), their indices, or both."""
 
     device_inputs: ClassVar[slice] = slice(0, 1)
 

@@ -1,6 +1,6 @@
-"""View ops: they change at most the shape, strides and offset of an array.
+"""View ops, which change at most the shape, strides and offset of an array.
 
-Only a reshape may have to copy, if no strides describe the new shape.
+Only a reshape may have to copy: when no strides describe the new shape.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from optdb.runtime.arrays import to_host
 
 
 class OpenCLDimShuffle(View, host.DimShuffle):
-    """Axes in another order, dropped, or added with length 1."""
+    """A view with axes permuted, dropped, or added with length 1."""
 
-    # The host's constructor reads its C code from this path, which would otherwise be relative to this module.
+    # The host op's constructor reads its C code from this path, which would otherwise be relative to this module.
     c_func_file = str(Path(inspect.getfile(host.DimShuffle)).parent / host.DimShuffle.c_func_file)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
@@ -47,13 +47,13 @@ class OpenCLSubtensor(View, host.Subtensor):
 
 
 class OpenCLAssert(View, host.Assert):
-    """A device array, returned if conditions on the host hold."""
+    """Returns a device array if conditions on the host hold."""
 
     device_inputs = slice(0, 1)
 
 
 class OpenCLPrint(View, host.Print):
-    """A device array, printed as the host prints its arrays."""
+    """Prints a device array like a host array."""
 
     repeatable = False
 
@@ -66,7 +66,7 @@ class OpenCLPrint(View, host.Print):
 
 
 class OpenCLReshape(CounterpartBase, Shell, host.Reshape):
-    """The same elements in another shape."""
+    """An array with the same elements in another shape."""
 
     device_inputs = slice(0, 1)
 
@@ -75,12 +75,12 @@ class OpenCLReshape(CounterpartBase, Shell, host.Reshape):
 
 
 class OpenCLFlatten(CounterpartBase, Shell, host.Flatten):
-    """The same elements with the last axes merged, so that `outdim` axes remain."""
+    """An array with the last axes merged so that `outdim` axes remain."""
 
     device_inputs = slice(0, 1)
 
     def __init__(self, outdim: int = 1) -> None:
-        # Skip the host's constructor, which warns of its deprecation.
+        # Skip the host op's constructor, which warns that the op is deprecated.
         self.outdim = int(outdim)
 
     def operation(self, node: Apply) -> Operation:

@@ -1,10 +1,11 @@
-"""Backward loops store results in reverse, so that the reversed results are contiguous.
+"""Makes backward loops store their results in reverse, so that the reversed results are contiguous.
 
-The gradient of a recurrent net begins at the last step. Its results are then reversed along the steps, and multiplied
-with the inputs and states of all steps. The product needs matrices that stack the steps' rows. An array with a negative
-stride along the steps cannot be reshaped to such a matrix without a copy. The rewriter gives the loop memory with a
-negative stride for these results; reversing them yields a contiguous array. If the other factor of a product also runs
-backwards, both are reversed: the product sums over all steps, so their order does not matter.
+The gradient of a recurrent network begins at the last step. Its results are then reversed along the steps, and
+multiplied by the inputs and states of all steps. The product needs matrices that stack the rows of all steps, and an
+array with a negative stride along the steps cannot be reshaped to such a matrix without a copy. The rewriter gives the
+loop memory with a negative stride for these results, so that reversing them yields a contiguous array. If the other
+factor of a product also runs backwards, both factors are reversed: the product sums over all steps, so their order does
+not matter.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.opencl.type import OpenCLArrayType
 
-#: After parts are placed, before other in-place rewrites.
+#: The rewriter's position: after parts are placed, before other in-place rewrites.
 POSITION = 48.76
 
 _BACKWARDS = OpenCLSubtensor([slice(None, None, scalars.scalar_type("int64"))])
 _AFTER_FIRST = OpenCLSubtensor([slice(scalars.scalar_type("int64"), None, None)])
-#: Class of products to the inputs that are matrices.
+#: Maps a class of products to the positions of its matrix inputs.
 _FACTORS: dict[type[PureOp], tuple[int, int]] = {OpenCLDot22: (0, 1), OpenCLGemm: (2, 3)}
 _SWAPPED, _LAST_FIRST = (1, 0), (2, 0, 1)
 
@@ -41,17 +42,17 @@ class BackwardResults(GraphRewriter):
     """Lets loops store results in reverse where the graph reverses them."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the reversed results, and the products that read them."""
+        """Replace the reversed results and the products that read them."""
         for node in fgraph.toposort():
             if not isinstance(node.op, Scan) or node.op.as_while:
                 continue
-            # Iterate backwards: a result that becomes a state shifts the later ones.
+            # Iterate backwards, since a result that becomes a state shifts the results after it.
             for number in reversed(range(node.op.n_nit_sot)):
                 node = _stored_backwards(fgraph, node, number)
 
 
 def _stored_backwards(fgraph: FunctionGraph, loop: Apply, number: int) -> Apply:
-    """Return the loop, or a loop that stores a result in reverse if that saves copies."""
+    """Return a loop that stores a result in reverse if that saves copies, else the loop itself."""
     result = scan_of(loop).outer_nitsot_outs(loop)[number]
     products = _products_of(fgraph, result)
     memory = None if products is None else _memory_of(fgraph, loop, number)
@@ -75,7 +76,7 @@ def _replace(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> N
 
 
 def _memory_of(fgraph: FunctionGraph, loop: Apply, number: int) -> Variable | None:
-    """Return reversed memory for a result of all steps and one part before it; None if its shape is unknown."""
+    """Return reversed memory for a result's steps and one part before them; None if the result's shape is unknown."""
     op = scan_of(loop)
     result = op.outer_nitsot_outs(loop)[number]
     steps = loop.inputs[0]
@@ -84,12 +85,12 @@ def _memory_of(fgraph: FunctionGraph, loop: Apply, number: int) -> Variable | No
         return None
     assert isinstance(steps, TensorOperators), steps
     empty = OpenCLAllocEmpty(result.type.dtype, result.type.context_name)
-    # Contiguous, as other states are, unless the loop overwrites it.
+    # Make the memory contiguous, like other states, unless the loop overwrites it.
     return opencl_contiguous(_BACKWARDS(empty(steps + 1, *lengths), np.int64(-1)))
 
 
 def _products_of(fgraph: FunctionGraph, result: Variable) -> list[Apply] | None:
-    """Return the products that sum over a result's steps; None if it is not reversed, or is needed in its own order."""
+    """Return the products that sum over a result's steps; None if the result is not only needed in reverse."""
     if not isinstance(result.type, OpenCLArrayType) or result.type.ndim != 3 or any(result.type.broadcastable):
         return None
     products: list[Apply] = []
@@ -119,7 +120,7 @@ def _runs_backwards(node: Apply) -> bool:
 
 
 def _products_of_matrix(fgraph: FunctionGraph, matrix: Variable) -> list[Apply] | None:
-    """Return the products that take a matrix; None if one of its users is not a product that sums over steps."""
+    """Return the products that use a matrix; None if the matrix has a user that is not a product summing over steps."""
     products: list[Apply] = []
     for client, _ in clients(fgraph, matrix):
         if not is_output(client) and _is_transpose(client):
@@ -136,22 +137,22 @@ def _products_of_matrix(fgraph: FunctionGraph, matrix: Variable) -> list[Apply] 
 
 @dataclass(frozen=True)
 class _Factor:
-    """A matrix made from a sequence: the rows of its parts, stacked, or the transpose of that."""
+    """A matrix made from a sequence: the stacked rows of its parts, or the transpose of that matrix."""
 
     sequence: Variable
-    lengths: Variable  #: The shape that the reshape is given, on the host.
-    width: int  #: Index in `lengths` of the length of a row.
-    views: tuple[Apply, ...]  #: The nodes that make the matrix, in order.
+    lengths: Variable  #: The shape passed to the reshape, on the host.
+    width: int  #: Index in `lengths` of a row's length.
+    views: tuple[Apply, ...]  #: The nodes that compute the matrix, in order.
 
     def of(self, sequence: Variable) -> Variable:
-        """Return the matrix of another sequence."""
+        """Return the matrix made from another sequence in the same way."""
         for node in self.views:
             sequence = node.op(sequence, *node.inputs[1:])
         return sequence
 
 
 def _factors(node: Apply) -> tuple[_Factor, _Factor] | None:
-    """Return the factors of a product that sums over the rows of all parts of two sequences; None for other nodes."""
+    """Return the factors of a product that sums over the rows of two sequences' parts; None for other nodes."""
     if type(node.op) not in _FACTORS:
         return None
     left, right = (node.inputs[slot] for slot in _FACTORS[type(node.op)])
@@ -171,7 +172,7 @@ def _factor(matrix: Variable, is_left: bool) -> _Factor | None:
     views.append(node)
     reshape, sequence = node, node.inputs[0]
     if is_left != is_transposed:
-        # The rows of the matrix are columns of the parts.
+        # The matrix's rows are columns of the parts.
         node = sequence.owner
         if node is None or type(node.op) is not OpenCLDimShuffle or tuple(node.op.new_order) != _LAST_FIRST:
             return None
@@ -186,7 +187,7 @@ def _is_transpose(node: Apply) -> bool:
 
 
 def _take_either_order(fgraph: FunctionGraph, product: Apply) -> None:
-    """Let a product take its sequences in the order that needs fewer copies."""
+    """Let a product read its sequences in the order that needs fewer copies."""
     factors = _factors(product)
     if factors is None:
         return
@@ -199,5 +200,5 @@ def _take_either_order(fgraph: FunctionGraph, product: Apply) -> None:
     _replace(fgraph, [(product.outputs[0], product.op(*inputs))])
 
 
-# Only in modes that let loops overwrite states: otherwise loops copy the memory that they are given.
+# Register only for modes that let loops overwrite states; in other modes, loops copy the memory that they receive.
 compile_db().register("opencl_backwards", BackwardResults(), POSITION, "fast_run", "inplace")

@@ -1,9 +1,9 @@
-"""Epilogue fusion of biases: a matrix product adds a bias to its rows as it stores them.
+"""Epilogue fusion of biases: a matrix product adds a bias to its rows when it stores them.
 
-A net adds a bias to each row of a product. If an activation function follows, fusion computes both in one kernel. If
-something else follows, such as a loop or a loss, the sum is a separate elementwise op. It reads and writes the whole
-product again, which is the largest array of a language model. On a GPU, the kernel of a product can add another matrix
-to its result as it stores it; the bias is a matrix whose rows are all the same.
+A network adds a bias to each row of a product. If an activation function follows, fusion computes both in one kernel.
+If something else follows, such as a loop or a loss, the sum is a separate elementwise op, which reads and writes the
+whole product again. In a language model, this is the largest array. On a GPU, a product's kernel can add another matrix
+to its result when it stores the result; a bias is a matrix whose rows are all equal.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
 from optdb.opencl.rewriters.stacking import is_quicker
 from optdb.opencl.transfers import OpenCLFromHost
 
-#: After fusion, before any in-place rewrite.
+#: The rewriter's position: after fusion, before any in-place rewrite.
 POSITION = 48.72
 
 
 class BiasedProducts(GraphRewriter):
-    """Replaces sums of a product and a bias by products that add it."""
+    """Replaces sums of a product and a bias with products that add the bias."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the sums whose products have no other user."""
@@ -34,7 +34,7 @@ class BiasedProducts(GraphRewriter):
 
 
 def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
-    """Return the replacement of the sum of a product and a bias; None if a node computes something else."""
+    """Return the replacement for a sum of a product and a bias; None if the node computes something else."""
     steps = node_program(node).steps
     if len(node.inputs) != 2 or len(node.outputs) != 1 or len(steps) != 1 or steps[0][0].name != "Add":
         return None
@@ -52,7 +52,7 @@ def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def _vector(row: Variable) -> Variable | None:
-    """Return the vector that an array broadcasts along all axes but the last; None if it is something else."""
+    """Return the vector that was broadcast along all axes but the last to give an array; None if there is none."""
     node = row.owner
     if node is None or type(node.op) is not OpenCLDimShuffle or node.inputs[0].type.ndim != 1:
         return None
@@ -76,7 +76,7 @@ def _is_of_rows(fgraph: FunctionGraph, node: Apply) -> bool:
 
 
 def _is_for_one(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Tell whether a variable is computed by a node, and used once, by a node."""
+    """Tell whether a node computes a variable and exactly one node uses it, once."""
     users = clients(fgraph, var)
     return var.owner is not None and len(users) == 1 and not is_output(users[0][0])
 

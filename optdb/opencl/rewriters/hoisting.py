@@ -1,11 +1,11 @@
-"""Products inside a loop that do not depend on its states are computed before the loop, for all steps at once.
+"""Moves products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
-The body of a Scan often multiplies a part of a sequence with a loop-invariant matrix: a net's input with its weights,
-or, in the gradient of a recurrent net, the forward pass's states, which are known by then, with that pass's weights.
-Step by step, these are small products that do not fill a GPU, and they add work groups to each step. Stacking the
-steps of a sequence gives one large product, whose parts are a new sequence.
+The body of a Scan often multiplies a part of a sequence by a loop-invariant matrix: a network's input by its weights
+or, in the gradient of a recurrent network, the forward pass's states, which are then known, by the forward pass's
+weights. Computed step by step, these are small products that do not fill a GPU, and they add work-groups to each step.
+Stacking the steps of a sequence yields one large product, whose parts are a new sequence.
 
-A loop that may end early keeps its products: it may need few of them.
+A loop that may end early keeps its products, since it may need only a few of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubten
 from optdb.opencl.rewriters.saving import WantedProduct, product_of, saved_products
 from optdb.opencl.rewriters.stacking import is_quicker
 
-#: After the lift, before sums of products are stacked.
+#: The rewriter's position: after the lift, before sums of products are stacked.
 POSITION = 48.5
 
 
@@ -36,7 +36,7 @@ class HoistedProducts(GraphRewriter):
     """Moves products out of loops."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the loops that have products independent of their states."""
+        """Replace the loops that contain products independent of their states."""
         for node in fgraph.toposort():
             if isinstance(node.op, Scan):
                 outputs = _hoisted(fgraph, node)
@@ -45,15 +45,15 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return the outputs of a loop without state-independent products, and without the sequences it then does not need.
+    """Return a loop's outputs, computed without state-independent products and without sequences that become unused.
 
-    Return None if there are neither.
+    Return None if there are no such products or sequences.
     """
     op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
     for node, part, matrix in () if op.as_while else _products(loop):
-        # The loops before this one may have changed meanwhile.
+        # Read the sequences here, since loops before this one may have been replaced.
         outside = _sequences(loop)
         added = node.inputs[0] if type(node.op) is OpenCLGemm else None
         is_left = added is not None and added not in outside
@@ -75,7 +75,7 @@ def _sequences(loop: Apply) -> dict[Variable, Variable]:
 
 
 def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
-    """Yield the state-independent products of a loop: the node, the sequence's part, and the outer matrix."""
+    """Yield a loop's state-independent products, each as the node, the sequence's part, and the outer matrix."""
     op, outside = scan_of(loop), _sequences(loop)
     staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
     for node in inner_nodes(op):
@@ -100,8 +100,8 @@ def _is_transpose(var: Variable) -> bool:
 
 
 def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: WantedProduct) -> Variable:
-    """Return the products of a sequence's first `steps` parts with a matrix, plus the wanted addend if there is one."""
-    # A loop may take fewer steps than its sequences have parts.
+    """Return the products of a sequence's first `steps` parts and a matrix, plus the wanted addend if there is one."""
+    # A loop may run fewer steps than its sequences have parts.
     first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])
     parts, matrix = first(wanted.states, ops.ScalarFromTensor()(steps)), wanted.matrix
     plus = None if wanted.added is None else first(wanted.added, ops.ScalarFromTensor()(steps))

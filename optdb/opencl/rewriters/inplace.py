@@ -1,6 +1,6 @@
-"""Rewriters that let device ops overwrite an input that no other op needs any more.
+"""Rewriters that let device ops overwrite an input that no other op still needs.
 
-They run after the lift. If the destroy handler rejects a change, the op stays as it was.
+They run after the lift. If the destroy handler rejects a change, the op is left unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from optdb.topo.inplace import InplaceElemwise
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
 _CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)
 
-#: Maps each class of ops that can overwrite their first input to a function that switches this on or off.
+#: Maps each class of ops that can overwrite their first input to a function that turns this on or off.
 _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
     **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
     **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
@@ -49,7 +49,7 @@ def _switched_off(make: Callable[[Any, bool], Op]) -> Callable[[Any], Op]:
     return lambda op: make(op, False)
 
 
-#: Functions that return the op without its in-place behaviour, for graphs that are lifted and optimized again.
+#: Maps op classes to functions that return an op that does not work in place, for graphs that are lifted again.
 PLAIN: Plain = {
     **{kind: _switched_off(make) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
@@ -59,7 +59,7 @@ PLAIN: Plain = {
 
 @without_test_values()
 def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Let an op write its result over its first input."""
+    """Let an op overwrite its first input with its result."""
     if getattr(node.op, "destroy_map", None):
         return None
     inplace = _OVERWRITING[type(node.op)](node.op, True)
@@ -67,21 +67,21 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 
 class InplaceLoops(GraphRewriter):
-    """Lets loops compute their states in the memory of the initial values, without a copy of each whole array."""
+    """Lets loops compute their states in the memory of the initial values instead of copying each whole array."""
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         super().add_requirements(fgraph)
         fgraph.attach_feature(DestroyHandler())
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Change the loops on the device, the last ones first, before any other loop overwrites their inputs."""
+        """Change the device loops, last loop first, before any other loop overwrites their inputs."""
         for node in reversed(fgraph.toposort()):
             if isinstance(node.op, Scan) and not getattr(node.op, "destroy_map", None):
                 _compute_in_place(fgraph, node)
 
 
 def _compute_in_place(fgraph: FunctionGraph, loop: Apply) -> None:
-    """Let a loop compute states in place: all together if possible, otherwise as many as the graph accepts."""
+    """Let a loop compute its states in place: all of them if possible, otherwise as many as the graph accepts."""
     slots = {number: slot for number, slot in state_slots(loop).items() if _is_temporary(loop.inputs[slot])}
     if not slots or _overwritten(fgraph, loop, slots) is not None:
         return
@@ -100,7 +100,7 @@ def _is_temporary(var: Variable) -> bool:
 
 
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
-    """Return an array with an allocation of its own if several nodes share it: graphs merge equal allocations."""
+    """Return an array with its own allocation if several nodes share it, since graphs merge equal allocations."""
     views, maker = [var], owner_of(var)
     while isinstance(maker.op, (OpenCLContiguous, OpenCLSubtensor)):
         views.append(maker.inputs[0])
@@ -117,13 +117,13 @@ def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
 
 
 def _in_order_by_steps(var: Variable) -> Variable:
-    """Return a state that is copied only if a step's part is not C-contiguous: overwriting it needs no more."""
+    """Return a state, copied only if a step's part is not C-contiguous, which suffices for overwriting it."""
     node = owner_of(var)
     return opencl_sequence(node.inputs[0]) if isinstance(node.op, OpenCLContiguous) else var
 
 
 def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> Apply | None:
-    """Return a loop that computes some states in place; None if the graph refuses it."""
+    """Return a loop that computes some states in place; None if the graph rejects the loop."""
     inputs = list(loop.inputs)
     for slot in slots.values():
         inputs[slot] = _in_order_by_steps(_allocated_apart(fgraph, inputs[slot]))
@@ -136,7 +136,8 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
     return outputs[0].owner
 
 
-#: Before Theano's own rewriters at 60: those match device ops by their base classes, and would insert some host ops.
+#: Before 60, the position of Theano's own rewriters, which match device ops by their base classes and would insert host
+#: ops.
 _POSITION = 59.9
 
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))

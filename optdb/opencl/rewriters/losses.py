@@ -1,8 +1,9 @@
-"""The cross entropy of a softmax and its gradient are computed together where the softmax has no other user.
+"""Computes a softmax's cross entropy together with its gradient if the softmax has no other user.
 
-Training needs the loss, and its gradient with respect to the softmax's input. The loss writes the softmax; its gradient
-reads that and writes an array of the same size. These are the largest arrays of a language model. If the gradient of
-the cost with respect to the loss is known in advance, as with a mean, one kernel writes the gradient directly.
+Training needs the loss and its gradient with respect to the softmax's input. The loss writes the softmax; the gradient
+reads the softmax and writes an array of the same size. In a language model, these are the largest arrays. If the
+gradient of the cost with respect to the loss is known in advance, as for a mean, one kernel writes the gradient
+directly.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class LossesWithGradients(GraphRewriter):
 
 
 def _can_be_one(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> bool:
-    """Tell whether a gradient can be computed together with the entropies, at the same precision."""
+    """Tell whether a gradient can be computed together with the cross entropies at the same precision."""
     gradient, softmax, classes = node.inputs
     entropies = softmax.owner
     if entropies is None or type(entropies.op) is not OpenCLCrossentropySoftmaxArgmax1HotWithBias:
         return False
     if softmax is not entropies.outputs[1] or entropies.inputs[2] is not classes:
         return False
-    # The fused gradient would use a softmax that is not rounded to the result's dtype.
+    # The fused kernel would compute the gradient from a softmax that is not rounded to the result's dtype.
     if work_dtype(softmax.type.dtype) != softmax.type.dtype:
         return False
     if len({x.type.dtype for x in (gradient, softmax, *entropies.inputs[:2])}) > 1:

@@ -1,10 +1,10 @@
-"""Chains of increments of slices of zeros, such as gradients of slices, become one kernel that writes all slices.
+"""Replaces chains that increment slices of zeros, such as gradients of slices, with one kernel that writes all slices.
 
-The gradient of four slices of an array is an array of zeros to which each slice's gradient is added: a chain of
-increments, each of which waits for the previous one. If one elementwise op computes all parts, it writes them directly
-into the array; otherwise one kernel copies them. Zeros are written only outside the parts.
+If a graph takes four slices of an array, the array's gradient is an array of zeros to which each slice's gradient is
+added: a chain of increments, each of which waits for the previous one. If one elementwise op computes all parts, it
+writes them directly into the array; otherwise one kernel copies them. Zeros are written only outside the parts.
 
-A single increment of zeros becomes `OpenCLPad`, which returns the part itself if that has all elements of the array.
+A single increment of zeros becomes `OpenCLPad`, which returns the part itself if the part is the whole array.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POSITION = 48.75
 
 @dataclass(frozen=True)
 class _Part:
-    """The slice of an array that a node writes, and its value."""
+    """A slice of an array that a node writes, and the value that it writes."""
 
     node: Apply
     value: Variable
@@ -44,30 +44,30 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Increments of zeros: disjoint parts of one length along one axis, in ascending order."""
+    """A chain of increments of zeros: disjoint parts of equal length along one axis, in ascending order."""
 
     zeros: Apply
     parts: Sequence[_Part]
 
     @property
     def values(self) -> list[Variable]:
-        """The values of the parts."""
+        """The parts' values."""
         return [part.value for part in self.parts]
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """The start and the stop of each part."""
+        """The start and stop of each part."""
         return tuple([(part.start, part.stop) for part in self.parts])
 
 
 class PlacedParts(GraphRewriter):
-    """Replaces chains of increments of zeros by ops that write all parts."""
+    """Replaces chains of increments of zeros with ops that write all parts."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the longest chains."""
         needs = needs_of(fgraph)
         for node in reversed(fgraph.toposort()):
-            # Nodes of a replaced chain are no longer in the graph.
+            # Skip nodes of a replaced chain, which are no longer in the graph.
             if node not in fgraph.apply_nodes or type(node.op) is not OpenCLIncSubtensor:
                 continue
             chain = _chain(fgraph, node)
@@ -97,7 +97,7 @@ def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
 
 
 def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return the replacement of an increment of zeros; nothing if a node changes something else."""
+    """Return the replacement for an increment of zeros; an empty list if the node increments something else."""
     array, value, *index = node.inputs
     zeros = array.owner
     if zeros is None or not _is_zeros(zeros) or value.type.ndim != array.type.ndim:
@@ -146,7 +146,7 @@ def _is_zeros(node: Apply) -> bool:
 def _by_elementwise_op(
     fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
 ) -> list[tuple[Variable, Variable]]:
-    """Return replacements of a chain and the elementwise op that computes all its parts; nothing if none does."""
+    """Return replacements for a chain and the elementwise op that computes its parts; an empty list if none does."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
     if node is None or not can_fuse(node) or any(value.owner is not node for value in values):
@@ -165,7 +165,7 @@ def _by_elementwise_op(
 
 
 def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
-    """Return the replacement of a chain whose parts are copied from arrays."""
+    """Return the replacement for a chain whose parts are copied from arrays."""
     values = list(dict.fromkeys(chain.values))
     dtypes = tuple([value.type.dtype for value in values])
     together = ScalarProgram(dtypes, (), tuple([values.index(value) for value in chain.values]))
@@ -174,7 +174,7 @@ def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
 
 
 def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> Apply | None:
-    """Return the node that computes a chain's parts in their array; None if it takes too many arguments."""
+    """Return a node that computes a chain's parts in their array; None if it would take too many arguments."""
     kind = chain.zeros.outputs[0].type
     assert isinstance(kind, OpenCLArrayType), kind
     size = argument_bytes(max(kind.ndim, 1), len(arrays) + len(program.results), len(program.steps))

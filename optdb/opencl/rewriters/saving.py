@@ -1,8 +1,8 @@
-"""A loop saves products of its states that its gradient would recompute.
+"""Lets a loop save products of its states that its gradient would otherwise recompute.
 
-The gradient of a recurrent net multiplies the states of the forward pass with the same weights again, to recover the
-inputs of the activation functions. The forward pass has already computed these products. It stores them for all steps,
-in place of a temporary array, and a GPU does not compute them a second time.
+The gradient of a recurrent network multiplies the states of the forward pass by the same weights again to recover the
+inputs of the activation functions. The forward pass has already computed these products. With this rewrite, it stores
+them for all steps instead of in a temporary array, and a GPU does not compute them again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from optdb.opencl.ops.contiguous import OpenCLContiguous
 
 @dataclass(frozen=True)
 class WantedProduct:
-    """A product that a loop needs in each step: a part of `states` times `matrix`, plus a part of `added` if not None.
+    """A product that a loop needs in each step: a part of `states` times `matrix`, plus any part of `added`.
 
-    All are variables outside of the loop.
+    All three are variables outside the loop.
     """
 
     states: Variable
@@ -31,10 +31,10 @@ class WantedProduct:
 
 
 def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Variable] | None:
-    """Let the loop that computes `wanted.states` save their products with the matrix.
+    """Let the loop that computes `wanted.states` save the products of its states and the matrix.
 
     Return the saved products, the states, and the added sequence if there is one. Return None if no loop computes the
-    states, or if the loop does not compute that product.
+    states, or if the loop does not compute the product.
     """
     states = view_root(wanted.states)
     loop = states.owner
@@ -51,7 +51,7 @@ def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Var
 
 
 def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
-    """Return the body's variable that is the wanted product, and the sequence that it adds, if any."""
+    """Return the variable in the loop's body that is the wanted product, and the added sequence if there is one."""
     op = scan_of(loop)
     before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
     sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
@@ -79,7 +79,7 @@ def _same_in_order(var: Variable) -> Variable:
 
 
 def product_of(node: Apply) -> tuple[Variable, Variable, Variable | None] | None:
-    """Return the factors of a product and its unscaled addend, if any; None if a node computes something else."""
+    """Return the factors of a product and its unscaled addend, if any; None if the node computes something else."""
     if type(node.op) is OpenCLDot22:
         left, right = node.inputs
         return left, right, None

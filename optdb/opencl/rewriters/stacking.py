@@ -1,10 +1,10 @@
-"""Sums of many products of matrices, and products with one matrix, become one product of joined matrices.
+"""Replaces sums of many matrix products, and many products with one matrix, with one product of joined matrices.
 
-Where a net's steps are unrolled, the gradient of a weight is a sum with a product for each step. One product of the
+If a network's steps are unrolled, the gradient of a weight is a sum with one product per step. One product of the
 concatenated matrices has the same terms: ``dot(a, b) + dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. A GPU
-computes it in a fraction of the time, and copying the matrices costs little in comparison. Where steps multiply parts
-of one array with the same weight, a single product before the first step computes all of them. CPUs keep the small
-products, which already keep them busy.
+computes it in a fraction of the time, and copying the matrices costs little in comparison. If the steps multiply parts
+of one array by the same weight, a single product before the first step computes all of them. On CPUs, nothing is
+replaced, since the small products already keep a CPU busy.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLJoin
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 
-#: After the lift, before fusion.
+#: The rewriter's position: after the lift, before fusion.
 POSITION = 48.6
-#: Fewer products stay as they are.
+#: The minimum number of products to replace.
 LEAST = 8
 _SWAPPED = (1, 0)
 _STEP = OpenCLSubtensor([scalars.scalar_type("int64")])
 
-#: The matrices of a product.
+#: The two matrices of a product.
 Product = tuple[Variable, Variable]
 
 
 class StackedProducts(GraphRewriter):
-    """Replaces sums of products by products of joined matrices."""
+    """Replaces sums of products with products of joined matrices."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Replace the longest sums."""
         joins = _Joins()
-        # Sums before their terms.
+        # Visit sums before their terms.
         for node in reversed(fgraph.toposort()):
             if node in fgraph.apply_nodes and (_is_sum(node) or _added(node) is not None):
                 stacked = _stacked(fgraph, node, joins)
@@ -68,13 +68,13 @@ def is_quicker(var: Variable) -> bool:
 
 
 class _Joins:
-    """Joined matrices, each made once."""
+    """Creates joined matrices, each only once."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, tuple[Variable, ...]], Variable] = {}
 
     def along(self, axis: int, matrices: Sequence[Variable]) -> Variable:
-        """Return matrices joined along an axis; if all are transposes, the transpose of their joined bases."""
+        """Return matrices joined along an axis; if all are transposes, return the transpose of their joined bases."""
         nodes = [matrix.owner for matrix in matrices]
         if all(node is not None and _is_transpose(node) for node in nodes):
             joined = self._join(1 - axis, tuple([node.inputs[0] for node in nodes if node is not None]))
@@ -96,7 +96,7 @@ class _Joins:
 
 
 def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | None:
-    """Return the replacement of a sum; None if it has few products."""
+    """Return the replacement for a sum; None if the sum has too few products."""
     products: list[Product] = []
     others: list[Variable] = []
     for term in _terms(fgraph, node):
@@ -117,7 +117,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield replacements of products of many parts of an array with one matrix that the same branches need."""
+    """Yield replacements for products of many parts of an array and one matrix, if the same branches need them."""
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():
@@ -138,7 +138,7 @@ def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Varia
 
 
 def _is_step(var: Variable) -> bool:
-    """Tell whether a matrix is a part, at a constant index, of an array with three axes."""
+    """Tell whether a matrix is the part of an array with three axes at a constant index."""
     node = var.owner
     if node is None or type(node.op) is not OpenCLSubtensor or len(node.op.idx_list) != 1 or len(node.inputs) != 2:
         return False
@@ -177,7 +177,7 @@ def _is_sum(node: Apply) -> bool:
 
 
 def _added(node: Apply) -> Product | None:
-    """Return the product that a node adds to a matrix, both unscaled; None if it does something else."""
+    """Return the product that a node adds to a matrix, both unscaled; None if the node does something else."""
     if type(node.op) is not OpenCLGemm or node.op.inplace or any(node.outputs[0].type.broadcastable):
         return None
     _, alpha, a, b, beta = node.inputs

@@ -43,21 +43,21 @@ T = TypeVar("T")
 
 
 class DeviceFunction:
-    """A method of a simulator: a compiled function on a device, called like the original, by one thread at a time."""
+    """A simulator's method: a compiled function on a device, called like the original by one thread at a time."""
 
     def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
         refuse_pytensor("SimulatorOCL", function)
         if not isinstance(function, Function):
             raise TypeError(f"expected a compiled function, as returned by theano.function, not {function!r}")
         self.__name__ = name
-        #: The result of `inspect.signature`: the inputs of the function.
+        #: The result of `inspect.signature`, with the function's inputs as parameters.
         self.__signature__ = signature = _signature(function)
         #: The signature as text.
         self._arguments = str(signature)
         self._simulator = simulator
         self._state = state
         self._function = function
-        #: Copy of the function that parses the arguments.
+        #: A copy of the function, which parses the arguments.
         self._taker = function_like(function)
         self._executable = self._taker.fn = _executable(function, self._taker, state)
         self._checker: Checker | None = None
@@ -68,20 +68,20 @@ class DeviceFunction:
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments of the function, with its shapes and dtypes. They are copied to the device. A device that
-            shares the host's memory may instead read them directly during the call.
+            The arguments of the function. They are copied to the device; a device that shares the host's memory may
+            instead read them directly during the call.
 
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, as the function returns them.
+            The results, in the form in which the function returns them.
 
         Raises
         ------
         SimulatorClosed
             If the simulator was closed.
         TypeError
-            If the arguments do not fit the function, as Theano raises it.
+            If the arguments do not match the function; the error is the same as in Theano.
         MemoryError
             If the device has too little memory. Shared variables keep their values.
         """
@@ -94,17 +94,17 @@ class DeviceFunction:
                 raise
 
     def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function several times with the same arguments, and return what the last call returns.
+        """Call the function several times with the same arguments, and return the last call's results.
 
-        The arguments are uploaded once, and only the last outputs are downloaded. If no node needs the host, a step
-        only enqueues its commands. Each step reads the values that were passed, even of arguments that the function may
-        overwrite (``theano.In(mutable=True)``). The exception is an array that an in-place op of your own overwrites:
-        it has new values in each step.
+        The arguments are uploaded once, and only the last call's outputs are downloaded. If no node needs the host, a
+        call only enqueues its commands. Each call reads the values that were passed, even for arguments that the
+        function may overwrite (``theano.In(mutable=True)``). The exception is an array that your own in-place op
+        overwrites: each call reads the values that the previous call has written.
 
         Parameters
         ----------
         times : int
-            The number of calls, 1 or more.
+            The number of calls, at least 1.
         *args, **kwargs : array-like
             The arguments of each call.
 
@@ -120,7 +120,7 @@ class DeviceFunction:
         SimulatorClosed
             If the simulator was closed.
         TypeError
-            If the arguments do not fit the function, as Theano raises it.
+            If the arguments do not match the function; the error is the same as in Theano.
         MemoryError
             If the device has too little memory.
         """
@@ -141,26 +141,26 @@ class DeviceFunction:
             return self._call_with(functools.partial(executable, run=run), args, kwargs)
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
-        """Start a call, and return before the device has finished it, unless a node needs the host.
+        """Start a call and return before the device has finished it, unless a node needs the host.
 
-        Later calls run after it; the caller may change the arguments.
+        Later calls run after this call; the caller may change the arguments at once.
 
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments, as for a call.
+            The arguments of the function.
 
         Returns
         -------
         Future
-            ``wait()`` returns the results. Host arrays have no valid values before that.
+            Its ``wait()`` returns the results. Host arrays are not valid before that.
 
         Raises
         ------
         SimulatorClosed
             If the simulator was closed.
         TypeError
-            If the arguments do not fit the function, as Theano raises it.
+            If the arguments do not match the function; the error is the same as in Theano.
         MemoryError
             If the device has too little memory.
         """
@@ -178,7 +178,7 @@ class DeviceFunction:
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments of the call. Only shapes matter, and integers that determine shapes.
+            The arguments of the call. Only shapes and integers that determine shapes matter.
 
         Returns
         -------
@@ -190,17 +190,17 @@ class DeviceFunction:
         SimulatorClosed
             If the simulator was closed.
         optdb.runtime.tracing.Untraceable
-            If no call had such arguments, and the memory cannot be determined without one.
+            If no call had arguments of these shapes, and the memory cannot be determined without a call.
         """
         with self._state.turn():
             self._state.check_open()
             return self._inspect(lambda: memory_of(self._executable, self._state), args, kwargs)
 
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
-        """Compute a call step by step, and compare each step with Theano's own ops on the same inputs.
+        """Compute a call step by step, and compare each step with Theano's own ops applied to the same inputs.
 
-        Shared variables and inputs with updates do not change. An added method is checked with
-        ``simulator.name.check(...)``.
+        Shared variables and inputs with updates do not change. Use ``simulator.name.check(...)`` to check an added
+        method.
 
         Parameters
         ----------
@@ -212,7 +212,7 @@ class DeviceFunction:
         Returns
         -------
         CheckReport
-            The steps that differ; the first one in full. It prints as tables.
+            The steps that differ, with all details of the first. It prints as tables.
 
         Raises
         ------
@@ -228,9 +228,9 @@ class DeviceFunction:
         return report
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
-        """Measure the time of a call: each kernel on the device, and each node on the host.
+        """Measure the time that each kernel takes on the device, and each node on the host, in a call.
 
-        As in `check`, no values change. An added method is profiled with ``simulator.name.profile(...)``.
+        As in `check`, no values change. Use ``simulator.name.profile(...)`` to profile an added method.
 
         Parameters
         ----------
@@ -242,7 +242,8 @@ class DeviceFunction:
         Returns
         -------
         ProfileReport
-            It prints as tables. ``rows`` has the data for programs; ``chrome_trace(path)`` writes a trace for browsers.
+            The times. It prints as tables; ``rows`` contains the data, and ``chrome_trace(path)`` writes a trace for
+            browsers.
 
         Raises
         ------
@@ -254,9 +255,9 @@ class DeviceFunction:
             return self._inspect(lambda: profile(self._executable, self._title, n), args, kwargs)
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Explain which nodes run where, and why; with a call's arguments, also its transfers. No values change.
+        """Explain where each node runs and why; given a call's arguments, also report its transfers. No values change.
 
-        For an added method, use ``simulator.name.report(...)``.
+        Use ``simulator.name.report(...)`` for an added method.
 
         Parameters
         ----------
@@ -266,14 +267,14 @@ class DeviceFunction:
         Returns
         -------
         Explanation
-            The same as `optdb.explain` returns: it prints as tables, and draws a diagram.
+            The same object that `optdb.explain` returns, which prints as tables and draws a diagram.
 
         Raises
         ------
         SimulatorClosed
             If the simulator was closed.
         TypeError
-            If the arguments do not fit the function, as Theano raises it.
+            If the arguments do not match the function; the error is the same as in Theano.
         """
         with self._state.turn():
             self._state.check_open()
@@ -283,7 +284,7 @@ class DeviceFunction:
             return explained(self._title, *self._executable.placement(), traffic)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the method as the simulator and the method's name."""
+        """Pickle and copy the method by means of the simulator and the method's name."""
         return getattr, (self._simulator, self.__name__)
 
     def __repr__(self) -> str:
@@ -294,7 +295,7 @@ class DeviceFunction:
         return self._function.name or "function"
 
     def _inspect(self, look: Callable[[], T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Bind arguments as a call does, without computing; return the result of `look`."""
+        """Bind arguments as in a call, without computing, and return the result of `look`."""
         inspected: list[T] = []
 
         def compute(output_subset: Any = None) -> list[Any]:
@@ -305,7 +306,7 @@ class DeviceFunction:
         return inspected[0]
 
     def _call_with(self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take arguments and return results as a call does, with `compute` instead of the executable."""
+        """Take arguments and return results as in a call, but use `compute` instead of the executable."""
         vars(compute).update(need_update_inputs=False)
         try:
             return computed_by(self._taker, compute)(*args, **kwargs)
@@ -314,7 +315,7 @@ class DeviceFunction:
             raise
 
     def _restore_defaults(self, error: BaseException) -> None:
-        """Drop arguments that replaced defaults; after an `Exception`, Theano's Function does so itself."""
+        """Drop arguments that replaced defaults; after an `Exception`, Theano's Function does this itself."""
         if isinstance(error, Exception):
             return
         for container, (_, refeed, value) in zip(self._taker.input_storage, self._taker.defaults, strict=True):
@@ -340,7 +341,7 @@ class DeviceFunction:
 
 
 def _executable(function: Function, taker: Function, state: State) -> Executable:
-    """Return the executable of a function; the arguments are in the storage of `taker`."""
+    """Return a function's executable, which reads the arguments from the storage of `taker`."""
     specs, source = function.maker.inputs, function.maker.fgraph
     containers = zip(specs, function.input_storage, taker.input_storage, strict=True)
     inputs = [
@@ -361,8 +362,8 @@ def _updated(function: Function) -> list[Container]:
 def _signature(function: Function) -> Signature:
     """Return the signature of a compiled function.
 
-    Inputs without a valid unique name, and all inputs before them, are positional only. An input without a default
-    after one with a default is keyword only. Shared variables are not parameters.
+    An input without a valid unique name, and every input before it, is positional-only. An input without a default that
+    follows an input with a default is keyword-only. Shared variables are not parameters.
     """
     taken = [
         (spec, required)
@@ -384,7 +385,7 @@ def _signature(function: Function) -> Signature:
 
 
 def _names(given: list[str | None]) -> list[str]:
-    """Return a name for each input: its own if that is a unique identifier, else ``input_<index>``."""
+    """Return a name for each input: its own name if that is a unique identifier, else ``input_<index>``."""
     return [
         name
         if name is not None and name.isidentifier() and not keyword.iskeyword(name) and given.count(name) == 1

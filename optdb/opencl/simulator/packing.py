@@ -1,4 +1,4 @@
-"""Shared variables of a simulator, packed into one device buffer per dtype (`PackedVariables`).
+"""A simulator's shared variables, packed into one device buffer per dtype (`PackedVariables`).
 
 ``piecewise_copies`` copies their values between devices in pieces.
 """
@@ -44,7 +44,7 @@ def is_placed(simulator: SimulatorOCL, variable: Variable) -> bool:
 
 
 def finish(simulator: SimulatorOCL) -> None:
-    """Wait until the device has finished all enqueued work; a call without results does not wait for it."""
+    """Wait until the device has finished all enqueued work, since a call without results does not wait."""
     state = simulator._state
     with state.turn():
         state.check_open()
@@ -52,7 +52,7 @@ def finish(simulator: SimulatorOCL) -> None:
 
 
 class PackedVariables:
-    """Shared variables on a device, in one buffer per dtype: a single transfer copies all variables of a dtype.
+    """Shared variables on a device in one buffer per dtype, so that one transfer copies all variables of a dtype.
 
     The simulator's functions read the variables from these buffers and write their next values there. No function may
     run between `download` or `open` and `release` or `upload`.
@@ -62,21 +62,21 @@ class PackedVariables:
     simulator : SimulatorOCL
         The simulator whose functions use the variables.
     variables : sequence of Variable
-        Theano's shared variables, all of them on the device.
+        Theano's shared variables, all of which must be on the device.
     """
 
     def __init__(self, simulator: SimulatorOCL, variables: Sequence[Variable]) -> None:
         self._state = simulator._state
         self._cells = [self._state.find(variable).cell for variable in variables]
         dtypes = [np.dtype(variable.type.dtype) for variable in variables]
-        #: Indices of the variables of each dtype.
+        #: Maps each dtype to the indices of its variables.
         self._members: dict[np.dtype, list[int]] = {}
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
         self._vectors: dict[np.dtype, PackedVector] = {}
-        #: The cells' arrays after the last `pack`.
+        #: The arrays in the cells after the last call of `pack`.
         self._packed: list[Any] = []
-        #: Adders of vectors on the device, by dtype.
+        #: Maps dtypes to objects that add vectors on the device.
         self._adders: dict[np.dtype, _Adder] = {}
 
     @property
@@ -86,16 +86,16 @@ class PackedVariables:
 
     @property
     def are_copied(self) -> bool:
-        """Whether the host's vectors are copies, since the device has memory of its own."""
+        """Whether the host's vectors are copies because the device has its own memory."""
         return not maps_buffers(self._state.context)
 
     @property
     def shapes(self) -> list[Shape]:
-        """The current shapes."""
+        """The variables' current shapes."""
         return [cell[0].shape for cell in self._cells]
 
     def lay_out(self, shapes: Sequence[Shape]) -> None:
-        """Give the variables contiguous, uninitialized arrays of these shapes."""
+        """Give the variables contiguous, uninitialized arrays with the given shapes."""
         with self._state.turn():
             self._state.check_open()
             for dtype, members in self._members.items():
@@ -104,9 +104,9 @@ class PackedVariables:
                     self._cells[i][0] = array
 
     def download(self) -> list[np.ndarray]:
-        """Wait for the device; return a vector for each dtype, which must not be modified.
+        """Wait for the device and return a vector for each dtype; the vectors must not be modified.
 
-        Arrays that a function stored elsewhere, because their shape changed, are packed first.
+        Arrays that a function stored elsewhere because their shapes changed are packed first.
         """
         with self._state.turn():
             self._state.check_open()
@@ -115,7 +115,7 @@ class PackedVariables:
             return [vector.download() for vector in self._vectors.values()]
 
     def open(self) -> list[np.ndarray]:
-        """Return a vector for each dtype; the caller must write all elements before `upload`."""
+        """Return a vector for each dtype; the caller must write all elements before calling `upload`."""
         with self._state.turn():
             self._state.check_open()
             return [vector.open() for vector in self._vectors.values()]
@@ -136,19 +136,19 @@ class PackedVariables:
                 vector.release()
 
     def copy_from(self, other: PackedVariables) -> None:
-        """Copy the values of `other`, which has variables of the same shapes, on the device."""
+        """Copy, on the device, the values of `other`, which must have variables of the same shapes."""
         with self._state.turn():
             self._state.check_open()
             for dtype, vector in self._vectors.items():
                 vector.copy_from(other._vectors[dtype])
 
     def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], calls: Calls) -> None:
-        """Set the variables to the sums of terms, added in order on the device, without waiting.
+        """Set the variables to the sums of terms, which the device adds in order, without waiting.
 
         Parameters
         ----------
         own : PackedVariables
-            Variables of the same shapes. Their vectors on the device replace a term that is None.
+            Variables with the same shapes, whose device vectors are used for a term that is None.
         terms : sequence of PackedTerm or None
             Two or more terms.
         calls : Immediate or Script
@@ -167,7 +167,7 @@ class PackedVariables:
                     self._adders[dtype].add([each[dtype] for each in vectors], total, calls)
 
     def pack(self) -> None:
-        """Copy into the vectors the arrays that functions stored elsewhere, because of another shape or order."""
+        """Copy arrays that functions stored elsewhere because of another shape or order into the vectors."""
         self.release()
         # A replayed plan stores the same array objects again.
         if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
@@ -189,7 +189,7 @@ class PackedVariables:
                 record_transfer(transfer, vector.nbytes)
 
     def _fitting(self, dtype: np.dtype, shapes: list[Shape]) -> PackedVector:
-        """Return the vector of a dtype; replace it first if its shapes differ."""
+        """Return a dtype's vector, replacing it first if its shapes differ."""
         vector = self._vectors.get(dtype)
         if vector is None or vector.shapes != shapes:
             vector = self._vectors[dtype] = PackedVector(self._state.context, dtype, shapes)
@@ -202,7 +202,7 @@ def _copy_to(target: DeviceArray, value: DeviceArray) -> None:
 
 
 class _Kept:
-    """Collects a thread's commands instead of enqueuing them."""
+    """Collects a thread's commands instead of enqueueing them."""
 
     tracing = takes_bound = False
 
@@ -222,7 +222,7 @@ class _Adder:
         self._operation = Elementwise(
             context, ScalarProgram.of(Scalar("Add", dtype.name), [dtype.name, dtype.name]), [vector, vector]
         )
-        #: The vectors of the last sum; `_commands` adds them.
+        #: The vectors in the last sum, which `_commands` adds.
         self._vectors: list[PackedVector] = []
         self._commands = CommandList()
 
@@ -231,14 +231,14 @@ class _Adder:
         return compile_kernels(self._operation.kernels(), self._context, str(self._operation))
 
     def add(self, terms: Sequence[PackedVector], total: PackedVector, calls: Calls) -> None:
-        """Write the sum of two or more vectors, added in order, to another vector."""
+        """Write the sum of two or more vectors, added in order, to the vector `total`."""
         vectors = [*terms, total]
         if len(vectors) != len(self._vectors) or any(a is not b for a, b in zip(vectors, self._vectors, strict=True)):
             self._commands, self._vectors = self._prepared(terms, total), vectors
         calls.enqueue(self._commands)
 
     def _prepared(self, terms: Sequence[PackedVector], total: PackedVector) -> CommandList:
-        """Return the kernel launches; each has its own kernel object."""
+        """Return the kernel launches, each with its own kernel object."""
         kept = _Kept()
         with listened(kept):
             first = terms[0].elements

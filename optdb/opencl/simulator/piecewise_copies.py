@@ -1,4 +1,4 @@
-"""Copies of packed variables in pieces, which begin as soon as the values are ready.
+"""Piecewise copies of packed variables, which start as soon as the values of a piece are ready.
 
 `PiecewiseDownload` downloads pieces as soon as they are computed. `PackedTerm` uploads another device's pieces as they
 become ready. Both copy on separate queues.
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedTerm", "Piece", "PiecewiseDownload"]
 
-#: Minimum bytes of a separate download: with fewer, starting the copy takes longer than the copy itself.
+#: Minimum size in bytes of a separate download; for fewer bytes, starting the copy takes longer than copying.
 PIECE_NBYTES = 1 << 19
 
 
 @dataclass
 class Piece:
-    """Some of the packed variables, on the host; their values are complete once `wait` returns."""
+    """Some of the packed variables on the host, whose values are complete once `wait` returns."""
 
-    #: Dtype, range in the vector of this dtype, and values of each part.
+    #: For each part, its dtype, its range in the vector of this dtype, and its values.
     parts: list[tuple[np.dtype, slice, np.ndarray]]
     #: Events of the copies.
     events: list[Any]
@@ -53,7 +53,7 @@ class Piece:
 
 @dataclass(eq=False, slots=True)
 class _EnqueuePart(Transfer):
-    """Copies adjacent packed variables to the host, if the plan computes them in the packed vector."""
+    """Copies adjacent packed variables to the host if the plan computes them in the packed vector."""
 
     kind: ClassVar[str] = "fetch"
 
@@ -69,7 +69,7 @@ class _EnqueuePart(Transfer):
         return self.part.nbytes
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the buffers that it uses, each with its operand number for `rebind`."""
+        """Yield each buffer of the command with the operand number that `rebind` takes."""
         return iter(enumerate(self.sources))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> _EnqueuePart:
@@ -77,14 +77,14 @@ class _EnqueuePart(Transfer):
         return replace(self, sources=tuple(map(substitute, self.sources)))
 
     def bind(self, locate: Locate) -> _EnqueuePart:
-        """Return the command with buffers instead of `Memory`."""
+        """Return the command with buffers in place of `Memory` objects."""
         sources, shifts = zip(*map(locate, self.sources), strict=True)
         bound = replace(self, sources=sources, offsets=tuple(map(operator.add, self.offsets, shifts)))
         bound.call = self.part.call(self.queue, bound.sources, bound.offsets)
         return bound
 
     def rebind(self, operand: int, buffer: Any) -> None:
-        """Drop the prepared call: the new buffer is not the packed one."""
+        """Drop the prepared call, since the new buffer is not the packed vector's buffer."""
         self.call = None
 
     def enqueue(self) -> None:
@@ -94,7 +94,7 @@ class _EnqueuePart(Transfer):
 
 
 class _PackedPart:
-    """Adjacent packed variables of one dtype, which are downloaded while others are computed.
+    """Adjacent packed variables of one dtype, downloaded while other variables are computed.
 
     Parameters
     ----------
@@ -103,11 +103,11 @@ class _PackedPart:
     dtype : numpy.dtype
         Dtype of the part.
     numbers : range
-        Indices of the part's variables among those of the dtype.
+        Indices of the part's variables among the variables of the dtype.
     shapes : sequence of Shape
         Shapes of the part's variables.
     mark : EventHandle
-        Receives the event of the commands that compute them.
+        Receives the event that completes when the part's variables are computed.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class _PackedPart:
         self._packed, self.dtype, self.numbers, self._shapes = packed, dtype, numbers, shapes
         self._mark, self._event = mark, EventHandle()
         self.nbytes = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
-        #: The vector that holds them, once a plan computes them in it.
+        #: The vector that contains the variables, once a plan computes them in it.
         self._vector: PackedVector | None = None
 
     def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
-        """Return the call that starts the copy; None if these buffers are not the packed variables."""
+        """Return the call that starts the copy; None if the buffers are not those of the packed variables."""
         calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
         if calls is None or vector is None:
             return None
@@ -132,7 +132,7 @@ class _PackedPart:
         return calls.fetch(queue, buffer, offset, elements, self._event.address, self._mark.address)
 
     def take(self) -> Piece | None:
-        """Return the piece if its copy has started since the last call of `take`, else None."""
+        """Return the piece if its copy has started since `take` was last called, else None."""
         self._mark.take()
         event = self._event.take()
         if event is None or self._vector is None:
@@ -147,23 +147,23 @@ class _PackedPart:
 
 
 class PiecewiseDownload:
-    """Downloads packed variables in pieces; the copy of each piece starts when its values are computed.
+    """Downloads packed variables in pieces, each of which is copied as soon as its values are computed.
 
     Parameters
     ----------
     packed : PackedVariables
-        Variables on a device with memory of its own.
+        Variables on a device that has its own memory.
     """
 
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
         self._queue = side_queue(packed._state.context)
-        #: Parts that plans' commands download.
+        #: The parts that commands in plans download.
         self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
         self._pieces: list[Piece] = []
 
     def restart(self) -> None:
-        """Wait for the pieces of an earlier step and discard them: they are no longer needed."""
+        """Wait for the pieces of an earlier step and discard them, since they are no longer needed."""
         self._pieces += filter(None, (part.take() for part in self._parts))
         for piece in self._pieces:
             piece.wait()
@@ -172,12 +172,13 @@ class PiecewiseDownload:
     def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
         """Enqueue commands that start the download of variables; a plan replays them.
 
-        They do nothing if the plan computes the variables elsewhere. Less than `PIECE_NBYTES` is copied by `end`.
+        The commands do nothing if the plan computes the variables elsewhere. A piece smaller than `PIECE_NBYTES` is
+        copied by `end` instead.
 
         Parameters
         ----------
         arrays : mapping
-            Arrays of the next values, by the variables' indices.
+            Maps the variables' indices to the arrays of their next values.
         """
         if sum(array.nbytes for array in arrays.values()) < PIECE_NBYTES:
             return
@@ -200,7 +201,7 @@ class PiecewiseDownload:
         enqueue(StartQueue(self._queue))
 
     def end(self) -> list[Piece]:
-        """Start the download of the remaining variables; return all pieces."""
+        """Start downloading the remaining variables, and return all pieces."""
         with self._packed._state.turn():
             self._packed._state.check_open()
             begun = [(part, piece) for part in self._parts if (piece := part.take()) is not None]
@@ -212,7 +213,7 @@ class PiecewiseDownload:
             return self._pieces
 
     def _rest(self, begun: Sequence[_PackedPart]) -> Piece:
-        """Start the download of the variables outside the parts in `begun`."""
+        """Start downloading the variables that are not in the parts in `begun`."""
         after = [mark(self._packed._state.context.queue)]
         piece = Piece([], [], is_last=True)
         for dtype, vector in self._packed._vectors.items():
@@ -244,26 +245,26 @@ class PackedTerm:
     Parameters
     ----------
     packed : PackedVariables
-        Variables on this device, of the same shapes.
+        Variables on this device, with the same shapes.
     """
 
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
         self._context = packed._state.context
         self._queue = side_queue(self._context)
-        #: The vectors, by dtype.
+        #: Maps dtypes to vectors.
         self.vectors: dict[np.dtype, PackedVector] = {}
         self._events: list[Any] = []
         self._fence: list[Any] = []
 
     def restart(self) -> None:
-        """Start a step: its pieces are uploaded after all commands enqueued so far, which read the previous pieces."""
+        """Start a step, whose pieces are uploaded after all earlier commands, since these read the previous pieces."""
         self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]
 
     def receive(self, piece: Piece, calls: Calls) -> None:
-        """Wait for a piece, and start its upload; it must not change until the device has finished `reading`."""
+        """Wait for a piece and start its upload; the piece must not change until the device has finished `reading`."""
         calls.wait(piece.events)
         for dtype, part, elements in piece.parts:
             record_transfer(TO_DEVICE, elements.nbytes)
@@ -271,12 +272,12 @@ class PackedTerm:
         calls.flush(self._queue)
 
     def delay_queue(self, calls: Calls) -> None:
-        """Make later commands of the device wait for the values."""
+        """Make later commands on the device wait for the values."""
         calls.delay(self._context.queue, self._events)
 
     @property
     def reading(self) -> Arrival:
-        """An `Arrival` that waits until the device has read the pieces it received."""
+        """An `Arrival` that waits until the device has read the received pieces."""
         return Arrival(tuple(self._events))
 
     def _vector(self, dtype: np.dtype) -> PackedVector:

@@ -1,4 +1,4 @@
-"""Results of a method that are not waited for yet (`PendingResults`)."""
+"""Pending results of a method, which the host waits for later (`PendingResults`)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingResults", "Results"]
 
-#: Starts to copy an array to a mirror; returns the event of the copy.
+#: Starts copying an array to a mirror and returns the copy's event.
 Fetch = Callable[[HostMirror, Array], Any]
-#: Maximum number of calls with pending results; a further call first fetches the oldest ones.
+#: Maximum number of calls with pending results; another call first fetches the oldest results.
 _MOST_PENDING = 2
 
 
 class Results:
-    """Results of one call that may still be being copied to the host. Any thread may wait for them, repeatedly."""
+    """Results of one call, which may still be on their way to the host. Any thread may wait for them, repeatedly."""
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
-        #: For each output, its value, or else its shape and mirror.
+        #: For each output, its value, or its shape and mirror.
         self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
         self._copies: list[Any] = []
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Results:
         self._error: Exception | None = None
 
     def wait(self) -> list[Any]:
-        """Wait for the results and return them, without waiting for later commands of the device."""
+        """Wait for the results and return them, without waiting for later commands on the device."""
         self.fetch()
         if self._error is not None:
             raise self._error
@@ -51,7 +51,7 @@ class Results:
         return self._values
 
     def fetch(self) -> None:
-        """Copy the results out of the mirrors, which another call may then reuse; `wait` raises errors."""
+        """Copy the results out of the mirrors, which another call may then reuse; errors are raised by `wait`."""
         with self._lock:
             if self._values is not None or self._error is not None:
                 return
@@ -67,7 +67,7 @@ class Results:
             self._begun, self._copies = [], []
 
     def begin(self, values: list[Any], fetch: Fetch = HostMirror.fetch) -> None:
-        """Start copying values to the host with `fetch`; copy values that are on the host immediately."""
+        """Start copying values to the host with `fetch`; values that are already on the host are copied immediately."""
         for number, value in enumerate(values):
             if not (isinstance(value, Array) and value.size and value.flags.c_contiguous):
                 self._begun.append((to_host(value) if isinstance(value, Array) else deep_copy(value), (), None))
@@ -84,14 +84,14 @@ class _Mirrors:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: Mirrors of the outputs, by index.
+        #: Maps an output's index to its mirror.
         self._of_outputs: dict[int, HostMirror] = {}
         #: Mirror of the status words of persistent launches; None before the first such launch.
         self._words: HostMirror | None = None
         self.results: Results | None = None
 
     def of(self, number: int, value: Array) -> HostMirror:
-        """Return the mirror of an output."""
+        """Return an output's mirror."""
         mirror = self._of_outputs.get(number)
         if mirror is None or not mirror.fits(np.dtype(value.dtype), value.size):
             mirror = self._of_outputs[number] = HostMirror(self._context, value.dtype, value.size)
@@ -115,9 +115,9 @@ class _Mirrors:
 
 
 class PendingResults:
-    """Calls a method repeatedly; the host may do other work before it waits for the results.
+    """Calls a method repeatedly, so that the host may do other work before it waits for the results.
 
-    They are copied to pinned memory if the device supports it: a copy to other memory may block in the driver.
+    Results are copied to pinned memory if the device supports it, since a copy to other memory may block in the driver.
 
     Parameters
     ----------
@@ -129,11 +129,11 @@ class PendingResults:
         self._function = function
         self._call = RepeatedMethod(function)
         context = function._state.context
-        #: The mirrors of the next call come first.
+        #: The mirrors, with those for the next call first.
         self._mirrors = [_Mirrors(context) for _ in range(_MOST_PENDING)]
 
     def begin(self, *args: Any) -> Results:
-        """Enqueue a call; return its pending results.
+        """Enqueue a call and return its pending results.
 
         Parameters
         ----------
@@ -148,20 +148,20 @@ class PendingResults:
         return results
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return the commands of a call, without the copies of results; None if it needs Python."""
-        # Other values would be copied before the commands compute them.
+        """Return a call's commands without the copies of results; None if the call needs Python."""
+        # Values of other kinds would be copied before the commands compute them.
         are_fetched = all(isinstance(value, Array) and value.flags.c_contiguous for value in self._values())
         return self._call.commands(*args) if are_fetched else None
 
     def begin_by(self, script: Script, commands: CommandList) -> Results:
-        """Add the `commands` of a call to a script; return the call's results. Run the script before the next call."""
+        """Add a call's `commands` to a script and return the results. The script must run before the next call."""
         results = self._next()
         script.enqueue(commands)
         results.begin(self._values(), lambda mirror, value: mirror.fetch_by(script, value))
         return results
 
     def _next(self) -> Results:
-        """Return the results of a new call."""
+        """Return a `Results` object for a new call."""
         mirrors = self._mirrors.pop(0)
         self._mirrors.append(mirrors)
         if mirrors.results is not None:
@@ -174,7 +174,7 @@ class PendingResults:
         return [output.cell[0] for output in self._function._executable.outputs]
 
     def _compute(self, *args: Any) -> None:
-        """Call the method, and leave the results on the device."""
+        """Call the method and leave the results on the device."""
         executable = self._function._executable
 
         def run(output_subset: Any = None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""SimulatorOCL: a compiled function on a device, and further functions that use the same shared variables."""
+"""SimulatorOCL: a compiled function on a device, and other functions that use the same shared variables."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from optdb.unpickling import restore
 
 __all__ = ["SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "rebuild"]
 
-#: The name of a simulator's own function among its methods.
+#: The name under which a simulator's own function is listed among its methods.
 CALL = "__call__"
 
 
 class SimulatorOCL(HtmlTables, DeviceFunction):
     """Runs compiled functions on an OpenCL device.
 
-    The functions are not modified. Their shared variables are copied to the device, and live there from then on:
-    Theano sees the simulator's changes after `sync_to_theano`, the simulator sees Theano's after `sync_from_theano`.
+    The functions are not modified. Their shared variables are copied to the device, and calls change only these copies:
+    `sync_to_theano` copies the simulator's values to Theano, and `sync_from_theano` copies Theano's values to the
+    simulator.
 
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        The function that calls of the simulator itself compute.
+        The function that is computed when the simulator itself is called.
     device : str
-        The name of a context, or a device: ``'opencl0:0'`` or a part of a device's name. ``'auto'`` is the device of
-        the default context, or else the best device that works.
+        The name of a context, or a device, given as ``'opencl0:0'`` or as a part of the device's name. ``'auto'``
+        selects the device of the default context, or else the best working device.
     progress_bar : bool, optional
-        Whether long runs of `call_n_times` show a progress bar on standard error. By default they do if standard
-        error is a terminal.
+        Whether long runs of `call_n_times` show a progress bar on standard error. By default, a bar is shown if
+        standard error is a terminal.
 
     Raises
     ------
@@ -60,7 +61,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     >>> sim(x)                                    # doctest: +SKIP
     >>> sim.sync_to_theano()                      # doctest: +SKIP
 
-    In a ``with`` block, the memory on the device is released at the end:
+    At the end of a ``with`` block, the memory on the device is released:
 
     >>> with SimulatorOCL(f) as sim:              # doctest: +SKIP
     ...     sim.call_n_times(1000, x)
@@ -69,9 +70,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     def __init__(self, function: Function, device: str = "auto", progress_bar: bool | None = None) -> None:
         self._device = device
-        #: Whether long runs of `call_n_times` show a progress bar; None: only on a terminal.
+        #: Whether long runs of `call_n_times` show a progress bar; None shows it only on a terminal.
         self.progress_bar = progress_bar
-        #: The added methods, by name.
+        #: Maps names to added methods.
         self._added: dict[str, DeviceFunction] = {}
         super().__init__(CALL, function, State(context_of(device)), self)
 
@@ -81,7 +82,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Parameters
         ----------
         name : str
-            The name of the method: an identifier that does not begin with ``_``.
+            The method's name, an identifier that does not begin with ``_``.
         function : theano.compile.function_module.Function
             The function, which is not modified.
 
@@ -132,7 +133,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     # Reset and close
 
     def reset(self) -> None:
-        """Start over: reset all shared variables, and inputs that calls update, to Theano's values.
+        """Reset all shared variables, and all inputs that calls update, to Theano's values.
 
         Raises
         ------
@@ -147,9 +148,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
                 function._reset()
 
     def close(self) -> None:
-        """Release the memory on the device. Later use, except of `closed` and ``repr``, raises `SimulatorClosed`.
+        """Release the memory on the device; later use, except of `closed` and ``repr``, raises `SimulatorClosed`.
 
-        Values that were not copied with `sync_to_theano` are lost. Closing twice is harmless.
+        Values that were not copied with `sync_to_theano` are lost. Closing a simulator twice is allowed.
         """
         with self._state.turn():
             if self.closed:
@@ -178,18 +179,19 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         examples: Examples | None = None,
         device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
     ) -> list[Report]:
-        """Write all functions, and the current device values of the shared variables, to a file for `optdb.load`.
+        """Write all functions and the shared variables' current device values to a file for `optdb.load`.
 
         Parameters
         ----------
         path : str or Path
-            Path of the file; an existing file is replaced.
+            Path of the file, which is replaced if it exists.
         examples : sequence or mapping, optional
-            Calls, each a sequence of arguments or a mapping of names to arguments. With added methods, a mapping of
-            method names to calls, where None is the simulator's own function. Only shapes matter, and integers that
-            determine shapes. Without examples, functions are exported for calls like their latest ones.
+            Example calls, each a sequence of arguments or a mapping of names to arguments. If there are added methods,
+            a mapping of method names to example calls, in which None stands for the simulator's own function. Only
+            shapes and integers that determine shapes matter. If there are no examples, functions are exported for calls
+            like their latest calls.
         device_kinds : sequence of str
-            Kinds of device to export for: 'cpu' for processors, 'gpu' for all others.
+            Kinds of device to export for: 'cpu' for CPU devices, 'gpu' for all others.
 
         Returns
         -------
@@ -199,7 +201,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Raises
         ------
         optdb.opencl.exporting.Untraceable
-            If a function does something that a file cannot hold. The message names a step that stays on the host.
+            If a function contains a step that a file cannot store. The message names a step that stays on the host.
         """
         with self._state.turn():
             self._state.check_open()
@@ -212,7 +214,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     # Inspection
 
     def __debugprint__(self) -> list[FunctionGraph]:
-        """Return the text of ``theano.printing.debugprint`` for the graph of each method on the device."""
+        """Return each method's device graph, which ``theano.printing.debugprint`` prints."""
         with self._state.turn():
             self._state.check_open()
             return [function._executable.graph.fgraph for function in self._methods.values()]
@@ -221,7 +223,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
     @property
     def shared(self) -> list[Variable]:
-        """Theano's shared variables that the simulator has copies of."""
+        """Theano's shared variables of which the simulator has copies."""
         self._state.check_open()
         return [shared.variable for shared in self._state]
 
@@ -231,17 +233,17 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Parameters
         ----------
         which : SharedVariable or str
-            Theano's variable, or its name.
+            Theano's variable or its name.
 
         Returns
         -------
         numpy.ndarray or object
-            An array of the variable's dtype and current shape, or the variable's object, such as a random state.
+            An array with the variable's dtype and current shape, or another object, such as a random state.
 
         Raises
         ------
         KeyError
-            If there is no such variable, or several have the name.
+            If there is no such variable, or if several variables have the name.
         SimulatorClosed
             If the simulator was closed.
         """
@@ -255,17 +257,17 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Parameters
         ----------
         which : SharedVariable or str
-            Theano's variable, or its name.
+            Theano's variable or its name.
         value : array-like
-            The value, with as many dimensions as the variable and any shape that the variable's type allows. It is
-            converted to the variable's dtype where Theano would convert it.
+            The new value, with as many dimensions as the variable and any shape that the variable's type allows. It is
+            converted to the variable's dtype if Theano would convert it.
 
         Raises
         ------
         KeyError
-            If there is no such variable, or several have the name.
+            If there is no such variable, or if several variables have the name.
         TypeError
-            If the variable's type does not admit the value.
+            If the variable's type does not accept the value.
         SimulatorClosed
             If the simulator was closed.
         """
@@ -279,12 +281,12 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Parameters
         ----------
         *which : SharedVariable or str
-            Theano's variables, or their names; without any, all shared variables are copied.
+            Theano's variables or their names; if none are given, all shared variables are copied.
 
         Raises
         ------
         KeyError
-            If the simulator has no such variable, or several have the name.
+            If the simulator has no such variable, or if several variables have the name.
         SimulatorClosed
             If the simulator was closed.
         """
@@ -293,7 +295,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             for shared in self._state.chosen(which):
                 shared.to_theano()
 
-    #: The name in the discussion thread that proposed simulators.
+    #: The method's name in the discussion that proposed simulators.
     sync_shared_to_parent = sync_to_theano
 
     def sync_from_theano(self, *which: Any) -> None:
@@ -302,12 +304,12 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         Parameters
         ----------
         *which : SharedVariable or str
-            Theano's variables, or their names; without any, all shared variables are copied.
+            Theano's variables or their names; if none are given, all shared variables are copied.
 
         Raises
         ------
         KeyError
-            If the simulator has no such variable, or several have the name.
+            If the simulator has no such variable, or if several variables have the name.
         SimulatorClosed
             If the simulator was closed.
         """
@@ -336,9 +338,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         methods = "".join(f", {name}" for name in self)
         return f"<SimulatorOCL {function_name or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
 
-    # Not `render`: a method of that name may be added.
+    # Not called `render`, since a method with that name may be added.
     def __rich__(self) -> Group:
-        """Return tables of methods and shared variables; the ``repr`` of a closed simulator."""
+        """Return tables of methods and shared variables, or the ``repr`` if the simulator is closed."""
         if self.closed:
             return Group(Text(repr(self)))
         with self._state.turn():
@@ -352,9 +354,9 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         return Group(*[table for table in tables if table.row_count])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the simulator as its functions, the requested device, and the state.
+        """Pickle and copy the simulator by means of its functions, the requested device and the state.
 
-        A copy shares the functions and has its own state; a deep copy also has its own functions.
+        A copy shares the functions but has its own state; a deep copy also has its own functions.
         """
         with self._state.turn():
             self._state.check_open()
@@ -365,7 +367,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
 
 def _described(method: DeviceFunction) -> tuple[str, str]:
-    """Return the name of a method's function and its arguments."""
+    """Return the name and the arguments of a method's function."""
     return method._function.name or "", method._arguments
 
 
@@ -394,7 +396,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
 
 
 def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
-    """Return `opencl_backend(device)`: the name under which simulators were first proposed. Sizes need not be fixed.
+    """Return `opencl_backend(device)`, under the name in the first proposal; sizes need not be fixed.
 
     Parameters
     ----------
@@ -412,7 +414,7 @@ def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], Simu
 def rebuild(
     functions: dict[str, Function], device: str, values: list[Any], method_inputs: dict[str, list[Any]]
 ) -> SimulatorOCL:
-    """Recreate a simulator from the contents of its pickle; called by `optdb.unpickling.restore`."""
+    """Recreate a simulator from its pickled contents; called by `optdb.unpickling.restore`."""
     functions = dict(functions)
     simulator = SimulatorOCL(functions.pop(CALL), _device_here(device))
     for name, function in functions.items():
@@ -425,7 +427,7 @@ def rebuild(
 
 
 def _device_here(device: str) -> str:
-    """Return `device` if there is such a device, else ``'auto'``, with a warning."""
+    """Return `device` if the device exists; otherwise warn and return ``'auto'``."""
     try:
         context_of(device)
     except DeviceError as error:

@@ -1,8 +1,8 @@
-"""The file format: an uncompressed zip archive with a list of its members.
+"""The file format: an uncompressed zip archive that contains a list of its members.
 
-`pack` writes an archive, `Archive` reads one. Members are neither unpacked to disk nor expanded in memory.
-The list, ``manifest.json``, has the size and the SHA-256 of each other member; its own SHA-256 is in
-``manifest.sha256``. This detects accidental damage and changes; it does not authenticate the author of a file.
+`pack` writes an archive, and `Archive` reads one. Members are neither unpacked to disk nor decompressed in memory. The
+list, ``manifest.json``, contains the size and the SHA-256 of each other member; its own SHA-256 is in
+``manifest.sha256``. The hashes detect accidental damage and changes; they do not authenticate a file's author.
 """
 
 from __future__ import annotations
@@ -31,46 +31,45 @@ from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES,
 from optdb.runtime.records import DTYPES
 
 KIND = "optdb plan"
-#: The version of the format; no other version is read.
+#: The version of the format; files with another version are rejected.
 VERSION = 3
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
 
-#: The names that members may have.
+#: Matches the names that members may have.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: The signature of an entry in the archive's central directory; entries are counted before they are read.
+#: The signature of an entry in the archive's central directory, used to count entries before reading them.
 _LISTED = b"PK\x01\x02"
-#: The signature of a member, the size of its fixed header, and the positions of the lengths of its name and extra
-#: field.
+#: A member's signature, the size of its fixed header, and the position of the lengths of its name and extra field.
 _MEMBER = b"PK\x03\x04"
 _MEMBER_HEADER_BYTES = 30
 _MEMBER_LENGTHS = struct.Struct("<26xHH")
-#: Flags of members whose bytes are not the plain content: encrypted members and patches.
+#: Flags of members whose bytes are not plain content, such as encrypted members and patches.
 _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
-#: The dtypes by kind and item size, as in the headers of arrays.
+#: Maps the kind and item size in an array's header to the dtype.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
-#: The limits that all versions of NumPy support; lengths of 0 count as 1 in the number of elements.
+#: Limits that all versions of NumPy support; a length of 0 counts as 1 in the number of elements.
 _MOST_DIMENSIONS = 32
 _MOST_ELEMENTS = 1 << 58
 
-#: The magic bytes of NumPy's format, and the header of a C-contiguous array in little-endian byte order.
+#: NumPy's magic bytes, and the header of a C-contiguous array in little-endian byte order.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(
     rb"\{'descr': '[<|](?P<dtype>[biufc]\d{1,2})', 'fortran_order': False, "
     rb"'shape': \((?P<shape>(\d{1,18}(, ?|(?=\))))*)\), \} *\n\Z"
 )
 
-#: Errors that Python's zipfile raises for some invalid archives.
+#: Other errors that Python's zipfile raises for some invalid archives.
 _OTHERS = (IndexError, KeyError, OverflowError, AttributeError)
 
 _CURE = "The cure: export it again, and copy it as a binary file"
 
 
 def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
-    """Write a file atomically: the path holds either the new file or the old one.
+    """Write a file atomically, so that the path refers either to the old file or to the complete new file.
 
-    The list of members is added to the manifest. An OSError names the path.
+    The list of members is added to the manifest. OSErrors name the path.
     """
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -78,12 +77,12 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
     }
     content = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    # A unique name: other threads or processes may be writing to the same path.
+    # Use a unique name, since other threads or processes may be writing to the same path.
     unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_STORED) as file:
             for name, member in {MANIFEST: text, DIGEST: _digest(text), **members}.items():
-                # A fixed date makes files reproducible.
+                # ZipInfo's fixed date makes files reproducible.
                 file.writestr(zipfile.ZipInfo(name), member)
         unfinished.replace(path)
     except BaseException as error:
@@ -95,7 +94,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
 
 
 def array_bytes(value: HostArray) -> bytes:
-    """Serialize an array as the bytes of a member."""
+    """Serialize an array to the bytes of a member."""
     content = io.BytesIO()
     np.save(content, np.array(value, order="C", copy=True), allow_pickle=False)
     return content.getvalue()
@@ -104,17 +103,17 @@ def array_bytes(value: HostArray) -> bytes:
 class Archive:
     """A file whose integrity and limits have been checked.
 
-    The constructor raises FileError if the file is not an exported plan, has another version, or is damaged, and
-    OSError if it cannot be read.
+    The constructor raises OSError if the file cannot be read, and FileError if it is damaged, has another version, or
+    was not written by `pack`.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
         self._limits = limits
         self._arrays: dict[str, HostArray] = {}
-        # The file is read once: later writes to it have no effect.
+        # Read the file once, so that later writes to it have no effect.
         content = self._content()
-        #: An upper bound of the host bytes that the file takes once it is read.
+        #: An upper bound for the host bytes that the file takes once it is read.
         self.host_bytes = self._list_bytes(content)
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as file:
@@ -122,12 +121,12 @@ class Archive:
         except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
             raise self._not_whole(error) from None
         self._members = self._read(infos, content)
-        #: The manifest without the fields that `pack` adds, which are checked here.
+        #: The manifest without the fields that `pack` adds; those are checked here.
         self.manifest = self._manifest()
         self._check_members(self.manifest.pop("members", None))
 
     def wrong(self, what: str, cure: str = _CURE) -> FileError:
-        """Return an error that says what is wrong with the file, and the cure."""
+        """Return an error that states what is wrong with the file, and the cure."""
         return FileError(f"{self.path} {what}.\n{cure}")
 
     def _not_whole(self, reason: object) -> FileError:
@@ -145,13 +144,13 @@ class Archive:
             raise
 
     def _list_bytes(self, content: bytes) -> int:
-        """Return an upper bound of the host bytes that a list of the archive's members takes."""
+        """Return an upper bound for the host bytes that a list of the archive's members takes."""
         nbytes = content.count(_LISTED) * MEMBER_BYTES
         self._limits.check("max_host_bytes", nbytes, f"the list of the members of {self.path}")
         return nbytes
 
     def _read(self, infos: Sequence[zipfile.ZipInfo], content: bytes) -> dict[str, memoryview]:
-        """Return the members, as views of the file's content."""
+        """Return the members as views of the file's content."""
         for info in infos:
             if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
                 raise self.wrong(f"has a compressed member, {info.filename!r}, which exported files never have")
@@ -173,7 +172,7 @@ class Archive:
         return members
 
     def _bounds(self, info: zipfile.ZipInfo, content: bytes) -> tuple[int, int]:
-        """Return the start and end of a member's content."""
+        """Return the positions at which a member's content starts and ends."""
         name_begin = info.header_offset + _MEMBER_HEADER_BYTES
         header = content[info.header_offset : name_begin]
         if len(header) < _MEMBER_HEADER_BYTES or not header.startswith(_MEMBER):
@@ -192,7 +191,7 @@ class Archive:
             raise self.wrong("is an archive without a manifest, so not an exported file")
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest differs from the one that was written")
-        #: The SHA-256 of the manifest, which contains those of all other members.
+        #: The SHA-256 of the manifest, which contains the SHA-256 of each other member.
         self.digest = str(digest, "ascii")
         try:
             manifest = parse_json(bytes(text))
@@ -222,14 +221,14 @@ class Archive:
                 raise self.wrong(f"is damaged: {name} differs from what was written")
 
     def text(self, name: Any) -> str:
-        """Return the text of a member."""
+        """Return the text in a member."""
         try:
             return str(self._member(name), "utf-8")
         except UnicodeDecodeError:
             raise self.wrong(f"has a member {name} that is not UTF-8 text") from None
 
     def array(self, name: Any) -> HostArray:
-        """Return the array of a member, which must not be modified."""
+        """Return the array in a member; it must not be modified."""
         if not isinstance(name, str) or name not in self._arrays:
             self._arrays[name] = self._array(name)
         return self._arrays[name]
@@ -260,7 +259,7 @@ def _digest(text: bytes | memoryview) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return an upper bound of the additional host bytes per byte of a member while the member is used."""
+    """Return an upper bound for the additional host bytes per byte of a member while the member is in use."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0

@@ -1,7 +1,7 @@
-"""A trace that is bound to the sizes of one call, with memory and kernels.
+"""Traces bound to the sizes in a call, with memory and kernels.
 
-Every number of a file is checked before it reaches a device: copies, fills and uploads stay
-within their memory, and kernels get the number and kinds of arguments that they declare.
+Every number in a file is checked before it reaches a device: copies, fills and uploads stay within their memory, and
+kernels receive as many arguments as they declare, and of the declared kinds.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from optdb.runtime.lookup_tables import TABLES
 from optdb.runtime.operands import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.recording import ArrayLayout
 
-#: The maximum number of elements in a result: more cannot be addressed.
+#: The maximum number of elements in a result; more could not be addressed.
 _MOST_ELEMENTS = 1 << 58
-#: Host bytes of a bound command, including the driver's kernel, and of a size.
+#: Host bytes taken by a bound command, including the driver's kernel, and by a size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
-#: The bytes of the largest number type, and the number of arrays that exist while a table is computed.
+#: The size in bytes of the largest number type, and the number of arrays that exist while a table is computed.
 _NUMBER_BYTES = 16
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
@@ -70,27 +70,26 @@ class Resources:
     archive: Archive
     context: Context
     kernels: Kernels
-    #: The buffers of the shared values.
+    #: The shared values' buffers.
     states: Sequence[cl.Buffer]
     budget: Budget[Bound]
-    #: Runs the first calls in a child process; None if they are not rehearsed.
+    #: Runs first calls in a child process; None if calls are not rehearsed.
     rehearsals: Rehearsals | None = None
-    #: The buffers of constants, by the ids of their arrays, which the archive keeps alive. Buffers are created on first
-    #: use.
+    #: Maps the id of a constant's array, which the archive keeps alive, to a buffer that is created on first use.
     constants: dict[int, cl.Buffer] = field(default_factory=dict)
 
-    #: Held during a call.
+    #: The lock held during a call.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def buffer(self, constant: HostArray) -> cl.Buffer:
-        """Return the buffer of a constant."""
+        """Return a constant's buffer."""
         if id(constant) not in self.constants:
             self.budget.keep_on_device(constant.nbytes, f"constants of {constant.nbytes:,} bytes")
             self.constants[id(constant)] = buffer_with(self.context, constant)
         return self.constants[id(constant)]
 
     def check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-        """Raise an error if memory exceeds the file's limit or the device's memory."""
+        """Raise an error if the bytes exceed the file's limit or the device's memory."""
         self.budget.reserve_device(nbytes, "values computed in a call")
         check_device_memory(context, nbytes, memories)
 
@@ -103,16 +102,16 @@ def buffer_with(context: Context, value: HostArray) -> cl.Buffer:
     return buffer
 
 
-#: The layout of a result on the device, or the way in which a call computes it.
+#: A result's layout on the device, or the record by which the host computes it.
 _Output = NumbersResult | ConstantResult | HostResult | ArrayLayout
 
 
 class Bound:
-    """A trace that is bound for calls with the same sizes, `values`.
+    """A trace bound for all calls with the sizes `values`.
 
-    The values of the arguments `free` may change in each call, which updates the kernel arguments that depend on them.
-    Raises FileError if a command is not valid, LimitError if the trace exceeds the file's limits, and MemoryError if
-    the device has no room for its values.
+    The values of the arguments `free` may change in each call; a call updates the kernel arguments that depend on them.
+    The constructor raises FileError if a command is not valid, LimitError if the trace exceeds the file's limits, and
+    MemoryError if the values do not fit into the device's memory.
     """
 
     def __init__(
@@ -126,12 +125,14 @@ class Bound:
     ) -> None:
         self._trace = trace
         self._values = values
-        # The budget refers to this object. A proxy avoids a cycle, so that dropping a file frees device memory at once.
+        # The budget refers to this object. A proxy avoids a reference cycle, so dropping a file frees device memory at
+        # once.
         self._resources = weakref.proxy(resources)
-        #: Host bytes that the bound trace and a call of it take.
+        #: The number of host bytes that the bound trace and a call take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Memories for which the file requires offset 0 of a buffer; its kernels may require this of others.
+        #: Each `Memory` that must start at offset 0 of a buffer according to the file; kernels may require this for
+        #: others.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
@@ -139,26 +140,26 @@ class Bound:
             self._layout(result) if isinstance(result, ArrayResult) else result for result in trace.results
         ]
         live = self._liveness(commands)
-        # Check limits before buffer assignment, which takes long for many memories.
+        # Check the limits before buffer assignment, which takes long if there are many `Memory` objects.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "values computed in a call")
         self._check_work(commands)
         self._buffers = BufferAssignment(live, resources.check_device_memory)
-        #: Device bytes of the computed values.
+        #: The number of device bytes that the computed values take.
         self.nbytes = self._buffers.nbytes
         self._commands = CommandList()
-        #: The uploads of each call, each with its source and the maximum number of bytes.
+        #: The uploads in each call, each with its source and its maximum number of bytes.
         self._uploads: list[tuple[EnqueueUpload, SavedSource, int]] = []
-        #: Kernel arguments that may change in each call, as kernels, slots and numbers.
+        #: The kernel arguments that may change in each call, as tuples of kernel, position and number.
         self._free: list[tuple[Any, int, NumberArgument]] = []
         self._value_guards = rules.value_guards(free)
-        #: Whether a result is copied to the host, which waits for everything else in the queue.
+        #: Whether a result is copied to the host; that copy waits for everything else in the queue.
         self._waits = bool(self._result_memories())
         for saved, command in zip(trace.commands, commands, strict=True):
             self._bind(command, saved)
 
     def suits(self, call: Call) -> bool:
-        """Update the values for another call of the same sizes; return False if a guard fails."""
+        """Update the values for another call with the same sizes; return False if a guard fails."""
         if not self._value_guards:
             return True
         values = self._value_guards.values(self._values, call)
@@ -170,20 +171,20 @@ class Bound:
         return True
 
     def run(self, call: Call) -> list[HostArray]:
-        """Run the commands; return the results."""
-        # All checks of a call come before its first command.
+        """Run the commands and return the results."""
+        # Make all of a call's checks before enqueueing its first command.
         sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
                 raise FileError(f"{value.nbytes} bytes are to be uploaded into {space} bytes")
-        # Dropping an event waits for its upload. Keep the events of the last call until this call has its results.
+        # Dropping an event waits for its upload, so keep the previous call's events until this call has its results.
         last_events = [upload.event for upload, _, _ in self._uploads]
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value
         self._commands.enqueue()
         results = [self._result(result, call) for result in self._results]
         if self._waits and not any(isinstance(kind, ArrayLayout) and x.size for kind, x in zip(self._results, results)):
-            # Empty results are not copied, so nothing has waited for the uploads of arrays that the caller may change.
+            # Empty results are not copied, so nothing has waited for uploads of arrays that the caller may change.
             self._resources.context.queue.finish()
         last_events.clear()
         return results
@@ -196,7 +197,7 @@ class Bound:
         return nbytes + sum(self._result_bytes(result, call) for result in trace.results)
 
     def _source_bytes(self, source: SavedSource, call: Call) -> int:
-        """Return an upper bound of the host memory for an upload: a table has as many numbers as its array."""
+        """Return an upper bound for an upload's host memory, given that a table has as many numbers as its array."""
         match source:
             case FromArgument():
                 return call.arguments[source.argument].nbytes
@@ -206,11 +207,11 @@ class Bound:
                 return _NUMBER_BYTES * len(source.numbers)
             case Reshaped():
                 return self._source_bytes(source.array, call)
-        # While a table is computed, its source and a sorted copy also exist.
+        # While a table is computed, its source and a sorted copy exist in addition.
         return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _result_bytes(self, result: Result, call: Call) -> int:
-        """Return the host memory that a result takes."""
+        """Return the number of bytes of host memory that a result takes."""
         match result:
             case NumbersResult():
                 return _NUMBER_BYTES * len(result.numbers)
@@ -222,7 +223,7 @@ class Bound:
         return math.prod(max(length, 0) for length in shape) * np.dtype(result.dtype).itemsize
 
     def _check_work(self, commands: CommandList) -> None:
-        """Raise LimitError if the commands exceed the work limit of a call."""
+        """Raise LimitError if the commands exceed the limit for work in a call."""
         items = sum(math.prod(command.global_size) for command in commands if isinstance(command, EnqueueKernel))
         nbytes = sum(command.nbytes for command in commands if isinstance(command, EnqueueCopy | EnqueueFill))
         nbytes += sum(_space(command) for command in commands if isinstance(command, EnqueueUpload))
@@ -246,7 +247,7 @@ class Bound:
         return memory
 
     def _command(self, saved: Command) -> Command:
-        """Convert a saved command to one that can be bound; an upload's source stays as in the file."""
+        """Convert a saved command to a command that can be bound; an upload keeps the source from the file."""
         command: Command = replace(saved.with_operands(self._memories.__getitem__), queue=self._resources.context.queue)
         match command:
             case EnqueueKernel():
@@ -293,7 +294,7 @@ class Bound:
             if memory is not None and not 0 <= offset <= memory.nbytes:
                 raise FileError(f"an array begins at byte {offset} of a buffer of {memory.nbytes} bytes")
         kernel.check_arguments(args)
-        # A memory that is not in `array_slots` starts at offset 0 of a buffer, whatever the file says.
+        # A `Memory` that is not in `array_slots` starts at offset 0 of a buffer, whatever the file says.
         return replace(command, kernel=kernel, global_size=sizes, local_size=groups, args=args)
 
     def _argument(self, arg: Any) -> Any:
@@ -309,7 +310,7 @@ class Bound:
         return arg
 
     def _source(self, source: SavedSource, call: Call) -> Any:
-        """Return the value of an upload in a call."""
+        """Return the value that a call uploads."""
         match source:
             case FromArgument():
                 return call.arguments[source.argument]
@@ -337,7 +338,7 @@ class Bound:
         return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
 
     def _result(self, result: _Output, call: Call) -> HostArray:
-        """Return a result of a call whose commands have been enqueued."""
+        """Return a result after the call's commands have been enqueued."""
         match result:
             case NumbersResult():
                 return self._numbers(result.dtype, result.numbers).reshape(result.shape)
@@ -364,17 +365,17 @@ class Bound:
         return layout
 
     def _result_memories(self) -> list[Memory]:
-        """Return the memories of results."""
+        """Return each `Memory` that contains a result."""
         slots = (result.memory for result in self._trace.results if isinstance(result, ArrayResult))
         return [self._memories[slot] for slot in slots if slot is not None]
 
     def _liveness(self, commands: CommandList) -> Liveness:
-        """Return the liveness of each memory that has no buffer yet."""
+        """Return the liveness of each `Memory` that has no buffer yet."""
         live = liveness([CommandGroup(commands)], self._result_memories())
         return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
     def _bind(self, command: Command, saved: Command) -> None:
-        """Bind a command, unless it does nothing."""
+        """Bind a command unless it does nothing."""
         match command, saved:
             case EnqueueCopy() | EnqueueFill(), _:
                 if command.nbytes:
@@ -386,7 +387,7 @@ class Bound:
 
     def _bind_upload(self, command: EnqueueUpload) -> None:
         bound = command.bind(self._buffers.locate)
-        # An upload needs to block only if the caller may change its array and the call does not wait for a result.
+        # An upload must block only if the caller may change its array and the call does not wait for a result.
         bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
         self._commands.append(bound)
         self._uploads.append((bound, command.value, _space(command)))
@@ -402,7 +403,7 @@ class Bound:
 
 
 def _space(upload: EnqueueUpload) -> int:
-    """Return the maximum number of bytes of an upload."""
+    """Return the maximum number of bytes that an upload copies."""
     target: Memory = upload.target
     return target.nbytes - upload.offset
 
@@ -413,7 +414,7 @@ def _check_within(memory: Memory, offset: int, nbytes: int) -> None:
 
 
 def _number(dtype: str, value: Any) -> np.generic:
-    """Convert a number to a dtype; raise FileError if the dtype cannot hold it."""
+    """Convert a number to a dtype; raise FileError if the dtype cannot represent it."""
     kind = np.dtype(dtype)
     if value is None:
         raise FileError(f"the value of a {dtype} cannot be computed")

@@ -1,4 +1,4 @@
-"""The memories and results of a saved trace. Results are device arrays, or computed by the host."""
+"""Records for a saved trace's memory blocks and results. A result is a device array or is computed on the host."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from optdb.runtime.expressions import Ref, numbers, size, sizes
 from optdb.runtime.operands import Slot, memory_slot
 from optdb.runtime.records import Record, Where, array, dtype, flag, index_in, list_of, maybe, one_of, saved, within
 
-#: The maximum number of axes of a result.
+#: The maximum number of axes that a result may have.
 MAX_DIMENSIONS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory(Record):
-    """The memory of a shared value."""
+    """The memory that holds a shared value."""
 
     kind: ClassVar[str] = "shared"
 
@@ -35,22 +35,22 @@ class ConstantMemory(Record):
 
 @dataclass(frozen=True, slots=True)
 class Workspace(Record):
-    """Memory for computed values of a call."""
+    """Memory for values that a call computes."""
 
     kind: ClassVar[str] = "workspace"
 
     nbytes: int | Ref = saved(size)
-    own_buffer: bool = saved(flag)  #: Whether it must start at offset 0 of a buffer.
+    own_buffer: bool = saved(flag)  #: Whether the memory must start at offset 0 of a buffer.
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayResult(Record):
-    """An array of the device."""
+    """An array on the device."""
 
     kind: ClassVar[str] = "array"
 
     dtype: str = saved(dtype)
-    memory: Slot | None = saved(maybe(memory_slot))  #: None if it has no elements.
+    memory: Slot | None = saved(maybe(memory_slot))  #: None if the array has no elements.
     offset: int | Ref = saved(size)  #: The offset in bytes.
     shape: tuple[Any, ...] = saved(sizes)
     strides: tuple[Any, ...] = saved(sizes)
@@ -65,7 +65,7 @@ class ArrayResult(Record):
 
 @dataclass(frozen=True, slots=True)
 class NumbersResult(Record):
-    """Numbers that the host computes: a vector, or one number in an array of `ndim` axes of length 1."""
+    """Numbers that the host computes: a vector, or one number as an array with `ndim` axes of length 1."""
 
     kind: ClassVar[str] = "numbers"
 
@@ -74,13 +74,13 @@ class NumbersResult(Record):
     ndim: int = saved(within(range(MAX_DIMENSIONS + 1)))
 
     def check(self, where: Where) -> None:
-        """Check that there is one number, unless it is a vector."""
+        """Check that there is exactly one number unless the result is a vector."""
         if self.ndim != 1 and len(self.numbers) != 1:
             raise where.at("numbers").wrong("a list of one number", self.numbers)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
+        """The array's shape."""
         return (len(self.numbers),) if self.ndim == 1 else (1,) * self.ndim
 
 
@@ -95,7 +95,7 @@ class ConstantResult(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostResult(Record):
-    """An array that the host computes in the same way as the value of an upload."""
+    """An array that the host computes from a source, like the value of an upload."""
 
     kind: ClassVar[str] = "host"
 

@@ -1,7 +1,7 @@
-"""Limits of a file: host memory, device memory, and work in one call.
+"""The limits for a loaded file: host memory, device memory, and work in one call.
 
-A file of a few kilobytes can ask for any amount of these. The amounts are summed before anything is allocated or
-enqueued. If one exceeds its limit, a :class:`LimitError` says what asks for it and how to raise the limit.
+A file of a few kilobytes can request any amount of memory and work. The amounts are summed before anything is allocated
+or enqueued. If a sum exceeds its limit, a :class:`LimitError` says what requested it and how to raise the limit.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from optdb.runtime.errors import LimitError
 
 GIBIBYTE = 1 << 30
 
-#: Upper bounds of the bytes of Python objects per byte of the manifest, per byte of a program while it is checked, and
+#: Upper bounds for the bytes of Python objects per byte of the manifest, per byte of a program while it is checked, and
 #: per member of the archive.
 MANIFEST_BYTES_PER_BYTE = 128
 PROGRAM_BYTES_PER_BYTE = 64
 MEMBER_BYTES = 2048
 
-#: The number of argument sizes for which each function caches bound traces, with the memory for their values.
+#: The maximum number of traces, bound for different argument sizes, that each function caches together with the memory
+#: for their values.
 MAX_BOUND_PER_METHOD = 8
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a file."""
+    """The limits for a loaded file."""
 
-    #: Host memory for the loaded file, and for the results and uploads of a call. The arguments of a call belong to its
-    #: caller, and do not count.
+    #: Host memory, in bytes, for the loaded file and for a call's results and uploads. A call's arguments belong to the
+    #: caller and are not counted.
     max_host_bytes: int = 4 * GIBIBYTE
-    #: Device memory for shared values, constants, and the values of calls.
+    #: Device memory, in bytes, for shared values, constants and values computed in calls.
     max_device_bytes: int = 4 * GIBIBYTE
-    #: Work items of all kernel launches of one call; copying, filling or uploading 64 bytes counts as one work item.
+    #: Number of work items in all kernel launches of one call; copying, filling or uploading 64 bytes counts as one
+    #: item.
     max_work_items: int = 1 << 38
 
     def __post_init__(self) -> None:
@@ -58,7 +60,7 @@ class Limits:
 
 
 class TakesMemory(Protocol):
-    """A trace that is bound for argument sizes, as a budget caches it, with its device bytes and host bytes."""
+    """A trace bound for argument sizes, which a budget caches, and the device bytes and host bytes that it takes."""
 
     nbytes: int
     host_bytes: int
@@ -68,20 +70,20 @@ _Bound = TypeVar("_Bound", bound=TakesMemory)
 
 
 class Budget(Generic[_Bound]):
-    """The memory that a loaded file has taken so far, and its cache of bound traces.
+    """The memory that a loaded file uses, and its cache of bound traces.
 
-    The cache evicts the least recently used traces.
+    The least recently used traces are evicted from the cache.
     """
 
     def __init__(self, limits: Limits, host_bytes: int) -> None:
         self.limits = limits
-        #: The device bytes and host bytes that are never freed.
+        #: The numbers of device bytes and host bytes that are never freed.
         self.device_bytes = 0
         self._host_bytes = host_bytes
         self._bound: OrderedDict[tuple[str, Hashable], _Bound] = OrderedDict()
 
     def get(self, method: str, key: Hashable) -> _Bound | None:
-        """Return a method's bound trace for a key, and mark it as the most recently used."""
+        """Return a method's bound trace for a key and mark the trace as most recently used."""
         bound = self._bound.get((method, key))
         if bound is not None:
             self._bound.move_to_end((method, key))
@@ -92,27 +94,27 @@ class Budget(Generic[_Bound]):
         self._bound[method, key] = bound
 
     def of_method(self, method: str) -> list[_Bound]:
-        """Return the bound traces of a method."""
+        """Return a method's cached traces."""
         return [bound for (name, _), bound in self._bound.items() if name == method]
 
     def begin(self, method: str) -> None:
-        """Make room for another trace of a method: evict its least recently used one if its cache is full."""
+        """Make room to cache another trace of a method: if its cache is full, evict the least recently used trace."""
         ours = [key for key in self._bound if key[0] == method]
         for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
             del self._bound[key]
 
     def keep_on_device(self, nbytes: int, what: str) -> None:
-        """Reserve device memory permanently; raise LimitError if that exceeds the limit."""
+        """Reserve device memory permanently; raise LimitError if the total exceeds the limit."""
         self.reserve_device(nbytes, what)
         self.device_bytes += nbytes
 
     def reserve_device(self, nbytes: int, what: str) -> None:
-        """Evict traces until more device memory fits the limit; raise LimitError if it cannot fit."""
+        """Evict traces until the requested device memory fits within the limit; raise LimitError if it cannot fit."""
         self.limits.check("max_device_bytes", self.device_bytes + nbytes, what)
         self._evict("max_device_bytes", "nbytes", self.device_bytes + nbytes)
 
     def reserve_host(self, nbytes: int, what: str) -> None:
-        """Evict traces until more host memory fits the limit; raise LimitError if it cannot fit."""
+        """Evict traces until the requested host memory fits within the limit; raise LimitError if it cannot fit."""
         self.limits.check("max_host_bytes", self._host_bytes + nbytes, what)
         self._evict("max_host_bytes", "host_bytes", self._host_bytes + nbytes)
 

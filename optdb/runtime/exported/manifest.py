@@ -1,6 +1,6 @@
-"""The manifest of a file as records: shared values, programs, and functions with their traces.
+"""Records for a file's manifest: shared values, programs, and functions with their traces.
 
-Numbers of commands may refer to the trace's sizes, which ``binding`` computes and checks.
+Numbers in commands may refer to the trace's sizes, which ``binding`` computes and checks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from optdb.runtime.records import (
     within,
 )
 
-#: An exclusive upper bound of a device's compute units.
+#: An exclusive upper bound for a device's number of compute units.
 _MOST_UNITS = 1 << 20
 
 _identifier = checked(lambda value: isinstance(value, str) and value.isidentifier() and value.isascii(), "a name")
@@ -45,7 +45,7 @@ _identifier = checked(lambda value: isinstance(value, str) and value.isidentifie
 
 @dataclass(frozen=True)
 class SharedValue(Record):
-    """A shared value: its name, its first value, and for each axis, whether its length is 1."""
+    """A shared value: its name, its initial value, and whether the length of each axis is fixed at 1."""
 
     name: str = saved(text)
     value: HostArray = saved(array)
@@ -54,14 +54,14 @@ class SharedValue(Record):
 
 @dataclass(frozen=True)
 class ProgramSpec(Record):
-    """The source of a program, and the parameters of each of its kernels."""
+    """A program's source, and the parameters of each of its kernels."""
 
     source: str = saved(lambda value, where: where.archive.text(value))
     kernels: Mapping[str, Sequence[str]] = saved(lambda value, where: value)
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> ProgramSpec:
-        """Return a program whose source has a file's form, and whose table of parameters matches the source."""
+        """Parse a program, whose source must have the required form and match its table of parameters."""
         spec = super().parse(value, where)
         name = value["source"]
         try:
@@ -83,7 +83,7 @@ class SavedTrace(Record):
     """A function's trace for one kind of device."""
 
     device_kind: str = saved(choice(DEVICE_KINDS))
-    compute_units: int = saved(within(range(1, _MOST_UNITS)))  #: The compute units that it was traced for.
+    compute_units: int = saved(within(range(1, _MOST_UNITS)))  #: The number of compute units in the trace.
     dtypes: tuple[str, ...] = saved(list_of(dtype, "dtypes"))  #: The dtypes that the device must support.
     entries: list[Entry] = saved(entries)
     guards: list[Guard] = saved(guards)
@@ -102,11 +102,11 @@ class SavedTrace(Record):
             raise where.at("results").wrong(f"a list of {len(signature.keys)} results", self.results)
 
     def rules(self, names: Sequence[str]) -> GuardSet:
-        """Return the sizes and guards; errors name the arguments by `names`."""
+        """Return the sizes and guards; errors refer to the arguments by `names`."""
         return GuardSet(self.entries, self.guards, names)
 
     def deciding(self, rules: GuardSet) -> frozenset[int]:
-        """Return the arguments whose values determine sizes, not only kernel arguments and uploads."""
+        """Return the positions of arguments whose values determine sizes, not only kernel arguments and uploads."""
         return rules.arguments_behind(self._deciding_sizes())
 
     def _deciding_sizes(self) -> Iterator[Any]:
@@ -131,7 +131,7 @@ class SavedTrace(Record):
 
 @dataclass(frozen=True)
 class Function(Record):
-    """A function: its signature, and its traces for some shapes and devices."""
+    """A function: its signature, and its traces for certain shapes and devices."""
 
     name: str = saved(_identifier)
     signature: Signature = saved(Signature.parse)
@@ -140,7 +140,7 @@ class Function(Record):
 
 @dataclass(frozen=True)
 class Manifest(Record):
-    """The content of a file; `about` names the program that made it."""
+    """The content of a file; `about` names the program that created the file."""
 
     about: str = saved(text)
     states: Sequence[SharedValue] = saved(list_of(SharedValue.parse, "shared values"))
@@ -148,7 +148,7 @@ class Manifest(Record):
     methods: Sequence[Function] = saved(list_of(Function.parse, "functions"))
 
     def check(self, where: Where) -> None:
-        """Check that there is a function, and that names are unique."""
+        """Check that there is at least one function and that names are unique."""
         if not self.methods:
             raise where.archive.wrong("contains no function")
         _check_distinct(where, "programs with the same source", self.programs, lambda program: program.source)
@@ -162,7 +162,7 @@ def _check_distinct(where: Where, kind: str, records: Sequence[Any], key: Callab
 
 
 def read(archive: Archive) -> Manifest:
-    """Return a file's checked manifest; raise FileError if it is not valid."""
+    """Parse and check a file's manifest; raise FileError if it is not valid."""
     try:
         return Manifest.parse(archive.manifest, Where(archive))
     except Invalid as error:

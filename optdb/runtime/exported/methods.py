@@ -1,6 +1,7 @@
-"""The functions of a file.
+"""The functions in a file.
 
-A call finds the trace whose guards hold for its arguments, allocates memory once for each size of them, and runs it.
+A call finds a trace whose guards hold for its arguments, allocates memory once for each set of argument sizes, and runs
+the trace.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from optdb.runtime.exported.manifest import Function, SavedTrace
 from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.library import cl
 
-#: The maximum number of failed guards that an error names.
+#: The maximum number of failed guards listed in an error.
 _NAMED = 8
 
 
 class LoadedMethod:
-    """A function of a file.
+    """A function in a file.
 
     Attributes
     ----------
@@ -39,14 +40,14 @@ class LoadedMethod:
         self._resources = resources
         self._path = resources.archive.path
         names = [argument.name or f"argument {i}" for i, argument in enumerate(self.signature.arguments)]
-        #: The traces, each with its sizes and guards.
+        #: The traces, each with its `GuardSet`.
         self._traces = [(trace, trace.rules(names)) for trace in self._suitable(spec)]
         deciders = frozenset().union(*(trace.deciding(rules) for trace, rules in self._traces))
         self._deciding = sorted(deciders)
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
 
     def _suitable(self, spec: Function) -> list[SavedTrace]:
-        """Return the traces for the device's kind."""
+        """Return the traces for this kind of device."""
         context = self._resources.context
         device = context.profile.name
         traces = [trace for trace in spec.traces if trace.device_kind == context.profile.device_kind]
@@ -67,11 +68,11 @@ class LoadedMethod:
 
     @property
     def nbytes(self) -> int:
-        """The device bytes of its values, for all argument sizes that are cached."""
+        """The number of device bytes that the function's values take, for all cached argument sizes."""
         return sum(bound.nbytes for bound in self._resources.budget.of_method(self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the exported function.
+        """Call the exported function.
 
         Parameters
         ----------
@@ -81,51 +82,51 @@ class LoadedMethod:
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, as the exported function returns them.
+            The results, in the form in which the exported function returns them.
 
         Raises
         ------
         TypeError
             If the arguments do not match the signature.
         ShapeError
-            If the file does not support the shapes.
+            If the file does not support the arguments' shapes.
         LimitError
-            If the call takes more than `load` allowed.
+            If the call exceeds a limit that was passed to `load`.
         MemoryError
             If the device has too little memory.
         ForkedContext
-            In the child of the process that loaded the file.
+            If this process is a fork of the process that loaded the file.
         """
         return self.run(self.signature.bind(args, kwargs, self.name))
 
     def run(self, arguments: Sequence[HostArray]) -> Any:
-        """Compute the function for arrays that have already been converted.
+        """Call the function with arrays that have already been converted.
 
         Parameters
         ----------
         arguments : sequence of numpy.ndarray
-            An array for each argument of ``signature``, with its dtype and number of dimensions.
+            An array for each argument in ``signature``, with the argument's dtype and number of dimensions.
 
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, as the exported function returns them.
+            The results, in the form in which the exported function returns them.
 
         Raises
         ------
         ShapeError
-            If the file does not support the shapes.
+            If the file does not support the arguments' shapes.
         LimitError
-            If the call takes more than `load` allowed.
+            If the call exceeds a limit that was passed to `load`.
         MemoryError
             If the device has too little memory.
         ForkedContext
-            In the child of the process that loaded the file.
+            If this process is a fork of the process that loaded the file.
         """
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare calls of the same sizes, which then need not wait for allocation and compilers; compute nothing.
+        """Prepare calls with the same sizes, which then need not wait for allocations and compilers; compute nothing.
 
         Parameters
         ----------
@@ -135,12 +136,12 @@ class LoadedMethod:
         Raises
         ------
         Exception
-            As a call does.
+            The same errors as a call.
         """
         self._do(self._bound_for, self.signature.bind(args, kwargs, self.name))
 
     def _do(self, what: Callable[[Call], Any], arguments: Sequence[HostArray]) -> Any:
-        """Run a callback for a call, with errors that name the function and the file."""
+        """Run a callback for a call; errors name the function and the file."""
         self._resources.context.check_process()
         with self._resources.lock:
             call = Call(arguments, self._resources.context.profile.compute_units)
@@ -160,7 +161,7 @@ class LoadedMethod:
             bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
                 return bound
-        # Evict before the next trace allocates, since memory may be short.
+        # Evict before the next trace allocates memory, of which there may be too little.
         budget.begin(self.name)
         number, bound = self._bind(call)
         budget.put(self.name, (number, sizes), bound)
@@ -187,7 +188,7 @@ class LoadedMethod:
         )
 
     def _rehearse(self, trace: SavedTrace, values: Values, call: Call) -> None:
-        """Run the call in a child process first, if it builds kernels for the first time."""
+        """Run the call in a child process first if it builds kernels for the first time."""
         resources = self._resources
         if resources.rehearsals is None:
             return
@@ -203,9 +204,9 @@ class LoadedMethod:
         resources.rehearsals.ensure_sound(self.name, call.arguments, variants)
 
     def _values(self, trace: SavedTrace, rules: GuardSet, call: Call) -> Values | str:
-        """Return the sizes of a call if a trace is valid for it, or else the reason why not, in words."""
+        """Return the sizes for a call if a trace is valid for it, else a description of why it is not."""
         broken = ""
-        # A trace is correct for any number of units. So if a guard on units fails, try other numbers.
+        # A trace is correct for any number of compute units, so if a guard on that number fails, try other numbers.
         for units in _units(call.compute_units, trace.compute_units):
             values = rules.values(Call(call.arguments, units))
             try:
@@ -218,7 +219,7 @@ class LoadedMethod:
         return broken
 
     def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:
-        """Return the first expected shape that an argument does not have, in words; None if all match."""
+        """Return a description of the first argument whose shape is not as expected; None if all shapes match."""
         for position, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
             expected = values.numbers(shape)
             if expected != x.shape:
@@ -230,7 +231,7 @@ class LoadedMethod:
 
 
 def _units(there: int, traced: int) -> list[int]:
-    """Return the numbers of compute units to try for a call: the device's, then others towards the trace's."""
+    """Return the numbers of compute units to try for a call, from the device's number to the trace's number."""
     units = [there]
     while units[-1] // 2 > traced:
         units.append(units[-1] // 2)

@@ -1,6 +1,6 @@
-"""The user's view of a file: functions over shared values, on a device.
+"""The user's view of a file: functions and shared values on a device.
 
-`load` reads a file and puts its shared values on a device. Each function is a :class:`LoadedMethod`.
+`load` reads a file and copies its shared values to a device. Each function is a :class:`LoadedMethod`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wanted
 from optdb.runtime.library import cl
 
-#: The maximum number of shared values that a file's repr names.
+#: The maximum number of shared values listed in a file's repr.
 _NAMED = 8
 
 
@@ -44,40 +44,39 @@ def load(
     path : str or Path
         The file.
     device : str or Context
-        The device: 'auto' for the best one that works, or a spec as in `optdb.runtime.devices`.
+        The device: 'auto' selects the best working device; otherwise a spec as described in `optdb.runtime.devices`.
     max_host_bytes : int
-        Maximum bytes of host memory for the file's content and for a call's uploads and results. The arguments of a
-        call do not count.
+        Maximum number of bytes of host memory for the file's content and for a call's uploads and results. A call's
+        arguments are not counted.
     max_device_bytes : int
-        Maximum bytes of device memory.
+        Maximum number of bytes of device memory.
     max_work_items : int
-        Maximum work items of the kernel launches of one call; copying 64 bytes counts as one work item.
+        Maximum number of work items in the kernel launches of one call; copying 64 bytes counts as one work item.
     build_in_child : bool, optional
-        Whether a call with kernels that this machine has not yet built first runs in a child process with limits of
-        time and memory, so that a compiler crash or hang does not affect the caller. By default, this is done on
-        processors, whose drivers work in the caller's process, unless the environment variable OPTDB_BUILD_IN_CHILD
-        is 0.
+        Whether a call whose kernels have not been built on this machine first runs in a child process with limited time
+        and memory, so that a crash or hang in the compiler does not affect the caller. By default, this is done on CPU
+        devices, whose drivers run in the caller's process, unless the environment variable OPTDB_BUILD_IN_CHILD is 0.
     build_timeout_s : float
-        Maximum seconds of such a call.
+        Maximum time for a call in a child process, in seconds.
 
     Returns
     -------
     Exported
-        The functions and shared values of the file.
+        The functions and shared values in the file.
 
     Raises
     ------
     FileError
-        If the file is damaged, not valid, of another version, or not for this kind of device.
+        If the file is damaged, is not valid, has another version, or does not support this kind of device.
     LimitError
-        If the file exceeds a limit. Calls of its functions raise it as well.
+        If the file exceeds a limit. Calls of its functions can also raise this error.
     DeviceError
-        If there is no such device, or it does not work.
+        If there is no such device, or if it does not work.
     OSError
         If the file cannot be read.
     """
     limits = Limits(max_host_bytes, max_device_bytes, max_work_items)
-    # The collector would traverse the file's many values several times, and free none.
+    # The garbage collector would traverse the file's many values several times without freeing any.
     with collector_paused():
         archive = Archive(Path(path), limits)
         manifest = read(archive)
@@ -89,16 +88,16 @@ def load(
 
 
 class Exported:
-    """The functions of a file and their shared values.
+    """The functions in a file and their shared values.
 
-    Calling the object calls the first function. Each function is also an attribute, and an item of `methods`.
+    Calling the object calls the first function. Each function is available as an attribute and as an item of `methods`.
 
     Attributes
     ----------
     methods : dict
-        The functions, by name.
+        Maps names to functions.
     context : Context
-        The context of their device.
+        The context of the functions' device.
     digest : str
         The SHA-256 of the file's manifest.
     """
@@ -129,12 +128,12 @@ class Exported:
         Returns
         -------
         numpy.ndarray, list, dict or None
-            The results, as the exported function returns them.
+            The results, in the form in which the exported function returns them.
 
         Raises
         ------
         Exception
-            As a call of a :class:`LoadedMethod` does.
+            The same errors as a call of a :class:`LoadedMethod`.
         """
         return next(iter(self.methods.values()))(*args, **kwargs)
 
@@ -161,43 +160,44 @@ class Exported:
         Parameters
         ----------
         name : str
-            Its name, one of `names`.
+            The shared value's name, one of `names`.
 
         Returns
         -------
         numpy.ndarray
-            An array of the value's shape and dtype.
+            An array with the value's shape and dtype.
 
         Raises
         ------
         KeyError
-            If there is no shared value of that name.
+            If there is no shared value with that name.
         ForkedContext
-            In the child of the process that loaded the file.
+            If this process is a fork of the process that loaded the file.
         """
-        # Check before taking the lock, which in a fork may never be released.
+        # Check before acquiring the lock, which may never be released in a fork.
         self.context.check_process()
         with self._resources.lock:
             return to_host(self._shared(name).array)
 
     def set(self, name: str, value: Any) -> None:
-        """Set a shared value to another value of the same shape.
+        """Set a shared value to another value with the same shape.
 
         Parameters
         ----------
         name : str
-            Its name, one of `names`.
+            The shared value's name, one of `names`.
         value : array-like
-            The value, of the same shape and of a dtype that converts to the value's own without loss.
+            The new value. Its shape must be the same, and its dtype must convert to the shared value's dtype without
+            loss.
 
         Raises
         ------
         KeyError
-            If there is no shared value of that name.
+            If there is no shared value with that name.
         TypeError, ValueError
-            If the value or its shape is not allowed.
+            If the new value or its shape is not allowed.
         ForkedContext
-            In the child of the process that loaded the file.
+            If this process is a fork of the process that loaded the file.
         """
         self.context.check_process()
         with self._resources.lock:
@@ -210,7 +210,7 @@ class Exported:
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes on the device: of shared values, of constants, and for the values of each function."""
+        """Numbers of bytes on the device: for shared values, for constants, and for each function's values."""
         sizes = {
             "shared": sum(state.array.nbytes for state in self._states.values()),
             "constants": sum(buffer.size for buffer in self._resources.constants.values()),
@@ -227,7 +227,7 @@ class Exported:
 
 
 class _Shared:
-    """A shared value on the device, C-contiguous in its own buffer."""
+    """A shared value on the device, which is C-contiguous and has its own buffer."""
 
     def __init__(self, archive: Archive, spec: SharedValue, context: Context) -> None:
         value = spec.value

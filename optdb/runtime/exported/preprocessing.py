@@ -1,8 +1,8 @@
-"""A C preprocessor, which converts kernels to the form of a file's programs (``sources``).
+"""A C preprocessor that converts kernels to the form required in files (``sources``).
 
 It expands macros, evaluates conditions, removes comments and line continuations, and keeps pragmas in place. A compiler
-sees the same tokens. Exporting a function applies this to kernels that have run before; it rejects unsupported
-constructs, such as an include, with a message.
+sees the same tokens before and after. The preprocessor is applied when a function is exported, to kernels that have
+already run; it raises an error at unsupported constructs, such as an include.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
 _PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 
-#: An extension that counts as defined: programs with double precision are used only on devices that support it.
+#: An extension that counts as defined, since programs with double precision run only on devices that support it.
 _DOUBLE = "cl_khr_fp64"
 
-#: The operators of conditions, by precedence; true is 1.
+#: The operators in conditions, in order of precedence; true is 1.
 _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
     {"||": lambda a, b: bool(a or b)},
     {"&&": lambda a, b: bool(a and b)},
@@ -45,7 +45,7 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space, with the macros that produced it, which are not expanded in it again."""
+    """A token or white space, and the macros that produced it, which are not expanded in it again."""
 
     text: str
     hidden: frozenset[str] = frozenset()
@@ -59,7 +59,7 @@ class _Macro(NamedTuple):
 
 
 def preprocess(source: str) -> str:
-    """Return a source as a compiler would see it; raise SourceError at unsupported directives or operators."""
+    """Return a preprocessed source; raise SourceError at unsupported directives or operators."""
     text = _COMMENT.sub(_blank, _SPLICE.sub(" ", source.replace("\r\n", "\n")))
     lines = "".join(_Preprocessor().lines(text)).split("\n")
     if not any(re.search(r"\bdouble", line) for line in lines if not line.startswith("#")):
@@ -69,7 +69,7 @@ def preprocess(source: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _merge(token: str, following: str) -> bool:
-    """Tell whether two tokens would lex differently without a space between them."""
+    """Tell whether two tokens would be read as different tokens without a space between them."""
     first = _TOKEN.match(token + following)
     assert first is not None
     return first.group() != token
@@ -85,15 +85,15 @@ def _pragma(text: str) -> str:
 
 
 class _Preprocessor:
-    """Preprocesses the lines of a source, and keeps the macros defined so far."""
+    """Preprocesses the lines of a source and keeps the macros defined so far."""
 
     def __init__(self) -> None:
         self._macros: dict[str, _Macro] = {_DOUBLE: _Macro(None, ("1",))}
-        #: For each enclosing condition, whether the current branch is active, and whether any branch has been active.
+        #: For each enclosing condition, whether the current branch is active and whether any branch has been active.
         self._conditions: list[tuple[bool, bool]] = []
 
     def lines(self, text: str) -> Iterator[str]:
-        """Yield the preprocessed text; a macro call may span lines, but not a directive."""
+        """Yield the preprocessed text; a macro call may span lines, but a directive may not."""
         pending: list[str] = []
         for line in text.split("\n"):
             directive = _DIRECTIVE.match(line)
@@ -122,7 +122,7 @@ class _Preprocessor:
         return [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
 
     def _directive(self, word: str, rest: str) -> str:
-        """Execute a directive; return the line that replaces it."""
+        """Execute a directive and return the line that replaces it."""
         rest = rest.strip()
         if word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             self._condition(word, rest)
@@ -157,7 +157,7 @@ class _Preprocessor:
         return bool(_Condition([token for token in self._expanded_tokens(resolved) if token.strip()]).value())
 
     def _is_defined(self, match: re.Match[str]) -> str:
-        """Return 1 if the name is defined, else 0."""
+        """Return '1' if the name is defined, else '0'."""
         name = match[1] or match[2]
         if name not in self._macros and re.match(r"_|cl_", name):
             raise SourceError(f"asks whether {name} is defined, which depends on the device's compiler")
@@ -177,7 +177,7 @@ class _Preprocessor:
     def _expand(self, tokens: Sequence[_Token]) -> list[_Token]:
         """Expand all macros as specified by the C standard."""
         result: list[_Token] = []
-        # The tokens to expand, the next one last.
+        # The tokens that remain to be expanded, in reverse order.
         left = list(reversed(tokens))
         while left:
             token = left.pop()
@@ -199,7 +199,7 @@ class _Preprocessor:
         return result
 
     def _body(self, macro: _Macro, given: Mapping[str, list[_Token]], hidden: frozenset[str]) -> list[_Token]:
-        """Return the tokens of a macro with its arguments replaced."""
+        """Return a macro's tokens with its parameters replaced by arguments."""
         result: list[_Token] = []
         pasting = False
         for text, following in zip(macro.body, (*macro.body[1:], "")):
@@ -207,7 +207,7 @@ class _Preprocessor:
                 pasting = True
                 continue
             tokens = given.get(text, [_Token(text)])
-            # An operand of the pasting operator is not expanded.
+            # Operands of the pasting operator are not expanded.
             if text in given and not pasting and following != "##":
                 tokens = self._expand(tokens)
             if pasting and result and tokens:
@@ -221,7 +221,7 @@ class _Preprocessor:
 
 
 def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
-    """Pop a macro's arguments from the remaining tokens; pop nothing and return None if no parenthesis follows."""
+    """Pop a macro's arguments off the remaining tokens; pop nothing and return None if no parenthesis follows."""
     bracket = next((index for index in range(len(left) - 1, -1, -1) if left[index].text.strip()), None)
     if bracket is None or left[bracket].text != "(":
         return None
@@ -241,13 +241,13 @@ def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
 
 
 class _Condition:
-    """The value of a condition's tokens, by operator precedence."""
+    """Evaluates a condition's tokens by operator precedence."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = list(reversed(tokens))
 
     def value(self) -> int:
-        """Return the number."""
+        """Return the condition's value."""
         result = self._binary(0)
         if self._tokens:
             raise SourceError(f"has a condition that cannot be parsed, at {self._tokens[-1]!r}")
@@ -277,6 +277,6 @@ class _Condition:
         if _INTEGER.match(token):
             return int(token.rstrip("uUlL"), 0 if token[:2].lower() == "0x" else 10)
         if _NAME.match(token) and not re.match(r"_|cl_", token):
-            # A name that is not a macro counts as 0.
+            # A name that is not a macro has the value 0.
             return 0
         raise SourceError(f"has a condition that cannot be parsed, at {token!r}")

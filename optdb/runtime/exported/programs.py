@@ -1,8 +1,8 @@
-"""The kernels of a file on a device.
+"""The kernels in a file, built for a device.
 
-OpenCL does not check kernel arguments: it would use a number passed for a pointer as an address. When a launch is
+OpenCL does not check kernel arguments: a number passed for a pointer would be used as an address. When a launch is
 parsed, its arguments are checked against the kernel's declaration (``operands``). This module checks the declaration
-against the driver's information on the built kernel, if there is any.
+against the driver's information about the built kernel, if the driver has any.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from optdb.runtime.library import cl
 from optdb.runtime.operands import POINTERS, KernelRef, argument_nbytes
 
 _OPTIONS = ("-cl-kernel-arg-info",)
-#: An exclusive upper bound of the work items of a launch in one dimension.
+#: An exclusive upper bound for the number of work items in one dimension of a launch.
 _MOST = 1 << 48
 
 
 class Kernels:
-    """The kernels of a file's programs; errors name the file's `path`."""
+    """The kernels in a file's programs; errors name the file's `path`."""
 
     def __init__(self, context: Context, programs: Sequence[ProgramSpec], path: str) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class Kernels:
         self._kernels: dict[KernelRef, FileKernel] = {}
 
     def get(self, kernel: KernelRef) -> FileKernel:
-        """Return a kernel; raise FileError if it does not build or does not exist."""
+        """Return a kernel; raise FileError if it does not exist or cannot be built."""
         if kernel not in self._kernels:
             program, name = f"program {kernel.program} of {self._path}", kernel.function_name
             spec = self._programs[kernel.program]
@@ -48,12 +48,12 @@ class Kernels:
         return self._kernels[kernel]
 
     def source(self, kernel: KernelRef) -> str:
-        """Return the source of a kernel's program."""
+        """Return the source of the program that contains a kernel."""
         return self._programs[kernel.program].source
 
 
 class FileKernel:
-    """A kernel of a file that declares `params`; raises FileError if the driver reports other parameters."""
+    """A kernel in a file that declares `params`; raises FileError if the driver reports different parameters."""
 
     def __init__(self, context: Context, kernel: cl.Kernel, params: Sequence[str]) -> None:
         self.program = kernel.program
@@ -95,7 +95,7 @@ class FileKernel:
 
 
 def _agrees(kernel: cl.Kernel, index: int, param: str) -> bool:
-    """Tell whether a parameter's kind agrees with the driver's information, or the driver has none."""
+    """Tell whether a parameter's kind agrees with the driver's information; True if the driver has none."""
     info, qualifiers = cl.kernel_arg_info, cl.kernel_arg_address_qualifier
     try:
         where = kernel.get_arg_info(index, info.ADDRESS_QUALIFIER)

@@ -1,11 +1,12 @@
-"""The first run of a file's kernels, in a child process with limits of time and memory.
+"""The first run of a file's kernels, in a child process with limited time and memory.
 
-A process cannot contain a compiler that runs inside it: the compiler may crash, or use unlimited time and memory.
-Drivers for processors compile in the process that uses them. So before such a driver builds a kernel for a group size
-for the first time, a child process runs the whole call (``rehearsal_child``). If that succeeds, the kernels are
-recorded on disk as sound, and the caller gets them from the driver's own cache of kernels.
+A process cannot protect itself from a compiler that runs inside it: the compiler may crash, or use unlimited time and
+memory. Drivers for CPU devices compile in the process that uses them. Therefore, before a CPU driver builds a kernel
+for a group size for the first time, a child process runs the whole call (``rehearsal_child``). If that succeeds, the
+kernels are recorded on disk as sound, and the caller gets them from the driver's own kernel cache.
 
-The child runs a call instead of only building, because drivers compile at launch, once for each group size.
+The child runs the call instead of only building the kernels, because these drivers compile at launch, once for each
+group size.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.limits import Limits
 
 BUILD_TIMEOUT_S = 300.0
-#: The environment variable, 0 or 1, for all files that are loaded without `build_in_child`.
+#: The environment variable, 0 or 1, that applies to all files loaded without `build_in_child`.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 
 #: The module that the child process runs. It loads files, and no module imports it.
 _CHILD = "optdb.runtime.exported.rehearsal_child"
 _SOUND = b"sound"
 _LAST_LINES = 5
-#: The errors of a child that are raised again unchanged.
+#: The errors in a child process that are raised again unchanged.
 _ERRORS = {
     kind.__name__: kind for kind in (FileError, LimitError, ShapeError, MemoryError, TypeError, ValueError, IndexError)
 }
 
-#: The source of a program, the name of a kernel in it, and the size of its groups.
+#: A program's source, the name of a kernel in the program, and the group size.
 Variant = tuple[str, str, "tuple[int, ...] | None"]
 
 
 def is_wanted(wish: bool | None, context: Context) -> bool:
-    """Tell whether kernels are first built in a child process.
+    """Tell whether kernels must first be built in a child process.
 
     The caller's choice in `optdb.load` takes precedence, then the environment variable, then the device's default.
     """
@@ -59,7 +60,7 @@ def is_wanted(wish: bool | None, context: Context) -> bool:
 
 @dataclass(frozen=True)
 class Rehearsals:
-    """First calls of the functions of a file, with a timeout of `timeout_s` seconds each."""
+    """Runs first calls of a file's functions in child processes; each call has `timeout_s` seconds."""
 
     path: Path
     digest: str
@@ -68,9 +69,9 @@ class Rehearsals:
     timeout_s: float
 
     def ensure_sound(self, method: str, arguments: Sequence[HostArray], variants: Iterable[Variant]) -> None:
-        """Rehearse a call, unless all of its kernels are known to be sound.
+        """Rehearse a call unless all of its kernels are known to be sound.
 
-        This raises the errors of the call in the child process, and FileError if the child crashes or times out.
+        Raise the errors that the call raises in the child process, and FileError if the child crashes or times out.
         """
         sound = self.context.kept.setdefault(__name__, set())
         folder, device = binaries.current(), self.context.device
@@ -89,7 +90,7 @@ class Rehearsals:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=children.environment(),
-            # The compiler's own processes end with the child.
+            # Put the child in its own session, so that the compiler's processes end with it.
             start_new_session=True,
         )
         request = {
@@ -115,7 +116,7 @@ class Rehearsals:
 
 
 def message(request: dict[str, Any], arguments: Sequence[HostArray]) -> bytes:
-    """Return a child's standard input: a line of JSON, and the arguments in NumPy's format."""
+    """Return a child's standard input: a line of JSON, followed by the arguments in NumPy's format."""
     return b"".join([json.dumps(request).encode(), b"\n", *map(array_bytes, arguments)])
 
 
@@ -128,9 +129,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _raise_what(status: int, out: bytes, err: bytes) -> None:
-    """Raise the error of a child, or an error about how it ended; do nothing if it succeeded."""
+    """Raise the child's error, or an error about how the child ended; do nothing if it succeeded."""
     outcome: Any = ()
-    # A driver may write to the same stream: the last line need not be the child's output.
+    # A driver may write to the same stream, so the last line may not be the child's output.
     with contextlib.suppress(ValueError):
         outcome = json.loads(out.decode(errors="replace").strip().split("\n")[-1])
     match outcome:

@@ -1,7 +1,7 @@
-"""The child process of a rehearsal: runs one call of a file's function, within limits of time and memory.
+"""The child process of a rehearsal, which runs one call of a file's function with limited time and memory.
 
-``rehearsal`` starts it (`python -m` this module), writes the request to its standard input, and reads the outcome from
-the last line of its standard output.
+``rehearsal`` starts this module with ``python -m``, writes the request to its standard input, and reads the outcome
+from the last line of its standard output.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from optdb.runtime.errors import FileError
 from optdb.runtime.exported.limits import GIBIBYTE, Limits
 from optdb.runtime.exported.model import load
 
-#: The memory that a compiler may take, besides the file's limit.
+#: The memory in bytes that a compiler may take in addition to the file's limit.
 COMPILER_BYTES = 2 * GIBIBYTE
 
 
 def received(message: bytes) -> tuple[dict[str, Any], list[HostArray]]:
-    """Return the content of a message."""
+    """Return the request and the arguments in a message."""
     stream = io.BytesIO(message)
     request, arguments = json.loads(stream.readline()), []
     while stream.tell() < len(message):
@@ -36,12 +36,12 @@ def received(message: bytes) -> tuple[dict[str, Any], list[HostArray]]:
 
 
 def limit(limits: Limits, timeout_s: float) -> None:
-    """Limit this process's CPU time and further memory, if the system supports it."""
+    """Limit the CPU time and the additional memory of this process, if the system supports it."""
     try:
         import resource
     except ImportError:
         return
-    # If the parent dies, only this limit ends the child. CPU time is summed over the driver's threads.
+    # If the parent dies, only this limit ends the child. CPU time is summed over all threads of the driver.
     cpu_s = int(timeout_s * (os.cpu_count() or 1)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -53,7 +53,7 @@ def limit(limits: Limits, timeout_s: float) -> None:
 
 
 def main() -> None:
-    """Run the request from standard input, and write the outcome."""
+    """Run the request read from standard input and write the outcome."""
     request, arguments = received(sys.stdin.buffer.read())
     context = Context(request["spec"])
     context.profile = context.profile.as_kind(request["device_kind"], request["compute_units"])
@@ -70,7 +70,7 @@ def main() -> None:
         outcome = type(error).__name__, str(error)
     sys.stdout.write(f"\n{json.dumps(outcome)}\n")
     sys.stdout.flush()
-    # Do not wait for driver threads that hang.
+    # Exit without waiting for driver threads that hang.
     os._exit(0)
 
 

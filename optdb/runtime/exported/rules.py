@@ -24,13 +24,13 @@ from optdb.runtime.expressions import (
 )
 from optdb.runtime.records import LIMIT
 
-#: The maximum depth of an expression in an error message.
+#: The maximum depth to which an error message shows an expression.
 _DEEP = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The inputs of the rules: arguments by position, and the device's compute units."""
+    """The inputs to the rules: the arguments by position, and the device's number of compute units."""
 
     arguments: Sequence[HostArray]
     compute_units: int
@@ -38,9 +38,9 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """The expressions of one trace's sizes, and the guards under which the trace is valid.
+    """The expressions that compute one trace's sizes, and the guards under which the trace is valid.
 
-    `names` are the names of the arguments, for error messages.
+    `names` are the argument names for error messages.
     """
 
     entries: Sequence[Entry]
@@ -48,7 +48,7 @@ class GuardSet:
     names: Sequence[str]
 
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
-        """Return the arguments whose values the operands depend on."""
+        """Return the positions of the arguments on whose values the operands depend."""
         needed = set(references(operands))
         arguments: set[int] = set()
         # Entries depend only on earlier entries.
@@ -61,7 +61,7 @@ class GuardSet:
         return frozenset(arguments)
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
-        """Return the entries and guards that depend on the values of given arguments, to be evaluated in each call."""
+        """Return the entries and guards that depend on the values of given arguments and are evaluated in each call."""
         entries: dict[int, Entry] = {}
         for number, entry in enumerate(self.entries):
             is_free = isinstance(entry, ArgumentNumber) and entry.argument in arguments
@@ -71,23 +71,23 @@ class GuardSet:
         return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
-        """Return all sizes of a call.
+        """Return all sizes for a call.
 
-        A size that cannot be computed, for example because a length is 0, is None: guards may make it unnecessary.
+        A size that cannot be computed, for example because a length is 0, is None; the guards may make it unnecessary.
         """
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values
 
     def broken(self, values: Values) -> str | None:
-        """Return the first guard that fails, in words; None if all guards hold."""
+        """Return a description of the first guard that fails; None if all guards hold."""
         for guard in self.guards:
             if not values.holds(guard):
                 return f"{self.described(guard.left)} {guard.op} {self.described(guard.right)}"
         return None
 
     def described(self, operand: Any, deep: int = _DEEP) -> str:
-        """Return an operand in words."""
+        """Return a description of an operand."""
         if not isinstance(operand, Ref):
             return str(operand)
         entry = self.entries[operand.number]
@@ -107,10 +107,10 @@ class GuardSet:
 
 
 class Values(list[Any]):
-    """The sizes of a call by entry number; None for a size that cannot be computed."""
+    """The sizes for a call, indexed by entry number; None for a size that cannot be computed."""
 
     def work_out(self, entries: Iterable[tuple[int, Entry]], call: Call) -> None:
-        """Compute the sizes of numbered entries in order."""
+        """Compute the sizes that numbered entries define, in order."""
         for number, entry in entries:
             try:
                 value = self._worked_out(entry, call)
@@ -140,41 +140,41 @@ class Values(list[Any]):
         try:
             return bool(COMPARISONS[guard.op](a, b))
         except TypeError:
-            # Complex numbers are not ordered.
+            # Complex numbers have no order.
             return False
 
     def value(self, operand: Any) -> Any:
-        """Return the value of an operand: a number, or a reference to an entry."""
+        """Return the value of an operand, which is a number or a reference to an entry."""
         return self[operand.number] if isinstance(operand, Ref) else operand
 
     def number(self, operand: Any) -> int:
-        """Return the integer of an operand; raise ShapeError if it is not an integer."""
+        """Return an operand's value; raise ShapeError if it is not an integer."""
         value = self.value(operand)
         if not isinstance(value, int):
             raise ShapeError(f"{value!r} is not an integer")
         return value
 
     def numbers(self, operands: Sequence[Any]) -> tuple[int, ...]:
-        """Return the integers of operands."""
+        """Return the values of operands; raise ShapeError if one is not an integer."""
         return tuple([self.number(operand) for operand in operands])
 
 
 @dataclass(frozen=True)
 class ValueGuards:
-    """Sizes and guards that depend on values of arguments, such as a rate, and are evaluated in each call."""
+    """Sizes and guards that depend on argument values, such as a learning rate, and are evaluated in each call."""
 
     entries: dict[int, Entry]
     guards: list[Guard]
 
     def has(self, operand: Any) -> bool:
-        """Tell whether an operand is one of these sizes."""
+        """Tell whether an operand refers to one of these sizes."""
         return isinstance(operand, Ref) and operand.number in self.entries
 
     def __bool__(self) -> bool:
         return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
-        """Return the sizes of another call, which differs only in these numbers; None if a guard fails."""
+        """Return the sizes for another call, which differ only in these entries; None if a guard fails."""
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None

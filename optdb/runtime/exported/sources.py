@@ -1,12 +1,12 @@
-"""The form of programs in a file, which is narrow enough for a complete check.
+"""The restricted form of programs in a file, which makes a complete check possible.
 
 A program is fully preprocessed OpenCL C (``preprocessing`` converts kernels to this form when they are exported). It
-has no macros, includes, conditions, comments, string literals, backslashes or trigraphs.
-A ``#`` starts a line that is one of a few pragmas. Reserved names, such as ``__builtin_trap`` and ``_Pragma``, are
-rejected, except those of address spaces and a few attributes. So the compiler sees the tokens that are checked here.
+has no macros, includes, conditions, comments, string literals, backslashes or trigraphs. A ``#`` may only start a line
+with one of a few pragmas. Reserved names, such as ``__builtin_trap`` and ``_Pragma``, are rejected, except the names of
+address spaces and of a few attributes. The compiler therefore sees exactly the tokens that are checked here.
 
-`read_program` checks a source in linear time, and returns the parameters of each kernel's declaration: drivers do not
-check the arguments that are set, and not all drivers report the parameters.
+`read_program` checks a source in linear time and returns the parameters that each kernel declares. They are needed
+because drivers do not check the arguments that are set, and not all drivers report the parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from optdb.runtime.operands import LONG16, POINTERS
 
-#: The maximum nesting of brackets in Clang; other compilers recurse without a limit.
+#: The maximum nesting depth of brackets in Clang; other compilers recurse without a limit.
 _MAX_BRACKET_DEPTH = 250
 _MAX_NAME_LENGTH = 1024
 _MAX_ATTRIBUTE_TOKENS = 64
@@ -27,20 +27,21 @@ _DIRECTIVE = re.compile(
     r"|OPENCL EXTENSION cl_khr_\w{1,64} : enable)\Z",
     re.ASCII,
 )
-#: Numbers are scanned as preprocessing numbers, so that names and parts of numbers are not confused.
+#: Numbers are scanned as preprocessing numbers, so that parts of numbers are not taken for names.
 _TOKEN = re.compile(r"(?P<name>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|[^\s]", re.ASCII)
 _RESERVED = re.compile(r"__|_[A-Z]")
 _OWN_RESERVED = frozenset(
     ["__kernel", "__global", "__local", "__constant", "__private", "__const", "__restrict", "__attribute__"]
 )
-#: Words that could access something outside the program, and printf, which writes to the process's standard output.
+#: Words that could access something outside the program, including printf, which writes to standard output.
 _REFUSED_WORDS = frozenset(["asm", "include", "include_next", "import", "embed", "defined", "typeof", "printf"])
 _HANDLES = re.compile(r"\b(sampler_t|image[123]d\w*|pipe|queue_t|event_t|clk_event_t|reserve_id_t|ndrange_t)\b")
 _ATTRIBUTES = (
     "reqd_work_group_size|work_group_size_hint|vec_type_hint|opencl_unroll_hint"
     "|aligned|packed|noinline|always_inline|unused|pure|const"
 )
-#: The start of an allowed attribute, as space-separated tokens: listed names, whose arguments are names and numbers.
+#: The start of an allowed attribute, as space-separated tokens; listed attributes may have names and numbers as
+#: arguments.
 _ATTRIBUTE = rf"__attribute__ \( \( (?:(?:{_ATTRIBUTES}|,) |\( (?:(?:,|\d{{1,5}}|[a-z]\w{{0,15}}) )*\) )*"
 _WHOLE_ATTRIBUTES = rf"(?:{_ATTRIBUTE}\) \) )*"
 _ENDED_ATTRIBUTE = re.compile(rf"{_ATTRIBUTE}(?P<end>\) \)|\S+)", re.ASCII)
@@ -52,28 +53,28 @@ _KERNEL = re.compile(
 
 _SPACES = {f"{mark}{space}": space for mark in ("", "__") for space in (*POINTERS, "private")}
 _QUALIFIERS = frozenset(["const", "restrict", "volatile", "__const", "__restrict"])
-#: The number types of kernel parameters: OpenCL C's names, and the file's.
+#: Maps OpenCL C's number types for kernel parameters to the names that files use.
 NUMBERS = {
     **{"char": "int8", "uchar": "uint8", "unsigned char": "uint8", "short": "int16", "ushort": "uint16"},
     **{"unsigned short": "uint16", "int": "int32", "uint": "uint32", "unsigned int": "uint32", "long": "int64"},
     **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
     **{"long16": LONG16, "ulong16": LONG16},
 }
-#: Tokens that may precede a number type in a typedef; after these, the type is not the declared name.
+#: Tokens that may precede a number type in a typedef; a number type after one of these is not the declared name.
 _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACES])
 
 
 class SourceError(ValueError):
-    """A program does not have the form required in a file. The message gives the position and the fault."""
+    """A program does not have the form that files require. The message gives the position and the fault."""
 
 
 def is_handle(kind: str) -> bool:
-    """Tell whether an OpenCL C type is a handle, which drivers pass as an unchecked address."""
+    """Tell whether an OpenCL C type is a handle, which drivers pass on as an unchecked address."""
     return _HANDLES.search(kind) is not None
 
 
 def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
-    """Check a program in OpenCL C, and return the parameters of each of its kernels.
+    """Check an OpenCL C program and return the parameters of each of its kernels.
 
     A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Raise a SourceError if the program
     does not have the form that this module describes.
@@ -91,7 +92,7 @@ def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
     return _kernels(spaced)
 
 
-#: Opening brackets, with the closing ones.
+#: Maps opening brackets to closing brackets.
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -127,7 +128,7 @@ def _check_brackets(tokens: Sequence[str]) -> None:
 
 
 def _check_attributes(spaced: str) -> None:
-    """Reject attributes except listed ones, whose arguments are names and small numbers."""
+    """Reject all attributes except listed ones whose arguments are names and small numbers."""
     for position in _positions(spaced, "__attribute__"):
         attribute = _ENDED_ATTRIBUTE.match(spaced, position)
         end = "" if attribute is None else attribute["end"]

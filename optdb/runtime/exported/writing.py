@@ -1,6 +1,6 @@
-"""Writing of functions to a file: traces, signatures, and shared values.
+"""Writes functions to a file: their traces, signatures and shared values.
 
-``docs/reference/exported-files.md`` describes the format, which the records of ``manifest`` define.
+The records in ``manifest`` define the file format, and ``docs/reference/exported-files.md`` describes it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def write(
     states: Sequence[SharedValue],
     about: str = "",
 ) -> None:
-    """Write functions over the same shared values to a file, which is replaced if it exists.
+    """Write functions with common shared values to a file, which is replaced if it exists.
 
-    `functions` maps names to signatures and traces; names have to be unique. Calling the loaded file calls the first
-    function. Index i of `states` is the number i in the traces' `states`. `about` names the program that makes the
-    file.
+    `functions` maps names to signatures and traces. Calling the loaded file calls the first function. In a trace,
+    `states` maps each shared `Memory` to an index into the argument `states`. `about` names the program that creates
+    the file.
     """
     programs = Programs()
     methods = [
@@ -62,19 +62,19 @@ def write(
 
 
 def saved(trace: Trace, programs: Programs) -> SavedTrace:
-    """Convert a trace to a file's record, and add its kernels to programs."""
+    """Convert a trace to the record that a file stores, and add its kernels to `programs`."""
     return _TraceWriter(trace, programs).saved()
 
 
 class Programs:
-    """The programs of a file, without duplicates."""
+    """The programs in a file, without duplicates."""
 
     def __init__(self) -> None:
         self.specs: list[ProgramSpec] = []
         self._numbers: dict[str, int] = {}
 
     def number(self, source: str) -> int:
-        """Preprocess and add a program; return its number. Raise Untraceable if a file cannot hold it."""
+        """Preprocess a program, add it and return its index; raise Untraceable if a file cannot store it."""
         if source not in self._numbers:
             try:
                 spec = _plain_program(source)
@@ -94,18 +94,18 @@ def _plain_program(source: str) -> ProgramSpec:
 
 
 class _Members:
-    """The members of a file except its manifest, without duplicates."""
+    """The members of a file, without its manifest and without duplicates."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}
 
     def array(self, value: HostArray) -> str:
-        """Return the name of the member for an array."""
+        """Add an array, and return the name of the member that contains it."""
         return self._name(array_bytes(value), "arrays/{}.npy")
 
     def text(self, value: str) -> str:
-        """Return the name of the member for a program."""
+        """Add a program, and return the name of the member that contains it."""
         return self._name(value.encode(), "programs/{}.cl")
 
     def _name(self, content: bytes, pattern: str) -> str:
@@ -142,7 +142,7 @@ class _TraceWriter:
         )
 
     def _command(self, command: Command) -> Command:
-        # A saved command has no queue.
+        # Saved commands have no queue.
         command = replace(command.with_operands(self._slot), queue=cast("cl.CommandQueue", None))
         match command:
             case EnqueueKernel():
@@ -206,7 +206,7 @@ def _operands(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _argument(arg: Any) -> Any:
-    """Convert a kernel's argument to a record; a memory's slot and None are unchanged."""
+    """Convert a kernel argument to a record; return a `Slot` or None unchanged."""
     match arg:
         case None | Slot():
             return arg
@@ -215,7 +215,7 @@ def _argument(arg: Any) -> Any:
         case SymbolicArgument():
             return NumberArgument(_dtype_name(arg.dtype), _operands(arg.values))
     value = np.asarray(arg)
-    # An OpenCL vector is one element.
+    # An OpenCL vector is one array element.
     is_vector = value.dtype.names or value.dtype.subdtype
     numbers = [operand(x) for x in (value[()] if is_vector else [value[()]])]
     if any(isinstance(number, complex) for number in numbers):
@@ -224,7 +224,7 @@ def _argument(arg: Any) -> Any:
 
 
 def _source(value: DeferredArray | HostArray) -> SavedSource:
-    """Convert the source of an array to a record, in which all arrays are constants."""
+    """Convert an array's source to a record in which all arrays are constants."""
     if not isinstance(value, DeferredArray):
         return FromArray(value)
     source = value.source

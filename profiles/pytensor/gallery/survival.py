@@ -19,7 +19,7 @@ def weibull_censored() -> pm.Model:
 
 
 def exponential_potential() -> pm.Model:
-    """Build exponential times, with the censored ones as terms of a potential."""
+    """Build exponential times; the censored times are terms of a potential."""
     rng = np.random.default_rng(52)
     x, time, ended = rng.normal(size=300), rng.exponential(2.0, 300), rng.random(300) < 0.7
     with pm.Model() as model:

@@ -1,7 +1,7 @@
-"""The rules: for each op, the layouts of its results, given those of its inputs.
+"""The rules, which derive the layouts of each op's results from the layouts of its inputs.
 
-Each rule has the same invariant: the workers' results, combined according to the layout, equal the result of one device
-for the whole batch. A module holds the rules of one family of ops, and registers them with
+All rules have the same invariant: the workers' results, combined according to their layout, equal the result that one
+device computes for the whole batch. Each module contains the rules for one family of ops, and registers them with
 `optdb.distributed.sharding.spreading.rule` when it is imported.
 """
 
@@ -9,5 +9,5 @@ from optdb.distributed.sharding.rules import elementwise, indexing, layers, loop
 
 __all__ = ["FAMILIES"]
 
-#: The modules of the rules, one for each family of ops.
+#: The modules that contain the rules, one for each family of ops.
 FAMILIES = (elementwise, shapes, indexing, reductions, layers, loops, whole_batch)

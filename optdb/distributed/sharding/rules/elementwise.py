@@ -1,4 +1,4 @@
-"""The rules of elementwise ops."""
+"""The rules for elementwise ops."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from optdb.host.api import ops, scalars
 from optdb.host.api.graph import Apply
 from optdb.host.theano.functions.originals import tensor
 
-#: Linear in one input if the others are the same on all workers.
+#: Scalar ops that are linear in one input if the other inputs are equal on all workers.
 _LINEAR = (scalars.Identity, scalars.Neg, scalars.Mul, scalars.Cast)
-#: Scalar ops that are linear in all inputs taken together.
+#: Scalar ops that are linear in all inputs jointly.
 _SUMS = (scalars.Add, scalars.Sub)
 
 
 @rule(ops.Elemwise)
 def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Compute element by element: rows from rows; sums and multiples of summands are summands."""
+    """Compute element by element: rows yield rows, and sums and multiples of summands are summands."""
     op = _scalar_op(node)
     if has(inputs, Vector):
         return [_elementwise_vector(spreader, node, inputs)]
@@ -94,19 +94,19 @@ def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
 
 
 def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return the results of an op on rows; an unsplit input is shared by all rows, or cut to the worker's rows."""
+    """Return an op's results for rows; an unsplit input either applies to all rows or is cut to the worker's rows."""
     layout = common_layout(node, inputs)
     local = [value if isinstance(value, Sharded | Own) else spreader.whole(value, node) for value in inputs]
     for i, value in enumerate(local):
         if isinstance(value, Sharded) or value.var.type.broadcastable[layout.axis]:
             continue
-        # It has one row for each row of the whole batch.
+        # The input has one row for each row of the whole batch.
         local[i] = Replicated(spreader.own_rows(value.var, layout, node))
     return [with_layout_of(layout, out) for out in remade(node, local)]
 
 
 def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
-    """Compute with lengths: integers remain lengths, floats are computed for the whole batch."""
+    """Compute with lengths: integer results remain lengths, and floats are computed for the whole batch."""
     op, out = _scalar_op(node), node.outputs[0]
     whole = remade(node, spreader.wholes(inputs, node))[0]
     if out.type.dtype.startswith("float"):
@@ -134,6 +134,6 @@ def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) ->
 
 
 def vector_of(entries: Sequence[Value]) -> Value:
-    """Return a vector of numbers; its layout is `Vector` if one of them is a length."""
+    """Return a vector of numbers, whose layout is `Vector` if any of the numbers is a length."""
     var = tensor.stack([entry.var for entry in entries])
     return Vector(var, tuple(entries)) if has(entries, Length) else Replicated(var)

@@ -1,4 +1,4 @@
-"""The rules of ops that read or change parts of arrays."""
+"""The rules for ops that read or change parts of arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from optdb.host.theano.functions.originals import tensor
 
 
 def _kept_axis(node: Apply, value: Sharded, index: Sequence[object]) -> int:
-    """Return the split axis of a part of an array; the part must have all rows."""
+    """Return the split axis of a part of an array; the part must contain all rows."""
     chosen = index[value.axis] if value.axis < len(index) else slice(None)
     if not isinstance(chosen, slice) or not _is_full(chosen):
         raise NotSplittable(node, "it selects rows of the batch by index")
@@ -43,7 +43,7 @@ def _is_full(chosen: slice) -> bool:
 
 @rule(ops.Subtensor)
 def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Take a part of each row; of a vector of lengths, take elements."""
+    """Take a part of each row, or take elements of a vector of lengths."""
     value, *numbers = inputs
     assert isinstance(node.op, ops.Subtensor)
     index = ops.get_idx_list(node.inputs, node.op.idx_list)
@@ -113,7 +113,7 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 
 @rule(ops.AdvancedIncSubtensor1)
 def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Add each example's contribution to the rows of a table: the result is a summand."""
+    """Add each example's contribution to rows of a table; the result is a summand."""
     table, new, numbers = inputs
     assert isinstance(node.op, ops.AdvancedIncSubtensor1)
     if isinstance(numbers, Sharded) and isinstance(table, Partial | Replicated) and not node.op.set_instead_of_inc:
@@ -142,7 +142,7 @@ def _axes_of(index: Value) -> int | None:
 
 
 def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
-    """Raise an error unless the indexes select, in each row, elements of that row."""
+    """Raise an error unless the indices select, in each row, elements of that row."""
     all_vectors = all(_axes_of(value) == 1 for value in index)
     if layout.axis or layout.interleaved or not all_vectors or not isinstance(index[0], RowNumbers):
         raise NotSplittable(node, "it selects rows of the batch by index")
@@ -150,7 +150,7 @@ def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
 
 @rule(ops.AdvancedSubtensor)
 def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Select elements: of each row (``x[arange(n), classes]``), or of a table for each example."""
+    """Select elements in each row (``x[arange(n), classes]``), or elements in a table for each example."""
     value, *index = inputs
     if not all(isinstance(each, Sharded | RowNumbers | Replicated) and _axes_of(each) in (0, 1) for each in index):
         raise NotSplittable(node, "it selects elements by a mix of slices and arrays")
@@ -173,7 +173,7 @@ def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
 
 @rule(ops.AdvancedIncSubtensor)
 def increment_elements(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Change elements of each row."""
+    """Change elements in each row."""
     value, new, *index = inputs
     if not isinstance(value, Sharded):
         raise NotSplittable(node, "it changes elements by index in an array that is not split")

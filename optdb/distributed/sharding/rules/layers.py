@@ -1,4 +1,4 @@
-"""The rules of the layers of neural nets: convolutions, pooling, softmax, normalization by given statistics."""
+"""The rules for layers of neural networks: convolutions, pooling, softmax, and normalization by given statistics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gradient_of_filters(spreader: Spreader, node: Apply, inputs: list[Value]) ->
 
 
 def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures: int | None) -> list[Value]:
-    """Return the result of an op with one input that may be split; the other inputs are shared by all images."""
+    """Return the result of an op with one input that may be split; the other inputs apply to all images."""
     others = [value for i, value in enumerate(inputs) if i != pictures]
     if has(others, Sharded):
         raise NotSplittable(node, "filters, or their gradients, differ between examples")
@@ -45,7 +45,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [with_layout_of(value, out) for out in remade(node, local)]
 
 
-#: Ops that compute rows of all outputs from rows of inputs, along axis 0, and the number of inputs with rows.
+#: Maps ops that compute rows of all outputs from rows of inputs, along axis 0, to their number of inputs with rows.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,

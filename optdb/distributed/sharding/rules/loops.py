@@ -1,7 +1,7 @@
-"""The rule of Scan: applies rules to its inner graph until the layouts of its states are stable.
+"""The rule for Scan, which applies rules to the inner graph until the layouts of the states are stable.
 
-Workers cannot wait for each other within a loop. So a sum in a loop (such as the gradient of a recurrent weight) is a
-summand, which is added up after the loop.
+Workers cannot wait for each other within a loop. A sum in a loop, such as the gradient of a recurrent weight, therefore
+remains a summand that is added up after the loop.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ def loop(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 
 class _Loop:
-    """One loop: the layouts of the outer values, and the corresponding inner variables.
+    """The layouts of a loop's outer values and of the corresponding inner variables.
 
-    A state is an array with its values in all steps along axis 0; its layout is that of the array.
+    A state is an array that contains the state's values in all steps along axis 0; the state's layout is the array's
+    layout.
     """
 
     def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:
@@ -57,7 +58,7 @@ class _Loop:
         self._refuse("the layouts of its states change from step to step")
 
     def _inner_layouts(self) -> dict[Variable, Value]:
-        """Return the value of each variable of the inner graph."""
+        """Return the value of each variable in the inner graph."""
         op = self._op
         values: dict[Variable, Value] = {}
         for inner, outer in zip(op.inner_seqs(op.inputs), self._sequences, strict=True):
@@ -81,7 +82,7 @@ class _Loop:
         return spreader.values
 
     def _within(self, inner: Variable, outer: Value) -> Value:
-        """Return the value of a variable in one step: the outer value without axis 0."""
+        """Return the value that an inner variable has in one step: the outer value without axis 0."""
         if isinstance(outer, Sharded):
             if outer.axis == 0:
                 self._refuse("it iterates over the examples of the batch")
@@ -89,7 +90,7 @@ class _Loop:
         return _on(inner, outer if isinstance(outer, Replicated | Partial) else self._spreader.whole(outer, self._node))
 
     def _following(self, inner: dict[Variable, Value]) -> list[list[Value]]:
-        """Return, for each state, the values that a step computes for it."""
+        """Return the values that a step computes for each state."""
         op = self._op
         mitmot = op.inner_mitmot_outs(op.outputs)
         results: list[list[Value]] = []
@@ -101,7 +102,7 @@ class _Loop:
         return results + [[inner_value(inner, var)] for var in single]
 
     def _joined(self, state: Value, following: Sequence[Value]) -> Value:
-        """Return the layout of a state that fits both its initial values and those that steps compute."""
+        """Return a layout for a state that fits both its initial values and the values that steps compute."""
         for new in following:
             if isinstance(state, Replicated) and isinstance(new, Replicated):
                 state = Replicated(state.var, state.zero and new.zero)
@@ -117,7 +118,7 @@ class _Loop:
         return state
 
     def _outer(self, inner: dict[Variable, Value]) -> list[Value]:
-        """Return the values of the outputs, once the layouts are known."""
+        """Return the values of the outputs from the known layouts."""
         op, node = self._op, self._node
         values = [self._steps, *self._sequences, *self._states, *self._lengths, *self._rest]
         if len(values) != len(node.inputs):
@@ -133,12 +134,12 @@ class _Loop:
 
 
 def inner_value(values: dict[Variable, Value], var: Variable) -> Value:
-    """Return the value of an inner variable; constants are the same on all workers."""
+    """Return the value of an inner variable; constants are equal on all workers."""
     return values.get(var, Replicated(var))
 
 
 def _on(var: Variable, value: Value) -> Value:
-    """Return a value with the same layout in another variable."""
+    """Return a value with the same layout for another variable."""
     if isinstance(value, Sharded):
         return Sharded(var, value.axis, value.unit, value.interleaved)
     return Replicated(var, value.zero) if isinstance(value, Replicated) else type(value)(var)

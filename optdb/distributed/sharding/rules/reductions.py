@@ -1,4 +1,4 @@
-"""The rules of reductions and matrix products: a sum over the batch is a summand."""
+"""The rules for reductions and matrix products, in which a worker's sum over its part of the batch is a summand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 
 def _reduced(value: Sharded, var: Variable, axes: Sequence[int]) -> Sharded:
-    """Return the layout of an array after some axes are removed."""
+    """Return the layout that an array has after some axes are removed."""
     return Sharded(var, value.axis - sum(axis < value.axis for axis in axes), value.unit, value.interleaved)
 
 
@@ -85,7 +85,7 @@ def batched_dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 def _contract(
     spreader: Spreader, node: Apply, inputs: list[Value], left_axis: int, right_axis: int, pairs: int
 ) -> list[Value]:
-    """Return a product that sums over `left_axis` and `right_axis`; both inputs have the first `pairs` axes."""
+    """Return a product that sums over `left_axis` and `right_axis`; both inputs share the first `pairs` axes."""
     left, right = inputs
     splits = [value for value in inputs if isinstance(value, Sharded)]
     if isinstance(left, Sharded) and isinstance(right, Sharded):

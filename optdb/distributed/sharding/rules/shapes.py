@@ -1,4 +1,4 @@
-"""The rules of ops that read, compute or change shapes: lengths, reshaping, transposing, filling, joining."""
+"""The rules for ops that read, compute or change shapes: lengths, reshaping, transposing, filling and joining."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _is_constant(var: Variable, *numbers: int) -> bool:
 
 @rule(ops.Shape)
 def shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return lengths. The length of a split axis has two values, one for the part and one for the whole batch."""
+    """Return the lengths; the length of a split axis has one value for the part and one for the whole batch."""
     (value,) = inputs
     if isinstance(value, Sharded):
         own = remade(node, inputs)[0]
@@ -53,7 +53,7 @@ def length(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.MakeVector)
 def make_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return a vector of lengths, or of other numbers that all workers have."""
+    """Return a vector of lengths or of other numbers that are equal on all workers."""
     if has(inputs, Length):
         return [Vector(remade(node, inputs)[0], tuple(inputs))]
     if all(isinstance(value, Replicated) for value in inputs):
@@ -105,7 +105,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape that each call checks: two numbers that determine the order of rows must be equal."""
+    """Return a shape that is checked in each call: the order of rows is right only if two numbers are equal."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -158,7 +158,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
-    """Return an array in another shape; each call checks that pairs of numbers are equal."""
+    """Return a reshaped array; each call checks that pairs of numbers are equal."""
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)
@@ -166,7 +166,7 @@ def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Vari
 
 
 def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
-    """Return the split axis of a new shape, and whether it has one row for each example."""
+    """Return the split axis of a new shape, and whether that axis has one row for each example."""
     lengths = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, Length)]
     unknown = [i for i, entry in enumerate(entries) if _is_constant(entry.var, -1)]
     if len(lengths) == 1 and lengths[0][1].linear:
@@ -179,7 +179,7 @@ def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
 
 @rule(ops.Alloc, ops.AllocEmpty)
 def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Fill an array with a value; it is split if a length of the shape depends on the batch."""
+    """Fill an array with a value; the array is split if a length in its shape depends on the batch."""
     filled = isinstance(node.op, ops.Alloc)
     values, lengths = (inputs[:1], inputs[1:]) if filled else ([], inputs)
     of_batch = [(i, entry) for i, entry in enumerate(lengths) if isinstance(entry, Length)]
@@ -230,7 +230,7 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
 
 @rule(ops.Rebroadcast, ops.Assert, ops.Print, DeepCopyOp, ops.CpuContiguous)
 def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout of the first input; conditions are evaluated on whole values."""
+    """Keep the layout of the first input; conditions are evaluated for whole values."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
@@ -240,7 +240,7 @@ def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
 
 @rule(ops.SpecifyShape)
 def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout; the lengths are those of the part."""
+    """Keep the layout; the specified lengths are the lengths of the part."""
     value, lengths = inputs
     if isinstance(value, Sharded) and not isinstance(lengths, Vector):
         raise NotSplittable(node, "it fixes the length of the batch, but a worker has a part of the batch")
@@ -249,7 +249,7 @@ def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
 
 @rule(ops.ARange)
 def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Number the rows of the part, as an index of its rows; other ranges are the same on all workers."""
+    """Number the rows of the part to index them; all other ranges are equal on all workers."""
     start, stop, step = inputs
     if not isinstance(stop, Length):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]

@@ -1,12 +1,12 @@
-"""The rules of ops whose results depend on the whole batch: batch normalization, and random numbers.
+"""The rules for ops whose results depend on the whole batch: batch normalization and random numbers.
 
-With statistics of the whole batch, batch normalization is written out: means and variances are combined from those of
-all workers, which wait for each other once in each layer, and once more for its gradient. With statistics of parts
-there is no wait. Each worker then normalizes by its own statistics, unlike one device, and running averages are means
-over workers.
+With statistics of the whole batch, batch normalization is replaced with simpler ops: the means and variances of all
+workers are combined, for which workers wait for each other once in each layer and once more in its gradient. With
+statistics of parts, there is no wait: each worker normalizes by its own statistics, which differs from one device, and
+running averages are means over workers.
 
-Each worker draws the random numbers of the whole batch, and takes its rows. Each example gets the number that it gets
-on one device, and the states of generators remain the same on all workers.
+Each worker draws the random numbers for the whole batch and takes its rows. Each example therefore gets the same
+numbers as on one device, and the states of generators remain equal on all workers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.host.theano.functions.originals import tensor
 
 @rule(ops.AbstractBatchNormTrain)
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Normalize the rows by the statistics of the whole batch, or of the part."""
+    """Normalize the rows by statistics of the whole batch or of the part."""
     x = inputs[0]
     if not isinstance(x, Sharded):
         return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
@@ -59,7 +59,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
 
 @rule(ops.AbstractBatchNormTrainGrad)
 def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return the gradients for the rows, and for scale and bias, which are sums over the batch."""
+    """Return the gradients for the rows, and for the scale and the bias, which are sums over the batch."""
     x, dy, *rest = inputs
     assert isinstance(node.op, ops.AbstractBatchNormTrainGrad)
     axes = node.op.axes
@@ -76,7 +76,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
     total = spreader.whole(Partial(own), node).array
     dscale, dbias, off = (of_channels(x.array, axes, total, number, 3) for number in range(3))
-    # As on one device: the mean is rounded, so that deviations from it need not add up to 0.
+    # Like one device, do not assume that deviations from the mean add up to 0, since the mean is rounded.
     slope = dscale / count * inverse * inverse
     offset = (dbias * inverse - off * slope) / count
     dx = scale * ((dy.array * inverse - (x.array - mean) * slope) - offset)
@@ -92,7 +92,7 @@ def _rows(x: Sharded, var: Variable) -> Sharded:
 
 
 def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
-    """Return the number of elements of the whole batch from which statistics are computed."""
+    """Return the number of elements in the whole batch from which each statistic is computed."""
     lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
     count: TensorVariable = tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.type.dtype)
     return count
@@ -106,13 +106,13 @@ def _share(spreader: Spreader, x: Sharded) -> TensorVariable:
 
 @rule(mrg_uniform_base)
 def draw_uniform(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Draw for the whole batch; inputs are the generator's state and the shape."""
+    """Draw numbers for the whole batch; the inputs are the generator's state and the shape."""
     return _draw(spreader, node, inputs, inputs[1])
 
 
 @rule(RandomFunction)
 def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Draw for the whole batch; inputs are the generator's state, the shape, and parameters."""
+    """Draw numbers for the whole batch; the inputs are the generator's state, the shape and parameters."""
     if any(isinstance(value, Sharded) for value in inputs):
         raise NotSplittable(node, "the distribution's parameters differ between examples")
     return _draw(spreader, node, inputs, inputs[1])

@@ -1,8 +1,8 @@
 """Runs the compiler on translation units, one per processor at a time.
 
-The command and the flags are Theano's for one module. Three differences do not change the generated code: debug
-symbols are omitted unless the flag ``cmodule.debug`` is set; headers that nearly all modules include are precompiled if
-enough units read them; and the inlining limit for large units, which a single module does not reach, is lifted.
+The command and the flags are Theano's for one module. Three differences do not change the generated code: debug symbols
+are omitted unless the flag ``cmodule.debug`` is set; headers that nearly all modules include are precompiled if enough
+units include them; and GCC's inlining limit for large units, which a single module does not reach, is lifted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from optdb.host.theano.clinker.units import (
 
 __all__ = ["ModuleBuilder", "can_build", "plain", "processors", "seconds_for_headers"]
 
-#: From this number of units on, precompiling the headers takes less time than reading them in each unit.
+#: The minimum number of units for which precompiling the headers takes less time than parsing them in each unit.
 MIN_UNITS_TO_PRECOMPILE = 8
 
 #: Characters of code that take about as long to compile as the headers of a unit.
@@ -94,7 +94,7 @@ class ModuleBuilder:
                 unit = waiting.pop(future)
                 library = future.result()
                 if library is None and unit[0].can_share:
-                    # A module does not compile, alone or with the others: compile each one alone, as Theano does.
+                    # One of the modules does not compile. Compile each one alone, as Theano does.
                     waiting |= {pool.submit(self._compile, [plain(module)], {}): [plain(module)] for module in unit}
                     continue
                 if library is not None:
@@ -157,7 +157,7 @@ class ModuleBuilder:
     def _precompiled(
         self, units: Sequence[Sequence[Translation]], pool: Executor
     ) -> dict[tuple[str, ...], Future[Path | None]]:
-        """Return the precompiled headers by flags: existing ones, and new ones if enough units use them."""
+        """Return a map from flags to precompiled headers: existing headers, and new ones if enough units use them."""
         if not _is_gcc(config.cxx):
             return {}
         environments: dict[tuple[str, ...], list[Environment]] = {}
@@ -175,7 +175,7 @@ class ModuleBuilder:
         return headers
 
     def _precompile(self, folder: Path, environment: Environment) -> Path | None:
-        """Precompile the common headers unless another process is doing so; return the header, or None on failure."""
+        """Precompile the common headers unless another process does; return the header, or None on failure."""
         with self._store.lock(f"headers-{folder.name}"):
             if (folder / "common.h.gch").exists():
                 return folder / "common.h"
@@ -246,7 +246,7 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 
 def plain(module: Translation) -> Translation:
-    """Return the same module with Theano's unchanged code, for compiling it alone."""
+    """Return the same module with Theano's unchanged code, to be compiled alone."""
     return replace(module, own_code="")
 
 
@@ -269,7 +269,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _count(path: Path, number: int) -> int:
-    """Add to a counter, which is the size of a file; return the new value."""
+    """Add to a counter, which is stored as the size of a file; return the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"." * number)

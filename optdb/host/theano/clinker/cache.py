@@ -1,4 +1,4 @@
-"""Replaces Theano's ModuleCache: looks modules up by content, and builds missing ones in batches."""
+"""Replaces Theano's ModuleCache: looks up modules by content, and builds missing modules in batches."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Wanted:
 
 
 class SharedModuleCache(ModuleCache):
-    """Theano's cache of compiled modules, without a global lock, and without reading all keys.
+    """Theano's cache of compiled modules, without a global lock, and without reading all keys at the start.
 
     Parameters
     ----------
     dirname : str
         The compiledir.
     check_for_broken_eq, do_refresh : bool
-        As in Theano, but keys are read only when they are needed.
+        As in Theano's ModuleCache, but keys are read only when they are needed.
     """
 
     def __init__(self, dirname: str, check_for_broken_eq: bool = True, do_refresh: bool = True) -> None:
@@ -113,7 +113,7 @@ class SharedModuleCache(ModuleCache):
     # Methods that replace Theano's.
 
     def module(self, wanted: Wanted, make_linker: Callable[[], Any]) -> ModuleType:
-        """Return a module; build it if it is missing, by Theano's own command if ours fails.
+        """Return a module. If it is missing, build it; if optdb's build fails, run Theano's own command.
 
         Parameters
         ----------
@@ -193,7 +193,7 @@ class SharedModuleCache(ModuleCache):
         return locks
 
     def _wait_for_others(self, missing: dict[str, Wanted]) -> None:
-        """If a module is left, wait until another process has built the first one or died."""
+        """If a module is left, wait until the process that builds the first one has finished or died."""
         for name, wanted in list(missing.items())[:1]:
             with self.store.lock(name):
                 if self.find(wanted) is not None:
@@ -202,7 +202,7 @@ class SharedModuleCache(ModuleCache):
     def _build(
         self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell | None, builder: ModuleBuilder
     ) -> None:
-        # Modules with the same code and flags but other keys are compiled once in a translation unit.
+        # Modules that differ only in their keys are compiled once per translation unit.
         wanted: dict[Any, list[Wanted]] = {}
         for module in modules:
             wanted.setdefault((module.translation.name, module.translation.environment), []).append(module)
@@ -250,7 +250,7 @@ class SharedModuleCache(ModuleCache):
                 py_module=False,
             )
         except Exception as error:
-            # As CLinker.compile_cmodule does.
+            # The same steps as in CLinker.compile_cmodule.
             error.args += (str(linker.fgraph),)
             raise
         self._keep(wanted, folder / f"{wanted.translation.name}.{cmodule.get_lib_extension()}")
@@ -266,7 +266,7 @@ class SharedModuleCache(ModuleCache):
         return module
 
     def _load_or_discard(self, wanted: Wanted, path: Path) -> ModuleType | None:
-        """Load a module that was found; if its file is damaged, remove it and return None.
+        """Load a module from a file that was found; if the file is damaged, remove it and return None.
 
         A power failure or a full disk may leave a partial file.
         """
@@ -321,7 +321,7 @@ _caches: dict[str, SharedModuleCache] = {}
 
 
 def module_cache(dirname: str | None = None, init_args: dict[str, Any] | None = None) -> SharedModuleCache:
-    """Return the cache of a compiledir, whether or not Theano uses it at the moment.
+    """Return the cache of a compiledir, whether or not Theano currently uses that compiledir.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Collects the C code of a function and of the inner functions of its Scans, before the first thunk is made.
 
 Theano compiles the inner function of a Scan when it makes the Scan's thunk: it optimizes the inner graph, and links it
-at once. `Collector` stops after the optimization, keeps the arguments of the linking step, and continues with the next
-node; it collects the nodes of the inner graph like those of the outer one. When all modules are built, the Scan's thunk
-is made again, and links the inner function that was postponed.
+immediately. `Collector` stops after the optimization, keeps the arguments of the linking step, and continues with the
+next node; it collects the nodes of the inner graph like those of the outer one. When all modules are built, the Scan's
+thunk is made again, which links the postponed inner function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
 
 __all__ = ["Collector", "collector"]
 
-#: The maximum number of elements computed in Python; without a NumPy function for the op, each takes some 100 ns.
+#: The maximum number of elements computed in Python. An op without a NumPy function takes about 100 ns per element.
 _MAX_QUICK_ELEMENTS = 10_000
 #: Modules of ops whose Python code calls NumPy or SciPy. Convolution and pooling are Python loops.
 _QUICK_MODULES = tuple(
@@ -45,7 +45,7 @@ _QUICK_MODULES = tuple(
 
 
 class _Postponed(Exception):
-    """The inner function of a Scan is optimized, and its linking is postponed."""
+    """Raised when the inner function of a Scan has been optimized and its linking is postponed."""
 
 
 class _Request:
@@ -110,7 +110,7 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether a function has tiers: an inner function like the outer one, others by flag or linker."""
+        """Return whether a function has tiers: an inner function if the outer one has; others by flag or linker."""
         if self._links:
             return self._links[-1] is not None
         return config.optdb.tiered or getattr(linker, "tiered", False)
@@ -183,7 +183,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan; during the call it is the current Scan for `scan_function`.
+        """Make the thunk of a Scan, which is the current Scan for `scan_function` during the call.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def begin_maker(self, maker: FunctionMaker) -> None:
-        """Record the first FunctionMaker after a request: it belongs to the requested function."""
+        """Record the first FunctionMaker after a request, because it belongs to the requested function."""
         if self._request is not None and self._request.maker is None:
             self._request.maker = maker
 
@@ -279,7 +279,7 @@ def _has_usual_thunk(op: Any) -> bool:
 
 
 def _storage(node: Apply) -> dict[Variable, list[Any]]:
-    """Return storage for a node whose thunk will be discarded."""
+    """Return temporary storage for a node whose thunk will be discarded."""
     variables = (*node.inputs, *node.outputs)
     return {var: [var.data if isinstance(var, Constant) else None] for var in variables}
 
@@ -297,10 +297,10 @@ def no_recycling_of(linker: Any) -> Sequence[Variable]:
 
 
 def _is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> bool:
-    """Return whether a node's Python code computes its test value sooner than compiling its C code would take.
+    """Return whether running a node's Python code for its test value takes less time than compiling its C code.
 
-    With ``config.compute_test_value``, Theano computes each node on creation, with a thunk of its own. PyMC3 enables
-    that: a model of a hundred nodes started a hundred compilers before `theano.function` was called.
+    With ``config.compute_test_value``, which PyMC3 enables, Theano computes each node on creation with a separate
+    thunk. A model of a hundred nodes would otherwise start a hundred compilers before `theano.function` is called.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Makes the C thunks of a function: nodes with the same signature share their code, their key and their module."""
+"""Makes the C thunks of a function. Nodes with the same signature share their code, their key and their module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.host.theano.clinker.units import module_of
 
 __all__ = ["Linked", "NodeLinker", "has_unsafe_halves"]
 
-#: The exceptions of an op without C code for a node.
+#: The exceptions that an op without C code for a node raises.
 NoCode = (NotImplementedError, MethodNotDefined)
 
 #: The maximum number of signatures that are cached between functions.
@@ -31,7 +31,7 @@ class Linked:
     node : Apply
         One of the nodes.
     no_recycling : sequence of Variable
-        Its outputs whose storage must not be reused.
+        The node's outputs whose storage must not be reused.
     """
 
     def __init__(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
@@ -54,12 +54,12 @@ class Linked:
         try:
             self.wanted = Wanted(key, module_of(linker))
         except NoCode as error:
-            # A new exception: the traceback would keep the function, and all its storage, alive.
+            # Raise a new exception, because the traceback of the old one would keep the function and its storage alive.
             self.no_code = type(error)(*error.args)
 
     @property
     def is_keyed(self) -> bool:
-        """Whether Theano has a key for the code; without one, each node is compiled separately."""
+        """Whether Theano has a key for the code; without a key, each node is compiled separately."""
         return self.wanted is not None or self._module is not None or self.no_code is not None
 
     def thunk(
@@ -74,7 +74,7 @@ class Linked:
         no_recycling : sequence of Variable
             The same as when this object was made.
         inputs, outputs : list of list
-            Storage of its inputs and outputs.
+            The storage of the node's inputs and outputs.
         """
         if self.no_code is not None:
             raise type(self.no_code)(*self.no_code.args)
@@ -98,7 +98,7 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that locates the failed part of the code only after a failure.
+    """A C thunk that finds out which part of the code failed only after a failure.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class _SharedCThunk(_CThunk):
         self.nodes: list[Apply] = []
 
     def find_task(self, failure_code: int) -> Any:
-        """Return the task that failed, like Theano's method."""
+        """Return the task that failed, as Theano's method does."""
         linker = _linker_of(self._node, self._no_recycling)
         self.init_tasks, self.tasks = linker.get_init_tasks()
         self.nodes = linker.node_order
@@ -131,7 +131,7 @@ class _SharedCThunk(_CThunk):
 
 
 class NodeLinker:
-    """Returns the C code of nodes, and caches it for other nodes and functions of this process."""
+    """Provides the C code of nodes, and caches it for other nodes and functions of this process."""
 
     def __init__(self) -> None:
         self._by_flags: dict[Hashable, dict[Hashable, Linked]] = {}
@@ -224,7 +224,7 @@ def has_unsafe_halves(node: Apply) -> bool:
 
 
 def _linker_of(node: Apply, no_recycling: Sequence[Variable]) -> CLinker:
-    """Return Theano's linker for a graph of one node, made like in ``Op.make_c_thunk``."""
+    """Return Theano's linker for a graph of one node, made as in ``Op.make_c_thunk``."""
     graph = FunctionGraph(node.inputs, node.outputs)
     protected = [new for new, old in zip(graph.outputs, node.outputs, strict=True) if old in no_recycling]
     return CLinker().accept(graph, no_recycling=protected)

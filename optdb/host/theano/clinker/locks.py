@@ -9,14 +9,14 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-#: The errors of file systems without locks. Files still appear atomically there, but work may be done twice.
+#: Error numbers from file systems without locks. Files still appear atomically there, but work may be done twice.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EROFS, errno.EACCES)
 
 
 class FileLock:
     """An exclusive lock on a file, which is created when the lock is first acquired.
 
-    As a context manager it waits for the lock, and releases it.
+    As a context manager, it waits for the lock on entry, and releases it on exit.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Acquire the lock; return whether it is held.
+        """Acquire the lock; return whether this process holds it.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
 """Outlines repeated parts of Theano's C code, so that the compiler has less to optimize.
 
-Theano repeats the checks of an input and their error messages for each input of each node: most of a small module is
-error handling. `outline` replaces it by calls of cold functions that all modules of a translation unit share
-(`HELPERS`). The checks, their order, the errors, and the code that computes do not change. The
+Theano repeats the checks of an input and their error messages for each input of each node, so that most of a small
+module is error handling. `outline` replaces the error handling by calls of cold functions that all modules of a
+translation unit share (`HELPERS`). The checks, their order, the errors, and the code that computes do not change. The
 patterns match Theano 1.0.5; `outline` leaves other text unchanged. It also outlines code that is not time-critical:
 reference counting at the end of a call, and creation and deletion of thunks.
 """
@@ -128,7 +128,7 @@ OPTDB_COLD static void set_output_error(PyArrayObject* array)
 }}
 """
 
-#: The code after an error is set, in a node's code and in ParamsType's.
+#: The code that follows the setting of an error, in a node's code and in ParamsType's code.
 _FAIL = r"\{\s*__failure = \d+;.*?goto \w+;\s*\}|\{this->setErrorOccurred\(\); return;\}"
 
 _DEFAULT_ERROR = re.compile(

@@ -13,7 +13,7 @@ __all__ = ["LOOP_HELPERS", "outline_loops"]
 
 _NAMESPACE = "optdb_outlined"
 
-#: Requires `optdb.host.theano.clinker.outlining.HELPERS` before it, and <numpy/arrayobject.h>.
+#: Shared functions, which need `optdb.host.theano.clinker.outlining.HELPERS` and <numpy/arrayobject.h> before them.
 LOOP_HELPERS = f"""
 namespace {_NAMESPACE} {{
 OPTDB_COLD static void set_rank_error(void)
@@ -67,7 +67,7 @@ OPTDB_SHARED static void sort_axes(int count, int* keys, int* axes)
 }}
 """
 
-#: The code after an error is set, see `optdb.host.theano.clinker.outlining`.
+#: The code that follows the setting of an error, see `optdb.host.theano.clinker.outlining`.
 _FAIL = r"\{\s*__failure = \d+;[^{}]*goto \w+;\s*\}"
 
 _RANK = re.compile(r'PyErr_SetString\(PyExc_ValueError, "Not enough dimensions on input\."\);')
@@ -81,7 +81,7 @@ _COMPARISON = (
     r"\s*(?P<fail>" + _FAIL + r")\s*\}\s*"
 )
 _ONE_COMPARISON = re.compile(_COMPARISON)
-#: The start of a comparison; the other comparisons follow directly.
+#: The start of the first comparison; the other comparisons follow directly.
 _COMPARISON_START = re.compile(r"if \(\w+_n\d+ != \w+_n\d+\)")
 
 _RESIZE = re.compile(

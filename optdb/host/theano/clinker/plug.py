@@ -1,4 +1,4 @@
-"""Installs optdb's C linker in Theano, and removes it again."""
+"""Installs and removes optdb's C linker in Theano."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Caches Theano's queries of the compiler, and watches the compiler that Theano starts: its times and its errors.
+"""Caches Theano's queries of the compiler, and records the times and errors of the compiler that Theano starts.
 
-Theano queries the compiler three times: while it declares its flags (is there a g++, and which version), before it
-compiles the first module (the flags of ``-march=native``), and when it tries an op or a library with a small program.
+Theano queries the compiler three times: while it declares its flags (whether there is a g++, and its version), before
+it compiles the first module (the flags that ``-march=native`` stands for), and when it tests an op or a library with a
+small program.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["remember_queries", "remember_trials", "watch_compiler"]
 
 @contextmanager
 def remember_queries() -> Iterator[None]:
-    """Cache the answers of compilers that are started in the block by Theano's flags."""
+    """Cache the output of compilers that Theano's declarations of flags start in the block."""
     from theano.misc import windows
 
     call, output = windows.call_subprocess_Popen, windows.output_subprocess_Popen
@@ -120,7 +121,7 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
 
 
 def watch_compiler(cmodule: ModuleType) -> None:
-    """Time each module that Theano's compiler class compiles, and name the cause if the compiler cannot be used.
+    """Time each module that Theano's compiler class compiles; name the cause if the compiler cannot be used.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ DELAY_S = 2.0
 class CompileProgress:
     """The progress of the outermost theano.function of this process.
 
-    Phases nest, and the innermost is shown. Concurrent compilations in other threads are not shown.
+    Phases nest, and the innermost phase is shown. Concurrent compilations in other threads are not shown.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class CompileProgress:
                 self._task = self._bar.add_task(self._phases[-1], total=None)
 
     def _log(self, line: str) -> None:
-        """Log a line, at most one every `DELAY_S`."""
+        """Log a line, at most once every `DELAY_S` seconds."""
         now = time.monotonic()
         if now - self._start >= DELAY_S and now - self._last_line >= DELAY_S:
             self._last_line = now

@@ -1,10 +1,10 @@
-"""Shortens the C code with which a module takes its inputs and makes thunks.
+"""Shortens the C code in which a module takes its inputs and makes thunks.
 
 `share` runs after `optdb.host.theano.clinker.outlining.outline`, whose functions the code already calls. Functions
 that all modules of a unit share (`HELPERS`, `ARRAY_HELPERS`) take an input with its references, and make a thunk and
 a module. Most modules only hold the storage of their variables, so one function makes all their thunks, and one
-deletes them. Other modules and other text do not change. The code that stores an output is not shared: a shared
-function for it made the calls of small models take 1 to 3 % longer.
+deletes them. Other modules and other text do not change. The code that stores an output is not shared, because a shared
+function for it makes calls of small models take 1 to 3 % longer.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ OPTDB_COLD static PyObject* make_module(struct PyModuleDef* definition)
 }}
 """
 
-#: The check of an input or output, as written by `outline`, with the failure's code and label.
+#: The check of an input or output, as `outline` writes it, with the error code and the label of the failure.
 _CHECK = (
     rf"if \(!::{_NAMESPACE}::is_array_of\((?P=object), (?P<type>\w+)\)\) "
     rf'\{{ ::{_NAMESPACE}::set_array_error\((?P=object), (?P=type), "(?P=type)"\); '
@@ -144,7 +144,7 @@ _INSTANTIATE = re.compile(
 )
 
 
-#: The compiler does not know what `take` returns; one value for both names occupies only one register.
+#: The compiler cannot tell that both names have one value; assigning one to the other saves a register.
 _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 
@@ -178,7 +178,7 @@ def _called(function: str, failed: str) -> str:
 
 
 def _share_thunks(body: str) -> str:
-    """Make and delete the thunks of a module with shared functions, if its struct only has storage."""
+    """Make a module use shared functions to make and delete its thunks, if its struct only has storage."""
     struct, destructor, instantiate = (pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE))
     if struct is None or destructor is None or instantiate is None:
         return body

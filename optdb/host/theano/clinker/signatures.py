@@ -22,8 +22,8 @@ __all__ = ["flags_in_force", "keep_without_props", "signature", "stable_version"
 def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
     """Correct the version of ops whose C code is in files.
 
-    Theano uses Python's hash of that code, which differs between processes. The corrected method returns a version with
-    a digest of the code instead.
+    Theano's version contains Python's hash of that code, which differs between processes. The corrected method returns
+    a version with a digest of the code instead.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
     Equal ops have the same code, but may have different compiler flags: Theano does not compare ``openmp``. An op
-    from outside of Theano may have other such attributes, so each object gets its own key.
+    defined outside Theano may have other attributes that are not compared, so each such object gets its own key.
     """
     if type(op).__module__.startswith("theano."):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
@@ -89,9 +89,9 @@ def _value(constant: Constant) -> Hashable:
 def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
     """Correct Theano's test of whether other processes may load a module.
 
-    Theano considers an op with ``__props__ = ()`` unversioned, because it looks for an empty tuple among
-    both the versions and the props, and compiles its module again in each process. The corrected method returns a key
-    with the same parts, in which a version is missing only if an op or a type has none.
+    Theano looks for an empty tuple among both the versions and the props. It therefore considers an op with ``__props__
+    = ()`` unversioned, and compiles its module again in each process. The corrected method returns a key with the same
+    parts, in which a version is missing only if an op or a type has none.
 
     Parameters
     ----------
@@ -118,5 +118,5 @@ def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _results(op: Any, method: str, *args: Any) -> list[Any]:
-    """Return the results of an op's method in a list; an empty list if the op lacks the method."""
+    """Return the results of an op's method as a list; an empty list if the op lacks the method."""
     return [getattr(op, method)(*args)] if hasattr(op, method) else []

@@ -37,10 +37,10 @@ from optdb.host.theano.importing.support import UnusableCompiledir
 
 __all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
 
-#: The number of digits of a module's hash in its folder's name.
+#: The number of digits of a module's hash that its folder's name contains.
 _DIGITS = 40
 
-#: The minimum time between two clean-ups, over all processes.
+#: The minimum time between two clean-ups by any processes.
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
 
 #: The number of attempts to move a module to its folder, which other processes may remove meanwhile.
@@ -82,7 +82,7 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
-        # By process, because another thread of the parent may hold a lock during a fork.
+        # Maps a process to its lock, because another thread of the parent may hold a lock during a fork.
         self._locks: dict[int, threading.Lock] = {}
 
     def library(self, module_hash: str, name: str) -> Path:
@@ -99,7 +99,7 @@ class ModuleStore:
         return FileLock(self.folder / "locks" / f"{name}.lock")
 
     def stage(self) -> Stage:
-        """Return this process's stage for unfinished files; first remove the stages of dead processes."""
+        """Return this process's stage for unfinished files, after removing the stages of dead processes."""
         with self._locks.setdefault(os.getpid(), threading.Lock()):
             if self._stage is None or not self._stage.is_ours():
                 self._remove_abandoned()
@@ -156,14 +156,14 @@ class ModuleStore:
         rename(draft, target.parent)
 
     def clean_up(self, max_age_s: float) -> None:
-        """Remove files of dead processes and, once a day over all processes, modules that have not been read recently.
+        """Remove files of dead processes and, at most once a day, modules that have not been read recently.
 
         Parameters
         ----------
         max_age_s : float
-            The age in seconds of the last access beyond which a module is removed.
+            A module whose last access is older than this number of seconds is removed.
         """
-        # Always, because the last process to compile may have been killed.
+        # Do this at each clean-up, because the last process to compile may have been killed.
         self._remove_abandoned()
         stamp = self.folder / "cleaned"
         now = time.time()
@@ -217,7 +217,7 @@ class Stage:
 
 
 def rename(draft: Path, target: Path) -> None:
-    """Rename a folder atomically; if the target exists, remove the draft."""
+    """Rename a folder atomically; if the target exists, remove the folder instead."""
     try:
         draft.chmod(0o777 & ~_umask())
         draft.rename(target)

@@ -1,9 +1,9 @@
 """Caches properties of the compiler on disk, so that later processes do not start it to query them again.
 
 At each start, Theano queries the compiler's version, the flags of ``-march=native``, and whether OpenMP and a BLAS
-work. `Toolchain.answer` caches the answers under a digest of their dependencies: the compiler's file, this machine's
-processor, and the environment variables that compilers read. An upgraded compiler, or another machine with the
-same home folder, has a separate cache.
+work. `Toolchain.answer` caches the answers under a digest of the things that they depend on: the compiler's file, this
+machine's processor, and the environment variables that compilers read. An upgraded compiler has a separate cache, and
+so does each machine that shares the home folder.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class Toolchain:
         self._is_asking = False
 
     def answer(self, question: Iterable[Any], find: Callable[[], Any]) -> Any:
-        """Return the cached answer to a question, or else the result of `find`, which is then cached.
+        """Return the cached answer to a question; if there is none, call `find` and cache its result.
 
         Parameters
         ----------
         question : iterable
-            The question, with everything else that the answer depends on, as objects of JSON.
+            The question and everything else that the answer depends on, as JSON values.
         find : callable
-            Returns the answer, an object of JSON. Exceptions are not cached.
+            Returns the answer, a JSON value. Exceptions are not cached.
         """
         if _compiler_stamp(self.compiler) is None:
             return find()
@@ -96,7 +96,7 @@ class Toolchain:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Query the compiler in one process at a time; waiting processes find the first one's answers."""
+        """Let one process at a time query the compiler; waiting processes then find its answers."""
         with self._mutex:
             if self._is_asking:  # answering one question requires the answer to another
                 yield
@@ -156,7 +156,7 @@ _LIBRARY = (".so", ".a", ".dylib")
 
 @functools.lru_cache(maxsize=8)
 def toolchain(compiler: str) -> Toolchain:
-    """Return the properties of a compiler, cached in the process."""
+    """Return the `Toolchain` of a compiler, cached in the process."""
     return Toolchain(compiler)
 
 
@@ -192,7 +192,7 @@ def _compiler_stamp(compiler: str) -> tuple[str, int, int] | None:
 
 
 def _compiler_has_room() -> bool:
-    """Return whether a compiler can write its temporary files; otherwise its answers may be wrong."""
+    """Return whether a compiler can write its temporary files; if it cannot, its answers may be wrong."""
     # Not `tempfile.gettempdir`, which skips a folder on a full disk.
     folder = Path(next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp"))
     try:

@@ -1,11 +1,11 @@
-"""Joins the source code of many modules in translation units.
+"""Joins the source code of many modules into translation units.
 
-Modules share a unit if they have the same flags and libraries, and headers that do not affect each other. Each
-module's code has its own namespace, macros that it defines are restored after it, and its init function has a unique
-name, so that the modules of a unit do not see each other. Two kinds of support code precede the namespaces once, and
-only modules with identical such code share a unit: declarations of C library functions, and support code of ops and
-types outside of Theano, which may contain anything. A module whose own part includes a file or has a pragma is
-compiled alone.
+Modules share a unit if they have the same flags and libraries, and headers that do not affect each other. Each module's
+code has its own namespace, the macros that it defines are restored after it, and its init function has a unique name,
+so that the modules of a unit do not affect each other. Two kinds of support code are written once, before the
+namespaces: declarations of C library functions, and support code of ops and types defined outside Theano, which may
+contain anything. Modules share a unit only if this support code is identical. A module whose own part includes a file
+or has a pragma is compiled alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.host.theano.clinker import outlining, outlining_loops, shared_thunks
 
 __all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
 
-#: Longer modules are compiled alone: sharing gains little, and GCC limits inlining in large units.
+#: Modules with more characters are compiled alone: sharing a unit gains little, and GCC limits inlining in large units.
 MAX_SHARED_CHARS = 200_000
 #: The maximum number of characters of an op's text: the name of a fused op contains its whole code.
 MAX_OP_CHARS = 80
@@ -37,7 +37,7 @@ COMMON_HEADERS = (
 #: their names outside of ``std``, and no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
-#: Takes the compiler as long as all other headers. Theano's tensor code uses it only to print debug output.
+#: This header takes the compiler as long as all others together. Theano's tensor code uses it only for debug output.
 _STREAM_HEADER = "<iostream>"
 
 #: The headers of code that uses nothing of ``<iostream>``.
@@ -122,7 +122,7 @@ class Translation:
 
     @functools.cached_property
     def _outlined(self) -> str:
-        """The own part with calls of shared functions; '' if its directives have effects outside of it."""
+        """The own part with calls of shared functions; '' if its preprocessor directives affect other code."""
         if not is_contained(self.own_code):
             return ""
         return shared_thunks.share(outlining_loops.outline_loops(outlining.outline(self.own_code)))
@@ -258,7 +258,7 @@ def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_mo
 
 
 def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
-    """Distribute modules, largest first, each to the unit with the least effort so far."""
+    """Assign each module, largest first, to the unit that has the least effort so far."""
     units: list[list[Translation]] = [[] for _ in range(number)]
     efforts = [0] * number
     for module in modules:

@@ -1,4 +1,4 @@
-"""Wraps Theano's functions that link, compile and cache C code, so that optdb does it in batches.
+"""Wraps Theano's functions that link, compile and cache C code, so that optdb compiles the code in batches.
 
 Importing this module imports Theano.
 """

@@ -1,1 +1,1 @@
-"""Compiled functions of the host: observed, copied, decomposed, printed."""
+"""Observes, copies, decomposes and prints Theano's compiled functions."""

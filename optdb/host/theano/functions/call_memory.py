@@ -1,4 +1,4 @@
-"""The memory of the values of a call, node by node: liveness of the nodes' outputs.
+"""The memory that the values of a call need at each node, computed from the liveness of the nodes' outputs.
 
 Theano keeps symbolic shapes with a graph. They are evaluated for the input shapes of a call; nothing else is
 computed.
@@ -30,7 +30,7 @@ _MAX_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class InputValue:
-    """What is recorded about an input of a call.
+    """The recorded properties of an input of a call.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class InputValue:
 
     @staticmethod
     def of(value: Any) -> InputValue:
-        """Return what is recorded about a value."""
+        """Return the recorded properties of a value."""
         shape = getattr(value, "shape", None)
         is_array = isinstance(value, (np.ndarray, np.generic))
         may_be_length = is_array and value.dtype.kind in "iub" and value.size <= _MAX_ELEMENTS
@@ -71,7 +71,7 @@ class CallMemory:
     buffers : int or None
         The bytes of the buffers assigned to values on a device; None on the host.
     separately : int
-        The bytes of all values if none shared memory with another one.
+        The total bytes of all values, as if no two values shared memory.
     """
 
     steps: Sequence[tuple[Apply, int]]
@@ -180,7 +180,7 @@ def _alias_slots(node: Apply) -> list[tuple[Variable, int]]:
 
 
 class _NotKnown(Exception):
-    """A length depends on values that are not known."""
+    """Raised when a length depends on values that are not known."""
 
 
 class _Lengths:

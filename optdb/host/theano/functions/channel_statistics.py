@@ -1,7 +1,7 @@
-"""Ops that compute what devices exchange for a batch normalization whose batch is distributed over them.
+"""Ops that compute the statistics that devices exchange for batch normalization of a distributed batch.
 
-Arrays have channels: all elements with the same indices along the axes that are not normalized over. The statistics
-of the channels are in vectors, in C order.
+A channel of an array is the set of elements with the same indices along the axes that are not normalized over. Vectors
+hold the statistics of all channels in C order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NUMBERS = 3
 
 
 class _ChannelStatistics(Op):
-    """Base class: a vector of `NUMBERS` statistics per channel; the first statistic of all channels comes first."""
+    """Base class of ops that return a vector of `NUMBERS` statistics per channel, sorted by statistic."""
 
     __props__ = ("axes",)
     _f16_ok = True

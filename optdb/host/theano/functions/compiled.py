@@ -1,4 +1,4 @@
-"""Compiled functions: observes and wraps their compilation, and replaces them by equivalents."""
+"""Observes and wraps the compilation of functions, and replaces compiled functions by equivalents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 class FunctionInTurn(Function):
     """A function that only one thread at a time may call; see `take_turns`."""
 
-    # Theano's own, before `take_turns` wraps it.
+    # Theano's own method, before `take_turns` wraps it.
     __call__ = Function.__call__
 
 
@@ -45,7 +45,7 @@ def function_like(function: Function) -> Function:
     """Return a function with the arguments of another one, and with its own storage.
 
     The caller sets ``fn``, which the function calls once the arguments are in the storage, and which returns the
-    outputs. It has ``need_update_inputs = False``, so that it applies updates itself. Only one thread at a time calls
+    outputs. ``need_update_inputs = False`` makes ``fn`` apply the updates itself. Only one thread at a time calls
     the function. Values of inputs that are not shared are copied.
     """
     inputs = [
@@ -90,7 +90,7 @@ def updates_of(function: Function) -> dict[int, int]:
 
 
 def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
-    """Return an equivalent of a compiled function, made by a backend.
+    """Return an equivalent of a compiled function that a backend makes.
 
     Parameters
     ----------
@@ -132,13 +132,13 @@ _conveniences = PatchGroup(
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
-    """Return an input's default; its value is None unless it is restored at each call."""
+    """Return an input's default; the default's value is None unless each call restores it."""
     return required, refeed, value if refeed else None
 
 
 @contextmanager
 def watching(see: Callable[[Any], None]) -> Iterator[None]:
-    """Call `see` with each function that is compiled in the block.
+    """Call `see` with each function compiled in the block.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_in_turn
 
 
-#: Makes threads that call a function wait for each other if its ``fn`` has a ``turn``, which returns a lock.
+#: If a function's ``fn`` has a ``turn``, which returns a lock, threads that call the function wait for each other.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 
@@ -199,9 +199,10 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
 def compile_in_turn() -> None:
     """Compile functions in one thread at a time from now on.
 
-    Theano's graphs share constants, its rewriters have state, and a compilation sets flags for the whole process and
-    restores them. Two concurrent compilations raise errors, or leave a flag set. The lock is also held while C code
-    is built. A function that a compilation needs, such as a Scan's, is compiled by the thread that holds the lock.
+    Theano's graphs share constants, its rewriters have state, and a compilation sets flags of the whole process and
+    restores them afterwards. Concurrent compilations would raise errors, or leave a flag set. The lock is also held
+    while C code is built. The thread that holds the lock also compiles the functions that a compilation needs, such as
+    a Scan's inner function.
     """
     _compilation.install()
 
@@ -240,7 +241,7 @@ _compilation = PatchGroup(
 
 
 def copy_results_without_test_values() -> None:
-    """Insert the copies of results and updates without test values from now on.
+    """From now on, insert the copies of results and updates without computing test values.
 
     Theano adds these nodes to a finished graph, which may end on a device. No rewriter processes them.
     """

@@ -1,4 +1,4 @@
-"""Copies of compiled functions: keeps their in-place nodes from overwriting values that are still needed.
+"""Prevents in-place nodes in copies of compiled functions from overwriting values that are still needed.
 
 `Function.copy` copies the optimized graph without its features. One of them, the DestroyHandler, orders each node that
 overwrites memory after all other readers of it. Theano does not attach one to a graph that is already optimized, and
@@ -6,7 +6,7 @@ the copy reads overwritten memory.
 
 `Function.copy(swap=...)` may replace a shared variable by one that is already an input of the function. The graph then
 has two inputs with the same memory, and no DestroyHandler knows that. ``copy(delete_updates=True)`` keeps nodes in the
-graph that compute a variable's update in place, although the current value must now be kept.
+graph that compute a variable's update in place, although the copy must keep the variable's current value.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Run nodes that overwrite memory after its other readers, and do not attribute them to the optimizer."""
+    """Run nodes that overwrite memory after its other readers, and do not count them as the optimizer's."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
         # The graph refuses a second handler.
@@ -77,7 +77,7 @@ def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def _copy_repeated_inputs(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Make the graph read copies of inputs that share the memory of another input, if that variable is updated."""
+    """Make the graph read copies of inputs that share memory with another input whose variable is updated."""
     by_container: dict[int, list[int]] = {}
     for number, spec in enumerate(specs):
         if isinstance(getattr(spec, "value", None), Container):

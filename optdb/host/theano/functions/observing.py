@@ -1,4 +1,4 @@
-"""Observes what Theano compiles: each graph before it is optimized, the function, and where time goes.
+"""Observes Theano's compilations: each graph before it is optimized, the function, and the times of all parts.
 
 `observe` adds a stopwatch (Theano's ``ProfileStats``) to each function that is compiled in its block. Theano fills it
 while it compiles and calls the function. Nothing is printed at exit, unlike with the flag ``profile``.
@@ -46,9 +46,9 @@ class NodeSnapshot:
     is_input : bool
         Whether it is an input of the graph.
     line : str
-        The line of the user's code that made it; empty if that is not known.
+        The line of the user's code that made the node; empty if the line is not known.
     node : Apply or None
-        The node itself, for graphs that are kept.
+        The node itself if the graph is kept, otherwise None.
     """
 
     op: str
@@ -61,7 +61,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True)
 class GraphSnapshot:
-    """A graph as it was: nodes in topological order, and the indices of those that compute the outputs."""
+    """A graph at one moment: its nodes in topological order, and the indices of the nodes that compute the outputs."""
 
     nodes: tuple[NodeSnapshot, ...]
     outputs: tuple[int, ...]
@@ -79,11 +79,11 @@ class ObservedFunction:
     Attributes
     ----------
     before : GraphSnapshot
-        The graph that was given to be compiled, updates included.
+        The graph before optimization, including updates.
     profile : ProfileStats
         Theano's measurements: ``optimizer_time``, ``linker_time``, ``import_time``, ``fct_call_time``, ``apply_time``.
     around : object
-        The value of the context manager that the optimization ran in.
+        The value of the context manager in which the optimization ran.
     function : Function or None
         The function; None if compiling it failed.
     link_span : tuple of float
@@ -150,7 +150,7 @@ class ObservedFunction:
         """Return the seconds and calls of each node of the compiled graph; nodes that were not timed are left out."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
-        # Theano lists the nodes of each function; a device that replays them as one plan leaves their counts at 0.
+        # Theano lists the nodes of each function. A device that replays them as one plan leaves their counts at 0.
         return {_node_of(key): (seconds, counts[key]) for key, seconds in times.items() if counts.get(key)}
 
 
@@ -164,7 +164,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _node_of(key: Any) -> Apply:
-    """Return the node of a key of Theano's profile; the key is a node, or a graph and a node."""
+    """Return the node that a key of Theano's profile refers to; the key is a node, or a pair of a graph and a node."""
     return key[-1] if isinstance(key, tuple) else key
 
 

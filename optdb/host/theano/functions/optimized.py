@@ -1,9 +1,9 @@
-"""Replaces ops that Theano's optimizer chose for a processor by equivalent plain ops.
+"""Replaces ops that Theano's optimizer chose for the CPU by equivalent plain ops.
 
-An optimized graph works in place and names implementations (such as convolution by matrix products) that are good
-for a processor. A device needs the plain ops: :func:`plain_copy` copies a graph node by node, and replaces each such
-op by the plain one. Without in-place ops, only data dependencies order the nodes, and no node overwrites a buffer
-that the copy shares: a value that the original uploads may be the argument itself in the copy.
+An optimized graph works in place, and its ops select implementations that suit a CPU, such as convolution by matrix
+products. A device needs the plain ops: :func:`plain_copy` copies a graph node by node, and replaces each such op by the
+plain one. Without in-place ops, only data dependencies order the nodes, and no node overwrites a buffer that the copy
+shares: a value that the original uploads may be the argument itself in the copy.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def plain_copy(
     nodes : iterable of Apply
         In topological order.
     replace : dict
-        Inputs of the graph to replacements of the same types in the copy. Other inputs, and constants, are copied.
+        Maps inputs of the graph to their replacements in the copy, which have the same types. Other inputs, and
+        constants, are copied.
     more : mapping
         Additional plain ops of a device.
     in_place : collection of Apply
@@ -71,7 +72,7 @@ def plain_copy(
     Returns
     -------
     dict
-        Each variable to its copy.
+        Maps each variable to its copy.
     """
     copies = dict(replace)
     plain_ops = {**_PLAIN, **more}
@@ -90,7 +91,7 @@ def plain_copy(
 
 
 def without_copies(var: Variable) -> Variable:
-    """Return the variable of which Theano makes a copy or a view for a function's caller."""
+    """Return the variable that Theano copies or views for a function's caller."""
     while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var
@@ -120,7 +121,7 @@ def change_output(fgraph: FunctionGraph, index: int, var: Variable, reason: str)
 
 
 def _let_change(fgraph: FunctionGraph) -> None:
-    """Restore what a pickle omits from a graph and changes require."""
+    """Restore the parts of a graph that pickles omit and that changes require."""
     vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
     for feature in fgraph._features:
         if isinstance(feature, History):
@@ -137,7 +138,7 @@ def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> lis
     overwritten = {slot for slots in destroyed.values() for slot in slots}
     plain = plain_ops.get(type(node.op))
     if overwritten and plain is not None:
-        # Not by calling the op: its caller's conversions were done when the first node was made.
+        # The op is not called, because the conversions of arguments in a call were done when the first node was made.
         return plain(node.op).make_node(*inputs).outputs
     for slot in overwritten:
         inputs[slot] = deep_copy_op(inputs[slot])

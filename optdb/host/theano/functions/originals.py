@@ -1,4 +1,4 @@
-"""The original graph of a compiled function as the user wrote it, and the compilation of graphs made from it."""
+"""The graph of a compiled function as the user wrote it, and the compilation of graphs that are made from it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class CallArgument:
     """An input that the caller passes."""
 
     variable: Variable
-    #: None if it has no name.
+    #: The name; None if the input has no name.
     name: str | None
-    #: Whether a call has to give it.
+    #: Whether a call has to pass a value.
     required: bool
-    #: The value if a call does not pass one.
+    #: The value that is used if a call does not pass one.
     default: Any
     #: Whether a float array of a wider type is accepted.
     allow_downcast: bool | None
@@ -54,11 +54,11 @@ class Original:
     name: str | None
     arguments: list[CallArgument]
     outputs: list[Variable]
-    #: Shared variable to its update.
+    #: Maps each shared variable to its update.
     updates: dict[SharedVariable, Variable]
     #: All shared variables, in the order of the function's inputs.
     shared: list[SharedVariable]
-    #: Whether the function returns a single value instead of a list, and the names of the outputs.
+    #: Whether the function returns a single value instead of a list; and the names of the outputs.
     returns_one: bool
     output_keys: list[str] | None
     #: The optimizer that the function was compiled with.

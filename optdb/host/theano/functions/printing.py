@@ -3,9 +3,9 @@
 ``theano.printing.debugprint`` also accepts other objects that have graphs, through a method ``__debugprint__()``
 that returns graphs or variables.
 
-The name of a `Composite`, which appears whenever its node is printed, is the scalar graph written out. Shared
-subexpressions are repeated, so that the name of a few dozen steps may not fit into memory. Long
-names are therefore printed as steps.
+Printing a node of a `Composite` prints the op's name, which contains the whole scalar graph as one expression. Shared
+subexpressions are repeated, so that the name of a graph of a few dozen steps may not fit into memory. Long names are
+therefore printed as lists of steps.
 """
 
 from __future__ import annotations

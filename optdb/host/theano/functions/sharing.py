@@ -1,8 +1,8 @@
 """Detects in-place changes to the values of shared variables.
 
-Code that copies a value compares the object in Theano's storage by identity. That misses in-place writes by
-``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of Theano's linkers
-that compute an update in place. :func:`watch` starts recording these writes. Functions of the linker
+Code that caches a copy of a value detects changes by the identity of the object in Theano's storage. This misses
+in-place writes by ``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of
+Theano's linkers that compute an update in place. :func:`watch` starts recording these writes. Functions of the linker
 ``opencl`` never write a host value in place: they replace the object.
 """
 
@@ -87,7 +87,7 @@ def _noting(create: Callable[..., Function]) -> Callable[..., Function]:
 def _note(function: Function) -> None:
     on_device = isinstance(function.maker.linker, DeviceLinker)
     for spec, var in zip(function.maker.inputs, function.maker.fgraph.inputs):
-        # A copy with `delete_updates=True` may still work in place.
+        # A copy made with `delete_updates=True` may still have in-place nodes.
         may_write = not on_device and (spec.update is not None or spec.mutable)
         # A device's function marks its updates itself, but not the inputs that the user's ops overwrite.
         may_write = may_write or is_overwritten_by_user(var)

@@ -1,1 +1,1 @@
-"""What makes ``import theano`` work here: versions, translation, BLAS, flags, corrections."""
+"""Makes ``import theano`` work: checks versions, translates source, finds a BLAS, adds flags, corrects faults."""

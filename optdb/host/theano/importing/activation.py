@@ -41,7 +41,7 @@ sys.meta_path.insert(0, OptdbActivation)
 
 
 class CannotActivate(RuntimeError):
-    """The environment's folder cannot be written to. The message names the folder and the cure."""
+    """The environment's folder is not writable. The message names the folder and the cure."""
 
 
 def pth_file() -> Path:

@@ -1,4 +1,4 @@
-"""Completes Theano's NumPy fallback for BLAS, which is used if there is no BLAS to link with.
+"""Completes Theano's NumPy-based replacement for BLAS, which is used if there is no BLAS to link with.
 
 Theano's header declares the functions of BLAS in C, and its fallback defines some of them in C++, for pointers to
 variables. A call with pointers to constants, or of a function that the fallback lacks, resolves to the declaration,
@@ -14,7 +14,8 @@ import re
 from types import ModuleType
 from typing import Any
 
-#: Each function for pointers to constants, by the fallback's function or a loop. {T}: float or double; {p}: s or d.
+#: The functions with pointers to constants, which call the fallback's function or loop. {T}: float or double; {p}: s or
+#: d.
 FUNCTIONS = """
 static inline void {p}gemm_(
     char* trans_a, char* trans_b, const int* m, const int* n, const int* k, const {T}* alpha, const {T}* a,
@@ -63,7 +64,8 @@ static inline void {p}ger_(
 
 _DECLARATION = re.compile(r"^\s*(?:void|float|double)\s+[sd](?:gemm|gemv|dot|axpy|ger)_\s*\([^;{]*\);", re.MULTILINE)
 
-#: Part of the version of each op that calls BLAS, and so of its modules' keys. Change it together with `FUNCTIONS`.
+#: Part of the version of each op that calls BLAS, and therefore of its modules' keys. Change it together with
+#: `FUNCTIONS`.
 VERSION = 1
 
 

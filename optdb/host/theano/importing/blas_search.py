@@ -1,8 +1,8 @@
 """Finds a BLAS that Theano's C code can be linked with.
 
 `ldflags` links and runs a small program with each of `CANDIDATES` and returns the first
-one that works. The answer is cached with the other answers about the compiler (`Toolchain.answer`), under
-a key that changes with the libraries: libraries that are installed or removed later are noticed.
+one that works. The answer is cached with the other answers about the compiler (`Toolchain.answer`). Its key changes
+when a library is installed or removed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["ldflags", "links"]
 
 CANDIDATES = ("-lopenblas", "-lblas")
 
-#: Timeout of the compiler and of the program. Both take a tenth of a second.
+#: Timeout of the compiler and of the program. Each normally takes a tenth of a second.
 TIMEOUT_S = 20
 
-# Valid as both C and C++: config.cxx is a C++ compiler, but BLAS exports plain names.
+# The program is valid C and C++: config.cxx is a C++ compiler, but BLAS exports unmangled names.
 PROGRAM = """\
 extern "C" double ddot_(int*, double*, int*, double*, int*);
 int main()

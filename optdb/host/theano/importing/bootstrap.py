@@ -9,14 +9,14 @@ in `AROUND` run when any module imports Theano, in this order:
 3. ``theano.configdefaults``: three of Theano's flags are changed as they are declared:
    a BLAS is found by linking if the user named none, ``mode`` accepts the names TOPO and
    OPENCL, and ``linker`` the name opencl;
-4. ``theano.gof.cmodule``: C code is compiled with a header of ours if Python or NumPy require it;
+4. ``theano.gof.cmodule``: C code is compiled with a header of optdb if Python or NumPy require it;
 5. ``theano.tensor.blas_headers``: without a BLAS, all of its functions are defined, and there is no warning if
    no BLAS can be found; ``theano.tensor.nnet.corr`` and ``corr3d``: no OpenMP without a BLAS;
-   ``theano.tensor.inc_code``: other C code if NumPy lacks functions that it uses;
+   ``theano.tensor.inc_code``: replacement C code if NumPy lacks functions that Theano's code uses;
 6. the end of ``theano``: `finish` adds the host's own features for users, and then calls `start`'s caller back, for
    the rest of optdb (see `optdb.composition`);
-7. ``theano.scan_module.scan_perform_ext``, later: its C code is changed so that it compiles;
-8. modules that start a compiler: they query it once, and each build has its own lock (see ``clinker``);
+7. ``theano.scan_module.scan_perform_ext``, when it is imported: its C code is changed so that it compiles;
+8. modules that start a compiler: they query the compiler once, and each build has its own lock (see ``clinker``);
 9. modules that import large packages: these are imported on first use (see ``compat.deferring``).
 """
 
@@ -62,7 +62,7 @@ def start(compose: Callable[[], None]) -> None:
 
 
 def prepare() -> None:
-    """Ensure that Theano can work here, before its code runs.
+    """Check that Theano can work here before its code runs.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def prepare() -> None:
 
 
 def finish() -> None:
-    """Add the host's own features after Theano's code has run; build C code in batches if the flags say so."""
+    """Add the host package's features after Theano's code has run; build C code in batches if the flags enable that."""
     import theano
 
     from optdb.host.api import modes, user_inplace
@@ -142,7 +142,7 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
-    """Make C code compile with current versions of Python and NumPy, and cache the compiler's answers."""
+    """Make Theano's C code compile with current versions of Python and NumPy, and cache the compiler's answers."""
     with deferring.deferred(module):
         yield
     ccode.install(module)
@@ -191,7 +191,8 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
             # Only the default is replaced: Theano calls it if no value is given elsewhere.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
-            # Modules that Theano's keys do not cover (its virtual machine, Scan) do not suit both NumPy 1 and 2.
+            # Modules without keys (Theano's virtual machine and Scan) that are built for NumPy 1 do not work with NumPy
+            # 2.
             parameter.default += "-numpy2"
         elif name == "mode":
             parameter.filter = _mode_filter(parameter.filter)
@@ -208,7 +209,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # Theano goes on without the compiler's version, and fails later, with cached modules only in `theano.function`.
+    # Theano continues without the compiler's version, and fails later; with cached modules, only in `theano.function`.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 
@@ -219,7 +220,7 @@ _OUR_MODES = ("TOPO", "OPENCL")
 
 
 def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object]:
-    """Make Theano's check of modes accept optdb's names, and list them in its error."""
+    """Make Theano's check of the flag ``mode`` accept optdb's names, and list these names in its error."""
 
     def check_mode(value: object) -> object:
         if value in _OUR_MODES:
@@ -233,7 +234,7 @@ def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object
 
 
 def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str], object]:
-    """Make Theano's check of a flag for its GPU back-end name the flag of optdb to use instead."""
+    """Make the error of a flag for Theano's GPU back-end name the corresponding flag of optdb."""
 
     def check_device(value: str) -> object:
         wanted_flags.check_gpu_backend(name, value)
@@ -299,7 +300,7 @@ def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
 
 
 def _parameter(section: object, name: str) -> Any:
-    """Return a Theano flag itself; the attribute of that name gives its value."""
+    """Return the object of a Theano flag; the attribute of that name returns only the flag's value."""
     return vars(type(section))[name]
 
 

@@ -1,16 +1,17 @@
-"""Corrections of faults of Theano that are in force from its import on, whether the engine is enabled or not.
+"""Corrections of Theano's faults, in force from the import of Theano on, whether or not the engine is enabled.
 
-- **Observers of new variables** (`nodes_constructed`). Rewriters that copy the old variables' stack trace to their
-  results observe which variables are made meanwhile (``theano.gof.opt.inherit_stack_trace``). If they raise, as
-  `local_inplace_gemm` does for ``w + w.dot(x)``, Theano's observer stays: it keeps each later variable, with its graph,
-  alive until the process exits. While it is there, ``speedups.fresh`` cannot speed up making variables.
-- **Scalar ops in Python**. Without C code, a `Composite` is called for each element of its arrays. These are Python
-  objects, and ``~True`` is -2, which is true like True. Theano computes shared subexpressions once per use: the time
-  grows exponentially with the depth of the graph, and the engine, which fuses as much as possible, makes deep graphs.
+- **Observers of new variables** (`nodes_constructed`). A rewriter that copies the old variables' stack traces to its
+  results observes which variables are made while it runs (``theano.gof.opt.inherit_stack_trace``). If the rewriter
+  raises, as `local_inplace_gemm` does for ``w + w.dot(x)``, Theano's observer stays installed: it keeps each later
+  variable, with its graph, alive until the process exits, and ``speedups.fresh`` cannot speed up making variables.
+- **Scalar ops in Python**. Without C code, a `Composite` is called for each element of its arrays. The elements are
+  Python objects, and ``~True`` is -2, which is true. Theano computes shared subexpressions once per use: the time grows
+  exponentially with the depth of the graph, and the engine, which fuses as much as possible, makes deep graphs.
 - **Convolutions without a C compiler**. Theano rejects each convolution that its legacy ConvOp does not support:
   padded, strided, dilated, grouped, and three-dimensional ones. But the abstract ops can compute in Python, and a
-  device has kernels for them, so they stay in the graph. They are also kept instead of ConvOp, which is just as slow
-  in Python, warns that it is deprecated, and is not lifted if it is a gradient. With a compiler nothing changes.
+  device has kernels for them, so they stay in the graph. The abstract ops are also kept instead of ConvOp, which is
+  equally slow in Python, warns that it is deprecated, and is not lifted if it is a gradient. If there is a compiler,
+  nothing changes.
 - **The lock of the compiledir**, which Theano's linkers take, raises an error if no file can be written.
 """
 

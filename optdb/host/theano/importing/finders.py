@@ -1,8 +1,8 @@
 """The finders that optdb puts in front of ``sys.meta_path``; both query the other finders for the module.
 
-`ImportHook` runs code around the import of selected modules, whichever module imports them: it wraps the loader in one
-that enters a context manager before the module's code runs and exits it afterwards. `TranslatingFinder` replaces the
-loader by ``compat.loader``, which is imported on first use.
+`ImportHook` runs code around each import of selected modules: it wraps their loaders, so that a context manager is
+entered before the module's code runs, and exited afterwards. `TranslatingFinder` replaces the loader by
+``compat.loader``, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ImportHook(MetaPathFinder):
         ImportError with a better message than Python's.
     """
 
-    #: Read by finders that query other finders, so that two of them do not query each other endlessly.
+    #: Finders that query other finders read this attribute, so that two of them do not query each other endlessly.
     asks_others = True
 
     def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:
@@ -66,8 +66,8 @@ class _AroundLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # From now on the module has its true loader: inspect, linecache and
-        # importlib.resources use more attributes than a Loader must have.
+        # From now on the module has its real loader, because inspect, linecache and importlib.resources use more
+        # attributes than a Loader must have.
         assert module.__spec__ is not None, "the module was made from its spec"
         module.__loader__ = module.__spec__.loader = self.loader
         with self.around(module):
@@ -98,7 +98,7 @@ class TranslatingFinder(MetaPathFinder):
         if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
         fallback = None
-        # Other finders that query the rest, like this one, would recurse into this one.
+        # Other finders that query the remaining finders, as this one does, would recurse into this one.
         finders = (finder for finder in sys.meta_path if not getattr(finder, "asks_others", False))
         for spec in _specs(finders, name, path, target):
             if type(spec.loader) is SourceFileLoader:
@@ -115,7 +115,7 @@ class TranslatingFinder(MetaPathFinder):
 def _specs(
     finders: Iterable[Any], name: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> Iterator[ModuleSpec]:
-    """Yield what each of some finders finds."""
+    """Yield the module specs that some finders find."""
     for finder in finders:
         spec = finder.find_spec(name, path, target)
         if spec is not None:

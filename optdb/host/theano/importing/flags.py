@@ -15,7 +15,7 @@ from types import ModuleType
 from optdb import flags, trace_log
 from optdb.callers import caller_level
 
-#: Theano's own flags in the same section. They are registered after ours are checked.
+#: Theano's own flags in the same section. They are registered after optdb's flags are checked.
 THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
 
 
@@ -60,7 +60,7 @@ def register(configparser: ModuleType) -> None:
 
     for flag in flags.FLAGS:
         if flag.name in flags.FORCED:
-            # The user's value is overridden, but a mistake in it is still an error.
+            # The user's value is overridden, but an invalid value is still an error.
             with contextlib.suppress(KeyError):
                 flag.parse(configparser.fetch_val_for_key(flag.name))
             configparser.THEANO_FLAGS_DICT[flag.name] = flags.FORCED[flag.name]
@@ -75,7 +75,7 @@ def register(configparser: ModuleType) -> None:
 
 
 def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
-    """Make assignments to unknown flags raise FlagError; Python would add an attribute."""
+    """Make assignments to unknown flags raise FlagError; otherwise Python would add an attribute."""
 
     def set_flag(config: object, name: str, value: object) -> None:
         if not hasattr(section, name):
@@ -86,7 +86,7 @@ def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
 
 
 def warn_without_section(configparser: ModuleType) -> None:
-    """Warn about flags that Theano did not find and that are optdb's without the section name."""
+    """Warn about flags of optdb that the user has written without the section name, and that Theano did not find."""
     flag_names = {flag.name for flag in flags.FLAGS}
     for name in configparser.THEANO_FLAGS_DICT:
         if f"optdb.{name}" in flag_names:

@@ -1,4 +1,4 @@
-"""Theano's requirements (versions, a compiler and a folder for compiled code), and the errors if they are not met.
+"""Theano's requirements (versions, a compiler, a folder for compiled code), and the errors that report unmet ones.
 
 `problems` compares the installed versions with `REQUIREMENTS`; `check` raises
 `UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
@@ -33,7 +33,7 @@ class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
 
 
 class _Unusable(RuntimeError):
-    """Something that Theano needs cannot be used; `finding` says what, and `cure` what the user can do.
+    """Something that Theano needs cannot be used; `finding` names the problem, and `cure` says what the user can do.
 
     In a cure, lines that begin with four spaces are commands to copy.
     """
@@ -42,7 +42,7 @@ class _Unusable(RuntimeError):
     cure: str
 
     def __str__(self) -> str:
-        # Not from `args`, which Theano extends by the node that it compiles.
+        # Do not use `args`, to which Theano adds the node that it compiles.
         return f"{self.finding}\nThe cure: {self.cure}"
 
 
@@ -83,7 +83,7 @@ class UnusableCompiler(_Unusable):
 
 _NO_COMPILER = "or do without a compiler:\n    export THEANO_FLAGS=cxx="
 _ANOTHER_COMPILER = f"name another one,\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}"
-#: The begin of Theano's error when the compiler fails; the compiler's output follows.
+#: The start of Theano's error message when the compiler fails; the compiler's output follows.
 _FAILED = re.compile(r"Compilation failed \(return status=-?\d+\): ")
 #: An option that GCC or Clang refuses, in their first error.
 _REFUSED = re.compile(r"(?:unrecogni[sz]ed|unknown|unsupported)[\w -]*(?:option|argument)\W*(-[\w=.+-]+)")
@@ -115,7 +115,7 @@ def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
 
 @contextmanager
 def naming_compiler(compiler: str) -> Iterator[None]:
-    """Make errors of the block name the compiler and the cure, unless the compiled code may be wrong.
+    """Make errors that are raised in the block name the compiler and the cure, unless the compiled code may be wrong.
 
     Raises
     ------
@@ -132,12 +132,12 @@ def naming_compiler(compiler: str) -> Iterator[None]:
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return what the error of compiling correct code reveals about the compiler; None if it is about something else.
+    """Return the compiler's fault that an error while compiling correct code reveals; None if there is another cause.
 
     Parameters
     ----------
     error : Exception
-        What Theano raised.
+        The error that Theano raised.
     compiler : str
         The value of Theano's flag ``cxx``.
     """
@@ -178,7 +178,7 @@ def _complaint(error: Exception) -> str | None:
     return first[0] if first is not None else output.strip() or "it prints no message"
 
 
-#: The errors of a folder that cannot be written to, for any file.
+#: The error numbers that mean that no file in a folder can be written.
 _UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
 #: GCC's temporary file and its folder, in an error message.
 _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
@@ -186,7 +186,7 @@ _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 @contextmanager
 def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
-    """Make errors of the block that are caused by a full or read-only folder name the folder and the cure.
+    """Make errors in the block that a full or read-only folder causes name the folder and the cure.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What works of Theano here, for ``python -m optdb doctor``. The first query imports Theano."""
+"""Tests which parts of Theano work here, for ``python -m optdb doctor``. The first query imports Theano."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compiler() -> str | None:
 
 
 def builds_in_batches() -> bool:
-    """Return whether the flag ``optdb.clinker`` allows C code in batches."""
+    """Return whether the flag ``optdb.clinker`` allows building C code in batches."""
     from theano import config
 
     return config.optdb.clinker is not False

@@ -1,22 +1,22 @@
 """Facts about Theano's rewriters, one row for each.
 
-The facts hold for Theano 1.0.5, which no longer changes, and were found by reading the rewriters. Tests try each
-rewriter on nodes that its row says it declines. A rewriter without a row is tried on every node of the ops that it
-tracks, and tried again before a graph is considered finished.
+The facts hold for Theano 1.0.5, which no longer changes, and were found by reading the rewriters. Tests run each
+rewriter on nodes that, according to its row, it declines. A rewriter without a row is tried on every node of the ops
+that it tracks, and tried again before a graph is considered finished.
 
 - ``tracks``: many rewriters declare that they track Elemwise, or declare nothing, and then test for one scalar op.
-  This is the test. It is evaluated once per op instead of once per node.
+  ``tracks`` is this test, evaluated once per op instead of once per node.
 - ``guard``: a cheap necessary condition (see `optdb.host.theano.rewriters.guards`).
 - ``lasting``: the refusals that last until an ancestor of the node changes. Before it considers a graph finished, the
   engine visits every node again: a rewriter that has declined a node may apply after something else has changed.
   Most of Theano's rewriters only read the node's backward slice: the variables and ops that it is computed from, their
   types, and the values of constants. Others read the users of a variable, or the ShapeFeature's current knowledge; a
   PatternSub with ``get_nodes`` begins at a node's users. A rewriter that builds its replacement from inferred lengths
-  may still decline because of what it read earlier: ``lasting`` is about refusals alone.
+  may still have lasting refusals, if it declines because of other reads: ``lasting`` describes refusals alone.
 - ``before``: the rewriter that it must precede. Theano tries rewriters in the order in which they were
-  registered. Some move a node, and others, registered later, find that the node is zero. A product of zero that
-  has sunk into the branches of a switch is no longer found to be zero if the switch's condition has another
-  shape: both branches compute zero, and the condition is computed for nothing.
+  registered. Some move a node, and others, registered later, find that the node is zero. For example, a product with
+  zero that was moved into the branches of a switch is no longer found to be zero if the switch's condition has another
+  shape: both branches are zero, and the condition is computed for nothing.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def facts_of(rewriter: LocalOptimizer) -> Facts:
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` in the given order, except that some directly precede another one."""
+    """Return `rewriters` in the given order, except that those with ``before`` directly precede that rewriter."""
     ordered = list(rewriters)
     if _FIRST_IDS.isdisjoint(map(id, ordered)):
         return ordered

@@ -1,7 +1,7 @@
 """Guards: necessary conditions, cheap to test, for Theano's rewriters to apply to a node.
 
-About one attempt in a hundred changes something. Some of Theano's rewriters take long to find that they do not apply:
-they build a unification, decompose a product, or catch an exception for each operand. A guard tests a necessary
+About one attempt in a hundred changes something. Some of Theano's rewriters take long to find out that they do not
+apply: they build a unification, decompose a product, or catch an exception for each operand. A guard tests a necessary
 condition first. It may pass a node to which the rewriter does not apply; it never rejects one to which it applies.
 """
 
@@ -58,7 +58,7 @@ def _resembles(pattern: Any, var: Variable) -> bool:
     return not isinstance(pattern, (int, float, Constant)) or isinstance(var, Constant)
 
 
-# The guards that are called most use loops, which take half as long as any() of a generator.
+# The most frequently called guards use loops, which take half as long as any() of a generator.
 
 
 def has_constant_of_another_dtype(node: Apply) -> bool:
@@ -160,7 +160,7 @@ def compares_length(node: Apply) -> bool:
 
 
 def has_sigmoid_as_factor(node: Apply) -> bool:
-    """Return whether a factor of a product of products is a sigmoid."""
+    """Return whether a factor of a product, or of a product nested in it, is a sigmoid."""
     pending = list(node.inputs)
     while pending:
         var = pending.pop()
@@ -217,14 +217,14 @@ def may_distribute(node: Apply) -> bool:
     if len(num) == 1 and not denum:
         return False
     out_type = node.outputs[0].type
-    # Each factor is combined with those after it. No factor is left when Theano reaches the divisors.
+    # Each factor is combined with the factors after it. No factor is left when Theano reaches the divisors.
     return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
 
 
 def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type) -> bool:
     """Return whether one of `factors` may be a sum over which a later factor, or a divisor, is distributed.
 
-    Theano counts the operation that is saved, and those that each term gains or loses.
+    Theano counts the operation that is saved, and the operations that each term gains or loses.
     """
     for i, factor in enumerate(factors):
         if factor.owner is None:
@@ -279,7 +279,7 @@ def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> f
 
 
 def has_zero_operand(node: Apply) -> bool:
-    """Return whether an input is zero, or may turn out to be."""
+    """Return whether an input is zero, or may turn out to be zero."""
     for var in node.inputs:  # noqa: SIM110
         if _may_be_constant(var) if var.owner is not None else _is_zero(var):
             return True
@@ -289,8 +289,9 @@ def has_zero_operand(node: Apply) -> bool:
 def is_no_product_of_some_axes(node: Apply) -> bool:
     """Return whether a reduction is a sum, or reduces all axes.
 
-    Theano 1.0.5 raises a factor that it takes out of a product to the total element count, even if only some axes are
-    reduced: ``(2 * x).prod(axis=1)`` is then wrong. This guard therefore rejects nodes to which the rewriter applies.
+    When Theano 1.0.5 takes a factor out of a product, it raises the factor to the power of the total element count,
+    even if only some axes are reduced: ``(2 * x).prod(axis=1)`` is then wrong. This guard therefore rejects nodes to
+    which the rewriter applies.
     """
     op = node.op
     return not isinstance(op, Prod) or op.axis is None or len(op.axis) == node.inputs[0].type.ndim
@@ -326,7 +327,7 @@ _MAX_DEPTH = 10
 
 
 def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
-    """Return whether Theano's get_scalar_constant_value may find a number: all variables that it reads must be one."""
+    """Return whether Theano's get_scalar_constant_value may find a number: all variables must have a known number."""
     needed = _looked_at(var) if depth else None
     if needed is None:
         return isinstance(var, Constant)

@@ -1,1 +1,1 @@
-"""Faster replacements of Theano's functions: each file removes one cost."""
+"""Faster replacements for Theano's functions; each file removes one cost."""

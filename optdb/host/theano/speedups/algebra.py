@@ -1,11 +1,10 @@
-"""Theano's canonizers of sums and products, without work that changes nothing.
+"""Theano's canonizers of sums and products, without the work that changes nothing.
 
 ``local_add_canonizer`` and ``local_mul_canonizer`` are tried on every addition
 and every product of a graph, several times each, and nearly always find them
-canonical.  Theano's Canonizer finds this by combining constants and
-comparing lists through NumPy.  While graphs are optimized, these methods
-replace Theano's: they return the same, detect "nothing to do" without an array
-operation, and walk long chains without recursion.
+canonical.  Theano's Canonizer finds this out by combining constants and comparing lists through NumPy. While graphs are
+optimized, these methods replace Theano's. They return the same results, detect canonical expressions without array
+operations, and walk long chains without recursion.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 #: is a DimShuffle. Without divisors they do nothing.
 _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
-#: Canonizer's id to the canonizer and a dictionary of op id to the op and its part; the objects are kept alive so
-#: that their ids stay unique.
+#: Maps a canonizer's id to the canonizer and a dictionary from op id to the op and its part. The objects are kept alive
+#: so that their ids stay unique.
 _parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
-#: Canonizer, leading constant and dtype for which the constant does not change.
+#: Triples of a canonizer, a leading constant and a dtype for which the constant does not change.
 _settled: set[tuple[int, Constant, str]] = set()
 
 
@@ -76,14 +75,13 @@ def _completes_rank(op: Any) -> bool:
 
 
 def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], list[Variable]]:
-    """Return the operands that `input` is composed of, and those by which it is divided (or that are subtracted)."""
+    """Return the operands that `input` adds or multiplies, and the operands that it subtracts or divides by."""
     parts = _parts_of(self)
     if input.owner is None or _part(self, parts, input.owner.op) == _OTHER:
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands still to be decomposed, the next one last, each with
-    # its own list and the opposite list.
+    # The operands that are still to be decomposed, the next one last, each with its own list and the opposite list.
     todo = [(input, num, denum)]
     while todo:
         var, same_side, opposite_side = todo.pop()
@@ -184,7 +182,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
 
 
 def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
-    """Return whether a user of the expression is a further step of it, which is then canonized instead."""
+    """Return whether a user of the expression extends the expression; that user is then canonized instead."""
     while not isinstance(client, str):
         op = client.op
         part = _part(canonizer, parts, op)
@@ -206,7 +204,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
     """Return the refusals among ``(None, False)`` that a canonizer repeats until an ancestor of the node changes.
 
-    Theano's own method also returns False if a user is canonized instead.
+    Theano's own method returns False also if a user is canonized instead.
     """
     return (False,) if Canonizer.transform is transform else ()
 

@@ -1,4 +1,4 @@
-"""FunctionGraph's own bookkeeping, without work that grows with the graph.
+"""FunctionGraph's bookkeeping, without the work that grows with the graph.
 
 These functions replace methods of Theano's FunctionGraph while graphs are
 optimized (see :mod:`optdb.host.api.session`).  They behave as the originals, call
@@ -47,7 +47,8 @@ class _Watched:
     Attributes
     ----------
     listeners : dict
-        Event name to the features at that time, and the methods of those that handle the event.
+        Maps an event's name to the features at the time of the look-up, and the methods of the features that handle the
+        event.
     order : list of Apply, or None
         The nodes as `io_toposort` sorts them; None after the graph has changed.
     by_op : dict, or None
@@ -62,7 +63,7 @@ class _Watched:
         self.by_op: NodesByOp | None = None
 
 
-#: Op class to op id to the nodes with that op.
+#: Maps an op class to a dict from op id to the nodes with that op.
 NodesByOp = dict[type, dict[int, list[Apply]]]
 
 #: Keeps each graph alive until the last session ends, so that each event costs a plain look-up.
@@ -73,7 +74,7 @@ _kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
 
 
 def forget() -> None:
-    """Forget all graphs: their events are not seen between sessions, and a feature may hold the graph it listens to."""
+    """Forget all graphs, because events between sessions are not seen, and a feature may keep its graph alive."""
     _watched.clear()
 
 
@@ -250,7 +251,7 @@ def _check_importable(fgraph: FunctionGraph, node: Apply) -> None:
 
 
 def import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
-    """Import a node whose operands are in `fgraph`; notify no feature."""
+    """Import a node whose operands are in `fgraph`, without notifying the features."""
     variables = fgraph.variables
     fgraph.__setup_node__(node)
     fgraph.apply_nodes.add(node)
@@ -311,7 +312,7 @@ def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
 def _exchange(
     fgraph: FunctionGraph, node: Apply | str, used: list[Variable], i: int, new: Variable, reason: Any
 ) -> None:
-    """Replace input `i` of `node` by `new`, and prune what is then unused."""
+    """Replace input `i` of `node` by `new`, and prune nodes and variables that are then unused."""
     old = used[i]
     used[i] = new
     if old is new:
@@ -327,7 +328,7 @@ def _exchange(
 def remove_client(
     self: FunctionGraph, r: Variable, client_to_remove: tuple[Apply | str, int], reason: Any = None
 ) -> None:
-    """Remove a user of `r`, and prune from the graph what is then unused."""
+    """Remove a user of `r`, and prune nodes and variables that are then unused from the graph."""
     todo: list[tuple[Variable, Apply | str, int]] = [(r, *client_to_remove)]
     reason_text = None
     while todo:

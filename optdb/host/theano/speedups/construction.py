@@ -1,10 +1,8 @@
 """Caches for the construction of ops, nodes and types.
 
-A rewrite makes a few ops and nodes; Theano spends most of that time on results
-that it has computed before: it reads the C file of DimShuffle again,
-builds scalar variables to infer the output types of a scalar op, and makes a
-type object for each output.  While graphs are optimized, these
-functions replace Theano's and cache the results.
+A rewrite makes a few ops and nodes. Theano spends most of the time on results that it has computed before: it reads the
+C file of DimShuffle again, builds scalar variables to infer the output types of a scalar op, and makes a type object
+for each output.  While graphs are optimized, these functions replace Theano's and cache the results.
 """
 
 from __future__ import annotations
@@ -35,20 +33,20 @@ _stock_upcast = scalar_basic.upcast
 _stock_type_init = TensorType.__init__
 _stock_make_new_inplace = Composite.make_new_inplace
 
-#: An op's class and files to its code and the sections in that code.
+#: Maps an op's class and files to its code and the sections in that code.
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
-#: Scalar op (by id, kept alive) and input dtypes to output dtypes.
+#: Maps a scalar op (by id, kept alive) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
-#: Elementwise op (by id, kept alive) and input types to the ops that complete the ranks of the inputs, if any,
-#: and the output types.
+#: Maps an elementwise op (by id, kept alive) and input types to the ops that pad the ranks of the inputs, if any, and
+#: the output types.
 _plan_of: dict[tuple[Any, ...], tuple[Elemwise, list[DimShuffle | None] | None, list[TensorType]]] = {}
-#: Small integer, and the flags that choose its dtype, to its constant.
+#: Maps a small integer, and the flags that determine its dtype, to its constant.
 _constant_of: dict[tuple[Any, ...], TensorConstant] = {}
-#: Elementwise op (by id, kept alive), flag, and dtypes of a node, to the version of its C code.
+#: Maps an elementwise op (by id, kept alive), a flag, and the dtypes of a node to the version of the node's C code.
 _version_of: dict[tuple[Any, ...], tuple[Elemwise, tuple[Any, ...]]] = {}
 _types: dict[tuple[str, tuple[bool, ...]], TensorType] = {}
 _params_types: list[Any] = []
-#: Arguments of TensorType to the attributes that its __init__ sets.
+#: Maps the arguments of TensorType to the attributes that its __init__ sets.
 _type_state: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 _SMALL = range(-128, 128)
@@ -78,7 +76,7 @@ def load_c_code(self: COp, func_files: list[str]) -> None:
 
 
 def params_type(self: DimShuffle) -> Any:
-    """The type of DimShuffle's C parameters, which all DimShuffles share."""
+    """Return the type of DimShuffle's C parameters, which all DimShuffles share."""
     if not _params_types:
         _params_types.append(_stock_params_type.fget(self))
     return _params_types[0]
@@ -243,7 +241,7 @@ def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
 
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
-    """Return a Composite of the same scalar graph with other output types; Theano copies and merges the graph."""
+    """Return a Composite of the same scalar graph with other output types, without Theano's copying and merging."""
     if type(self) is not Composite or type(Composite) is not MetaObject:  # others construct or share their ops
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)

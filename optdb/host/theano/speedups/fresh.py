@@ -1,8 +1,9 @@
-"""New variables and nodes, made in fewer steps.
+"""Makes new variables and nodes in fewer steps than Theano.
 
 An optimization makes thousands of variables and nodes.  For each variable Theano calls four functions, reads two flags,
-and extracts an empty stack, because no traces are recorded while a function is compiled.  These functions replace
-Theano's meanwhile, and return equal objects; all but the plain case are left to Theano's functions.
+and extracts an empty stack, because no traces are recorded while a function is compiled.  While a function is compiled,
+these functions replace Theano's, and return equal objects. They handle the plain case, and leave all other cases to
+Theano's functions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _observers = Variable.construction_observers
 
 
 def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
-    """Add a trace; if no frames are allowed, there is nothing to extract."""
+    """Add a stack trace; extract nothing if traces are limited to zero frames."""
     if user_line is None and _trace_limit.val == 0:
         thing.tag.trace = []
         return thing

@@ -1,9 +1,9 @@
-"""Theano's ``pre_greedy_local_optimizer``, without visiting the same nodes again.
+"""Theano's ``pre_greedy_local_optimizer``, without repeated visits of the same nodes.
 
 Rewriters of slices and Scans simplify an expression that is not in the graph yet with a few node rewriters. They do so
-for each expression that they build from the last one, so that an inner node is visited a dozen times.  Here a
-node is skipped after no rewriter has applied to it or to anything below it: these rewriters only read a node and its
-ancestors, which do not change until the node enters a graph.
+each time they extend the expression, so that an inner node is visited a dozen times.  Here a node is skipped after no
+rewriter has applied to it or to anything below it: these rewriters only read a node and its ancestors, which do not
+change until the node enters a graph.
 """
 
 from __future__ import annotations

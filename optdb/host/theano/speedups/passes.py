@@ -1,4 +1,4 @@
-"""Theano's passes that find nothing in most graphs: they search before they sort the graph and test each node.
+"""Theano's passes that change few graphs, made to search for candidates before they sort the graph and test nodes.
 
 Each pass over Scans copies the inner graph of each Scan twice before it checks whether there is anything to do, and
 sorts the outer graph to find that it has no Scan. Here a copy is made once, and only if the pass has something to do.
@@ -37,7 +37,7 @@ _SCAN_PASSES = (
 
 
 def is_scan_pass(rewriter: Any) -> bool:
-    """Return whether a rewriter is one of Theano's that only process Scans, and attach nothing to other graphs."""
+    """Return whether a rewriter is a Theano pass that only processes Scans and attaches nothing to other graphs."""
     return type(rewriter) in _SCAN_PASSES
 
 
@@ -51,7 +51,8 @@ def reconstruct_graph(
 ) -> tuple[list[Variable], list[Variable]]:
     """Return a copy of a graph, constants included, with new inputs.
 
-    Theano replaces the inputs by temporary ones in a first copy, and these by the new inputs in a second.
+    Theano makes two copies: the first replaces the inputs by temporary inputs, and the second replaces these by the new
+    inputs.
     """
     new_inputs = [scan_utils.safe_new(var, tag or "") for var in inputs]
     if any(old.owner is not None or new.type != old.type for old, new in zip(inputs, new_inputs, strict=True)):
@@ -92,7 +93,7 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
 
 
 # The two passes move nodes out of the inner graph if their inputs are known outside or come from other moved nodes.
-# If no node has only inputs that are known outside, there is no first node to move, and nothing changes.
+# If each node has an input that is not known outside, no node can be moved first, and nothing changes.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:

@@ -3,8 +3,8 @@
 Theano's ShapeFeature builds a symbolic shape for every variable that enters
 the graph, and merges two shapes at every replacement; most are never read.
 :class:`LazyShapeFeature` records a *promise* instead, which refers to the
-promises that it depends on at that moment.  A shape that is read later is
-therefore the one that Theano would have built then, built by Theano's rules.
+promises that it depends on at that moment.  A shape that is read later is therefore the shape that Theano would have
+built at that moment, by Theano's rules.
 
 Flow::
 
@@ -33,7 +33,7 @@ _UNKNOWN = object()
 
 
 class _Promise:
-    """A shape that is computed on demand and then kept in ``value``."""
+    """A shape that is computed on demand and then stored in ``value``."""
 
     __slots__ = ("value",)
 
@@ -45,7 +45,7 @@ class _Promise:
         return []
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
-        """Return the value; the needed promises must have theirs."""
+        """Return the value; the promises that it needs must already have their values."""
         raise NotImplementedError
 
 
@@ -114,7 +114,7 @@ class _Output(_Promise):
 
 
 class _Merged(_Promise):
-    """The shape of a variable that is known to have the shape of another one."""
+    """The shape of a variable that is known to have the same shape as another variable."""
 
     __slots__ = ("other", "other_var", "promise", "var")
 
@@ -176,7 +176,7 @@ class _Shapes(dict):
         return super().__getitem__(var)
 
     def meanwhile(self, var: Variable) -> Any:
-        """Return the shape of `var`, which the shape that is being computed may have to wait for."""
+        """Return the shape of `var`, on which the shape being computed may have to wait."""
         return self._feature.keep(self._feature.without_waiting(var, self.promise(var)))
 
     def _inferred(self) -> dict:
@@ -236,7 +236,7 @@ class LazyShapeFeature(ShapeFeature):
         super().on_detach(fgraph)
         self.fgraph = None
 
-    # -- events: recorded only
+    # -- events, which are only recorded
 
     def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         if isinstance(node.op, Shape_i):
@@ -289,7 +289,7 @@ class LazyShapeFeature(ShapeFeature):
 
     def _rename(self, old: Variable, new: Variable) -> None:
         """Replace the length `old` by `new` in all shapes."""
-        # If a client of `old` takes a copy of it, `old` stays: the copy in a shape would create a cycle.
+        # If a client of `old` uses a copy of it, keep `old`, because the copy in a shape would create a cycle.
         if not _may_be_length(old) or _uses(new, old):
             return
         self._renamed.pop(new, None)

@@ -1,4 +1,4 @@
-"""Theano's ``merge_two_slices``, which only builds what the directions of the slices require.
+"""Theano's ``merge_two_slices``, which builds only the combinations that the directions of the slices require.
 
 Theano builds the merged slice for all four combinations of forward and backward, and then folds three
 of them away. A slice whose step is a constant has a known direction, and nearly all slices have a constant step.

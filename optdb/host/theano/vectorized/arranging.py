@@ -13,7 +13,7 @@ from theano.tensor.subtensor import AdvancedIncSubtensor1
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The maximum number of axes in all NumPy versions. `perform` raises the error for more.
+#: The maximum number of axes in all NumPy versions. For arrays with more axes, `perform` raises the error.
 _MOST_AXES = 32
 
 
@@ -102,7 +102,7 @@ def _make_windows(node: Apply) -> Compute:
 
 
 def _positions(length: int, size: int, step: int, mode: str) -> np.ndarray:
-    """Return the positions of each window along one axis; -1 in the padding.
+    """Return the positions that each window covers along one axis; -1 in the padding.
 
     Raises
     ------

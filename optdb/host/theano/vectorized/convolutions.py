@@ -2,7 +2,7 @@
 
 The abstract ops of a graph without a compiler, and the CorrMM ops, which only have C code, share three functions: the
 forward pass, and the gradients of the filters and of the images. Groups are a batch axis of the products. Unshared
-convolutions and integers use ``perform``.
+convolutions, and convolutions of integers, use ``perform``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def forward(geometry: Geometry, images: np.ndarray, kernel: np.ndarray) -> np.nd
 
 
 def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Return the gradient of filters of a given size from the gradient of the output."""
+    """Return the gradient with respect to filters of a given size, computed from the gradient of the output."""
     windows = _windows(geometry, _padded(images, geometry.pads(size), geometry.dtype), size)
     _assert_same(windows.shape[2 + len(size) :], top.shape[2:])
     grouped = _grouped_top(geometry, top)
@@ -108,7 +108,7 @@ def kernel_gradient(geometry: Geometry, images: np.ndarray, top: np.ndarray, siz
 
 
 def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, inside: Sequence[int]) -> np.ndarray:
-    """Return the gradient of images of a given size from the gradient of the output."""
+    """Return the gradient with respect to images of a given size, computed from the gradient of the output."""
     size = kernel.shape[2:]
     pads = geometry.pads(size)
     channels = kernel.shape[1] * geometry.groups
@@ -121,7 +121,7 @@ def image_gradient(geometry: Geometry, kernel: np.ndarray, top: np.ndarray, insi
     for chunk in _chunks(windows):
         columns = np.matmul(weights, grouped[chunk]).reshape(windows[chunk].shape)
         for offset in np.ndindex(*size):
-            # One offset at a time: at the same offset, no two windows share an element.
+            # Add the columns of one offset at a time, because no two windows share an element at the same offset.
             at: tuple[slice | int, ...] = (slice(None), slice(None), *offset)
             windows[chunk][at] += columns[at]
     whole = (slice(None), slice(None))

@@ -1,4 +1,4 @@
-"""Elementwise ops: the program of the scalar op, run over blocks whose intermediate values fit in the cache.
+"""Runs the program of an elementwise op's scalar op over blocks whose intermediate values fit in the cache.
 
 A node takes a `Pool` of buffers for these values while it computes and then puts it back, so that two threads, or a
 node that runs inside another node's computation, never share one. A single thread gets the same pool each time, and
@@ -67,7 +67,8 @@ def _make(node: Apply) -> Compute:
 class ElementwiseFunction:
     """Computes a node of an Elemwise.
 
-    Small nodes spend much of their time here rather than in NumPy, so everything independent of values is precomputed.
+    Small nodes spend much of their time in this class rather than in NumPy, so everything that does not depend on
+    values is precomputed.
 
     Raises
     ------
@@ -86,10 +87,11 @@ class ElementwiseFunction:
         ]
         numbers = [all(pattern) for pattern in self._patterns]
         full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
-        #: An input with the shape of the outputs, if there is one, and the other full inputs.
+        #: An input that has the shape of the outputs, if there is one, and the other inputs without broadcast
+        #: dimensions.
         self._first = full[0] if full else None
         self._others = full[1:]
-        #: The inputs with some broadcast dimensions, with the dimensions that are not broadcast.
+        #: The inputs that have broadcast dimensions, each with its dimensions that are not broadcast.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)
@@ -167,7 +169,7 @@ def _described(shape: Sequence[int], pattern: Sequence[bool]) -> str:
 
 
 def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[Any], tuple[int, ...]]:
-    """Return the arrays with a single axis if their memory order is the same; numbers keep one element."""
+    """Return the arrays with a single axis if their memory order is the same; arrays of one element keep it."""
     full = [array for array in arrays if array.size > 1]
     if any(array.shape != shape or not array.flags.c_contiguous for array in full):
         return arrays, shape

@@ -25,7 +25,7 @@ __all__ = ["by_perform", "install", "uninstall"]
 
 
 class _ReferenceLinking(threading.local):
-    """What makes thunks run ``perform`` in this thread."""
+    """The conditions under which new thunks run ``perform`` in this thread."""
 
     #: The graph that is linked by the linker ``py``.
     reference: FunctionGraph | None = None

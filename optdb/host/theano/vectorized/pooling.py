@@ -1,6 +1,6 @@
 """Pooling and its gradients: one pass over the images for each element of a window.
 
-Padding never wins a maximum, and counts in an average if the mode says so, as in Theano's C code. Regions that extend
+Padding is never the maximum, and an average includes it if the mode says so, as in Theano's C code. Regions that extend
 over the border, which ``ignore_border=False`` keeps, are cut off there.
 """
 

@@ -26,7 +26,7 @@ _UFUNCS: dict[type, np.ufunc] = {
     scalars.XOR: np.bitwise_xor,
 }
 
-#: Reduces axes of an array.
+#: A function that reduces the axes of an array.
 Reduction = Callable[[np.ndarray], Any]
 
 

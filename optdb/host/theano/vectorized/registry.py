@@ -16,9 +16,10 @@ from optdb.host.api.graph import Apply
 
 __all__ = ["Compute", "Maker", "computes", "function_of", "quiet"]
 
-#: Computes a node: takes the values of its inputs and the storage cells of its outputs, like ``Op.perform``.
+#: A function that computes a node: it takes the values of the inputs and the storage cells of the outputs, like
+#: ``Op.perform``.
 Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
-#: Makes the function of a node; returns None if ``perform`` is the better choice.
+#: A function that makes the function of a node; it returns None if ``perform`` is the better choice.
 Maker = Callable[[Apply], "Compute | None"]
 
 #: The modules of this folder that register functions, one for each family of ops.

@@ -1,6 +1,6 @@
 """Digamma and trigamma of whole arrays, with the series of Theano's C code.
 
-A function that changes over from NumPy to C therefore keeps its values. The series are less precise than
+A function that switches from NumPy to C therefore returns the same values. The series are less precise than
 SciPy's functions. For arguments that are not positive, C returns 0; SciPy's values are used here.
 
 The series are those of J. M. Bernardo, "Algorithm AS 103: Psi (Digamma) Function", Applied Statistics 25 (1976), and of
@@ -46,7 +46,7 @@ def digamma(special: ModuleType, x: Any) -> Any:
 
 
 def trigamma(special: ModuleType, x: Any) -> Any:
-    """Return the second derivative of the logarithm of gamma; parameters are those of `digamma`."""
+    """Return the second derivative of the logarithm of gamma; the parameters are the same as for `digamma`."""
     positive = x > 0
     if not np.all(positive):
         return np.where(positive, trigamma(special, np.where(positive, x, 1.0)), special.polygamma(1, x))
@@ -86,7 +86,7 @@ def _trigamma_of_number(x: float) -> float:
 
 
 def _digamma_beyond(y: Any, total: Any, log: Callable[[Any], Any]) -> Any:
-    """Return the asymptotic series for large numbers, added to a sum."""
+    """Return the sum of an array and the asymptotic series for large numbers."""
     r = 1 / y
     total = total + log(y) - 0.5 * r
     r = r * r
@@ -95,7 +95,7 @@ def _digamma_beyond(y: Any, total: Any, log: Callable[[Any], Any]) -> Any:
 
 
 def _trigamma_beyond(z: Any, total: Any) -> Any:
-    """Return the asymptotic series for large numbers, added to a sum."""
+    """Return the sum of an array and the asymptotic series for large numbers."""
     y = 1 / z / z
     a, b, c, d = _TRIGAMMA_COEFFICIENTS
     return total + (0.5 * y + (1 + y * (a + y * (b + y * (c + y * d)))) / z)

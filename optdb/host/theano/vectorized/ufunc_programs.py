@@ -1,7 +1,7 @@
-"""Programs: scalar ops and graphs as sequences of kernels, with registers assigned by liveness.
+"""Programs: scalar ops and scalar graphs translated to sequences of kernels, with registers assigned by liveness.
 
 A program is translated once for each scalar op and its input dtypes. Its text is a Python function with one line per
-step, so that a step costs little more than the call of its ufunc.
+step, so that a step takes little longer than the call of its ufunc.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _used(steps: list[_KernelCall], outputs: Sequence[_Value]) -> list[_KernelCa
 def _assign_outputs(
     steps: Sequence[_KernelCall], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return the outputs that get a register and are copied at the end, with the target names.
+    """Name the outputs; return the outputs that get a register and are copied at the end, and the names to copy to.
 
     An output that overwrites an input may be written once no later step reads that input.
     """
@@ -222,7 +222,7 @@ def _assign_outputs(
 
 
 def _assign_registers(steps: Sequence[_KernelCall]) -> dict[str, Temporary]:
-    """Assign a register to each intermediate value; reuse one of the same kind whose value is dead, if there is one."""
+    """Assign a register to each intermediate value; reuse a register of the same kind whose value is dead, if any."""
     temporaries: dict[str, Temporary] = {}
     free: dict[tuple[str, bool], list[str]] = {}
     for index, step in enumerate(steps):

@@ -1,1 +1,1 @@
-"""Diagnostics of a function on a device: check its steps, profile its time, account for its memory."""
+"""Diagnostics for a function on a device: checking its steps, profiling its time, and predicting its memory."""

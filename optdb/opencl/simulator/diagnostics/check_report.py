@@ -1,4 +1,4 @@
-"""The result of checking a call: printed tables, and fields for programs."""
+"""The result of checking a call, as printed tables and as fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = 20
 
 
 class StepsDiffer(AssertionError):
-    """A device step and the host's own ops gave different results.
+    """A step on the device and the host's own ops returned different results.
 
     Attributes
     ----------
@@ -36,23 +36,23 @@ class StepsDiffer(AssertionError):
 class StepCheck:
     """The comparison of one step."""
 
-    #: Number of the step, in the order of computation.
+    #: The step's number, in the order of computation.
     number: int
     #: The device op.
     op: str
-    #: Preceding device ops without a counterpart on the host: one of them may be the wrong one.
+    #: Preceding device ops without a counterpart on the host, one of which may be the wrong op.
     within: list[str]
-    #: The host ops that computed the value, the last one first.
+    #: The host ops that computed the value, last op first.
     host_ops: list[str]
     #: Index of the op's output.
     output: int
-    #: The line of the user's code that made the op; empty if unknown.
+    #: The line in the user's code that created the op; empty if unknown.
     line: str
-    #: The stack trace of that line, as Theano formats it.
+    #: The stack trace of that line, formatted by Theano.
     trace: str
     #: None if the values agree.
     difference: Difference | None = None
-    #: The inputs of both sides and their names, if the values differ.
+    #: The names and values of the inputs, which both sides share, if the values differ.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 
@@ -64,11 +64,11 @@ class CheckReport(ReportTables):
     name: str
     #: All comparisons, in the order of computation.
     steps: list[StepCheck]
-    #: Device nodes that could not be compared: the op and the reason.
+    #: For each device node that could not be compared, its op and the reason.
     not_compared: list[tuple[str, str]]
-    #: The device's results, on the host.
+    #: The device's results, copied to the host.
     outputs: list[Any]
-    #: Number of nodes by kind: ``device``, ``host`` and ``transfer``.
+    #: The number of nodes of each kind: ``device``, ``host`` and ``transfer``.
     places: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -101,12 +101,12 @@ class CheckReport(ReportTables):
         return text_of(self.render())
 
     def render(self) -> Group:
-        """Return the tables, for `rich`.
+        """Return the tables for printing with `rich`.
 
         Returns
         -------
         rich.console.Group
-            The tables of counts, of the steps that differ, and of nodes that were not compared.
+            Tables with counts, with the steps that differ, and with the nodes that were not compared.
         """
         counts = [
             ("values compared", len(self.steps)),
@@ -155,7 +155,7 @@ def _in_full(step: StepCheck) -> Table:
 
 
 def summary(value: Any) -> str:
-    """Describe an array in one line: dtype, shape, and the range of its numbers."""
+    """Describe an array in one line by its dtype, its shape and the range of its values."""
     if not isinstance(value, np.ndarray):
         return _short(value)
     what = f"{value.dtype} {value.shape}"

@@ -1,12 +1,12 @@
-"""Checks a call step by step: compares each device node with the host's result for the same inputs.
+"""Checks a call step by step by comparing each device node's result with the host's result for the same inputs.
 
-The device graph's nodes compute one by one (``stepping``). Many of its variables have a counterpart in the function's
-own graph (``graph``). The checker downloads the value of such a variable once it is computed. Theano's own ops compute
-the counterpart from values downloaded before, and ``comparing`` compares the two. Since each step gets the device's own
-inputs, a wrong step is reported once, and not again in the steps that follow.
+The device graph's nodes are computed one by one (``stepping``). Many of its variables have a counterpart in the
+function's own graph (``graph``). When such a variable has been computed, the checker downloads its value. Theano's own
+ops compute the counterpart from values downloaded earlier, and ``comparing`` compares the two values. Since each step
+receives the device's own inputs, a wrong step is reported once, and not again in the steps that follow.
 
-A step is a device node with its predecessors that have no counterpart on the host, such as the parts of a fused op. A
-check writes to nothing that outlives a call, on either side.
+A step is a device node together with its predecessors that have no counterpart on the host, such as the parts of a
+fused op. A check changes no value that outlives the call, on the device or the host.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Checker:
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = NodeEvaluator()
-        # Some ops have no ``perform``, or a wrong one: if it disagrees, the checker also compares with C.
+        # Some ops have no ``perform`` or a wrong one, so if its result differs, the checker also compares with C code.
         self._on_host = [NodeEvaluator()] if executable.c_thunks else [NodeEvaluator("py"), NodeEvaluator()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
     def run(self) -> CheckReport:
-        """Check a call with the values in the storage of the function's inputs."""
+        """Check a call with the values stored in the function's inputs."""
         self._values: Values = self._executable.given()
         self._known: Values = {}
         self._checks: list[StepCheck] = []
         self._covered: set[Apply] = set()
         self._trouble: dict[Apply, str] = {}
-        # An output's count never drops to zero.
+        # Count uses as outputs too, so that an output's count never drops to zero.
         self._uses = {var: len(clients(self._graph, var)) for var in self._graph.variables}
         self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
         for var in self._graph.inputs:
@@ -62,7 +62,7 @@ class Checker:
         return report
 
     def _look(self, node: Apply) -> None:
-        """Compare a node's outputs where possible; then drop the values that no later node needs."""
+        """Compare a node's outputs where possible, and drop the values that no later node needs."""
         for out in node.outputs:
             if out in self._cuts:
                 self._compare(out)
@@ -131,32 +131,32 @@ class Checker:
         )
 
     def _host_value(self, steps: NodeEvaluator, origin: Variable, random: np.random.RandomState | None = None) -> Any:
-        """Return the host's result from the device's values; with `random`, from slightly perturbed values."""
+        """Return the host's result for the device's values, or for slightly perturbed values if `random` is given."""
         values = {var: value for var, value in self._known.items() if var is not origin}
         if random is not None:
             values = {var: nudged(value, random) for var, value in values.items()}
         return steps.compute([origin], values)[0]
 
     def _cut(self, origin: Variable) -> list[Variable]:
-        """Return the variables that the host computes a variable from, and that the device has as well."""
+        """Return the variables from which the host computes a variable and whose values the device also has."""
         inputs = (var for node in self._host_nodes(origin) for var in node.inputs)
         return list(dict.fromkeys(filter(self._is_known, inputs)))
 
     def _host_nodes(self, origin: Variable) -> list[Apply]:
-        """Return the host nodes that compute a variable from values that the device also has, the last node first."""
+        """Return the host nodes, last node first, that compute a variable from values that the device also has."""
         return _unknown_ancestors(owner_of(origin), self._is_known)
 
     def _is_known(self, var: Variable) -> bool:
         return not isinstance(var, Constant) and (var in self._counterparts or var.owner is None)
 
     def _group(self, node: Apply) -> list[Apply]:
-        """Return a node and its predecessors that have no counterpart of their own."""
+        """Return a node and its predecessors that have no counterpart on the host."""
         return _unknown_ancestors(
             node, lambda var: var in self._origins or var.owner is None or isinstance(var.owner.op, TransferOp)
         )
 
     def _not_compared(self) -> list[tuple[str, str]]:
-        """Return the ops of device nodes that were not compared, and the reasons."""
+        """Return the op of each device node that was not compared, with the reason."""
         left = (node for node in self._graph.toposort() if _placement(node) == "device" and node not in self._covered)
         return [(str(node.op), self._why_not(node)) for node in left]
 
@@ -185,7 +185,7 @@ def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[A
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
-    """Return whether the device computes a variable, and its value is defined."""
+    """Return whether the device computes a variable whose value is defined."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
     return _placement(var.owner) == "device"

@@ -1,9 +1,9 @@
-"""Compares a device's results with the host's, within tolerances that depend on the dtype.
+"""Compares a device's results with the host's results, within tolerances that depend on the dtype.
 
-Two numbers agree if their difference is within a relative tolerance plus a smaller fraction of the array's largest
+Two numbers agree if their difference is at most a relative tolerance plus a smaller fraction of the array's largest
 number (`TOLERANCES`). A sum whose terms cancel may legitimately differ by more. If numbers disagree, the host therefore
-computes again from inputs perturbed by a few units in the last place: an element may differ by a multiple (`FREEDOM`)
-of the change that this causes.
+repeats the computation with inputs perturbed by a few units in the last place: an element may differ by a multiple
+(`FREEDOM`) of the change that the perturbation causes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-#: Tolerances by the dtype of the real part: relative to the number, and relative to the largest number.
+#: Maps the dtype of the real part to two tolerances, relative to each number and relative to the largest number.
 TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8, 1e-10)}
-#: Number of times that the host computes again.
+#: How often the host repeats the computation.
 TRIALS = 4
 #: Maximum perturbation of inputs, in units in the last place.
 UNITS = 2
@@ -35,7 +35,7 @@ class Difference:
     #: The two numbers at `index`, or the shapes, or the values.
     on_device: Any
     on_host: Any
-    #: Number of elements that differ, and of all elements.
+    #: The number of elements that differ, and the number of all elements.
     count: int
     size: int
     #: Allowed difference at `index`.
@@ -48,10 +48,10 @@ class Difference:
 def compare(
     device: Any, host: Any, equal: Callable[[Any, Any], bool], again: Callable[[], Sequence[Any]] | None = None
 ) -> Difference | None:
-    """Compare two host values, which are arrays or other objects; return None if they agree.
+    """Compare two host values, which may be arrays or other objects; return None if they agree.
 
-    `equal` compares values that are not arrays. `again` returns the host's results from perturbed inputs; it is called
-    only if the two disagree.
+    `equal` compares values that are not arrays. `again` returns the host's results for perturbed inputs; it is called
+    only if the two values disagree.
     """
     arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
     if arrays and device.shape != host.shape:
@@ -91,7 +91,7 @@ def _wide(value: np.ndarray) -> np.ndarray:
 
 
 def _allowed(host: np.ndarray) -> np.ndarray | float:
-    """Return how much each element may differ; integers must be equal."""
+    """Return by how much each element may differ; integers must be equal."""
     if host.dtype.kind not in "fc":
         return 0.0
     relative, absolute = TOLERANCES[np.finfo(host.dtype).dtype.name]
@@ -101,7 +101,7 @@ def _allowed(host: np.ndarray) -> np.ndarray | float:
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return elementwise distances: infinite if only one element is finite, or if non-finite elements differ."""
+    """Return elementwise distances, infinite if only one element is finite or if non-finite elements differ."""
     if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
         return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,7 +1,8 @@
-"""Predicts the device memory of a call.
+"""Predicts how much device memory a call needs.
 
-A recording for such arguments gives the exact amount. Otherwise the function is traced, as for an export: its nodes
-run on arrays with shapes but no memory, and compute nothing. Values are then assigned buffers, as in a plan.
+If a call with arguments of the same shapes was recorded, the recording gives the exact amount. Otherwise the function
+is traced, as for an export: its nodes run on arrays that have shapes but no memory, and compute nothing. Values are
+then assigned to buffers as in a plan.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from optdb.runtime.tracing import Untraceable
 
 __all__ = ["MemoryReport", "memory_of"]
 
-#: Number of largest values that a report names.
+#: How many of the largest values a report names.
 _LARGEST = 5
 
 
 @dataclass(frozen=True, repr=False)
 class MemoryReport(ReportTables):
-    """The device memory of a call, in bytes."""
+    """The device memory that a call needs, in bytes."""
 
-    #: Results of nodes; values that do not live at the same time share memory.
+    #: Memory for the results of nodes; values that are not live at the same time share memory.
     values: int
-    #: Results of nodes, if each had its own buffer.
+    #: Memory for the results of nodes if each had its own buffer.
     separately: int
     #: The arguments of the call.
     inputs: int
@@ -54,7 +55,7 @@ class MemoryReport(ReportTables):
     shared: int
     #: The graph's constants.
     constants: int
-    #: Maximum memory of a function.
+    #: The maximum memory that a function may use.
     allowed: int
     #: Sizes and descriptions of the largest values.
     largest: list[tuple[int, str]]
@@ -63,7 +64,7 @@ class MemoryReport(ReportTables):
 
     @property
     def total(self) -> int:
-        """Peak device memory of the call."""
+        """The call's peak device memory."""
         return self.values + self.inputs + self.shared + self.constants
 
     def render(self) -> Table:
@@ -98,7 +99,7 @@ class MemoryReport(ReportTables):
 
 
 def memory_of(executable: Executable, state: State) -> MemoryReport:
-    """Return the memory of a call with the values in the storage of a function's inputs."""
+    """Return the memory needed by a call with the values stored in a function's inputs."""
     values = executable.given()
     machine = executable.run
     if not isinstance(machine, PlannedVM):
@@ -161,7 +162,7 @@ def _traced(
 
 
 def _entry(number: int, var: Variable, value: Any) -> InputSpec:
-    """Return the trace's description of an input; an array on the device already has memory."""
+    """Return the trace's description of an input; a device array already has memory."""
     kind = var.type
     if on_device(var):
         return InputSpec(Held(var, var.name, kind.dtype, kind.broadcastable, lambda: value), number, value)

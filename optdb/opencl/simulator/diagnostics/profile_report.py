@@ -1,4 +1,4 @@
-"""The result of a profile: printed tables, rows for programs, and a trace for browsers."""
+"""The result of profiling a call, as printed tables, as rows, and as a trace for browsers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.html_tables import ReportTables
 from optdb.lifters.text_tables import new_table, text_of
 
 HOST = "host"
-#: Maximum number of rows of a table.
+#: Maximum number of rows in a table.
 SHOWN = 25
 #: Commands that move values between the host and the device.
 TRANSFERS = ("upload", "download")
@@ -24,33 +24,33 @@ TRANSFERS = ("upload", "download")
 
 @dataclass(frozen=True)
 class Row:
-    """A command, or a host node, of one call."""
+    """A command or a host node in a call."""
 
-    #: The node's op; ``argument`` or ``result`` for a transfer of the call.
+    #: The node's op; ``argument`` or ``result`` for a transfer of the call's arguments or results.
     op: str
     #: Name of the node's result; empty if it has none.
     name: str
-    #: Line of the user's code that made the node; empty if unknown.
+    #: Line in the user's code that created the node; empty if unknown.
     line: str
     trace: str
-    #: Where the node computes: ``device`` or ``host``.
+    #: Where the node is computed: ``device`` or ``host``.
     where: str = HOST
-    #: Name of the kernel; or ``copy``, ``fill``, ``upload``, ``download``; empty for host-only work.
+    #: Name of the kernel, or ``copy``, ``fill``, ``upload`` or ``download``; empty for host-only work.
     kernel: str = ""
     #: ``launch``, or the same as `kernel`.
     kind: str = ""
-    #: Seconds on the device; None if nothing was enqueued.
+    #: Time on the device in seconds; None if nothing was enqueued.
     device: float | None = None
-    #: Seconds in Python, without a plan, including waiting.
+    #: Time in Python in seconds, without a plan and including waits.
     host: float = 0.0
-    #: Bytes read and written; each array counts once.
+    #: Number of bytes read and written; each array is counted once.
     nbytes: int = 0
-    #: Floating-point operations of the node, on the row of its longest command; None if unknown.
+    #: Number of floating-point operations in the node, on the row of the node's longest command; None if unknown.
     operations: int | None = None
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """Memory throughput; None if there is no time on the device."""
+        """Memory throughput in GB/s; None if there is no time on the device."""
         return self.nbytes / self.device * 1e-9 if self.device else None
 
     @property
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Span:
-    """An interval of the timeline."""
+    """An interval on the timeline."""
 
     name: str
     #: ``device`` or ``host``.
@@ -97,17 +97,17 @@ class ProfileReport(ReportTables):
         return [row for row in self.rows if row.kind in TRANSFERS]
 
     def by(self, key: Callable[[Row], str]) -> dict[str, list[Row]]:
-        """Return the rows in groups, sorted by time on the device, then on the host; the longest first.
+        """Return groups of rows, sorted by time on the device, then by time on the host, longest first.
 
         Parameters
         ----------
         key : callable
-            Returns the name of a row's group, as ``lambda row: row.op`` does.
+            Returns the name of a row's group, for example ``lambda row: row.op``.
 
         Returns
         -------
         dict of str to list of Row
-            The rows of each group, in their order.
+            The rows in each group, in their original order.
         """
         return _grouped(self.rows, key)
 
@@ -137,7 +137,7 @@ class ProfileReport(ReportTables):
         return Group(*[table for table in tables if table.row_count])
 
     def chrome_trace(self, path: str | Path) -> Path:
-        """Write the timeline of the last call, for ``chrome://tracing`` and Perfetto.
+        """Write the last call's timeline for ``chrome://tracing`` and Perfetto.
 
         Parameters
         ----------
@@ -167,14 +167,14 @@ class ProfileReport(ReportTables):
         return path
 
     def _summary(self, commands: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
-        """Yield the number, milliseconds and bytes of rows of each kind."""
+        """Yield the count, the milliseconds and the bytes for each kind of rows."""
         yield "on the device", *_sums(commands, _device)
         for kind in dict.fromkeys(row.kind for row in commands):
             yield f"    {kind}", *_sums([row for row in commands if row.kind == kind], _device)
         yield "nodes on the host", *_sums([row for row in self.rows if row.where == HOST], lambda row: row.host)
 
     def _by(self, what: str, commands: Iterable[Row]) -> Table:
-        """Return a table of the device's commands, grouped by a field of the rows."""
+        """Return a table of device commands, grouped by a field of the rows."""
         rows, whole = [], self.device_seconds
         for name, group in _grouped(commands, operator.attrgetter(what)).items():
             device, host = _seconds(group)
@@ -205,7 +205,7 @@ def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, st
 
 
 def _flops(rows: Sequence[Row]) -> str:
-    """Return the operation rate of the rows with known counts; an empty string if there are none."""
+    """Return the operation rate of the rows whose operation counts are known; an empty string if there are none."""
     counts = [row.operations for row in rows if row.operations is not None]
     return _rate(sum(counts), sum(map(_device, rows))) if counts else ""
 

@@ -1,9 +1,10 @@
-"""Profiles a call: runs its nodes one by one, while the device times each command.
+"""Profiles a call by running its nodes one by one while the device times each command.
 
 Like a check, a profile computes the device graph node by node (``stepping``), without a plan and without changing any
-value. Commands are enqueued to a profiling queue (``optdb.runtime.timing``). The first round is a warm-up: it compiles,
-and allocates the memory that later rounds reuse. Each command has a row: the median of its times in later rounds, the
-bytes that it touches, and the floating-point operations of its node, derived from the shapes of its arrays.
+value. Commands are enqueued on a profiling queue (``optdb.runtime.timing``). The first round is a warm-up, which
+compiles kernels and allocates the memory that later rounds reuse. Each command has a row with its median time in the
+later rounds, the number of bytes that it touches, and its node's number of floating-point operations, derived from the
+shapes of the arrays.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from optdb.runtime.timing import Timed, Timer
 
 
 def profile(executable: Executable, name: str, n: int) -> ProfileReport:
-    """Measure `n` calls of the function called `name`, with the values in the storage of its inputs."""
+    """Measure `n` calls of the function called `name` with the values stored in its inputs."""
     if n < 1:
         raise ValueError(f"a profile measures at least one call, not {n}")
     profiler = Profiler(executable)
@@ -46,7 +47,7 @@ def profile(executable: Executable, name: str, n: int) -> ProfileReport:
 
 
 class Profiler:
-    """Measures calls with the values in the storage of a function's inputs."""
+    """Measures calls with the values stored in a function's inputs."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
@@ -61,7 +62,7 @@ class Profiler:
         self.spans: list[Span] = []
 
     def run(self) -> list[Row]:
-        """Measure a call; return its rows in the order of execution."""
+        """Measure a call and return its rows in the order of execution."""
         self._timer = Timer()
         self._rows: list[Row] = []
         self.spans = []
@@ -77,13 +78,13 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline on Python's clock: a command is queued before its enqueuing call returns."""
+        """Return the device's timeline by Python's clock: a command is queued before the call to enqueue it returns."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-        """Run a node, and record its commands."""
-        inputs = [cells[var][0] for var in node.inputs]  # before one of them is overwritten
+        """Run a node and record its commands."""
+        inputs = [cells[var][0] for var in node.inputs]  # read before the node overwrites one of them
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
         device = touches_device(node)
@@ -96,7 +97,7 @@ class Profiler:
         self._write(Row(op, str(var), "", "", where="device"), begun, ended, [], None)
 
     def _timed(self, function: Callable[[], Any]) -> tuple[float, float]:
-        """Call a function and wait for its commands; return the times when it started and when it returned."""
+        """Call a function and wait for its commands; return the times at which it started and returned."""
         self._timer.begin()
         with listened(self._timer):
             begun = time.perf_counter()
@@ -106,7 +107,7 @@ class Profiler:
         return begun, ended
 
     def _write(self, base: Row, begun: float, ended: float, arrays: Sequence[Any], count: int | None) -> None:
-        """Add a row for each command of a node; without commands, one row for the host's work."""
+        """Add a row for each command of a node, or one row for the host's work if there are no commands."""
         commands = self._timer.commands
         self.spans.append(Span(base.op, "host", begun - self._begun, ended - begun, {"line": base.line}))
         if not commands:
@@ -136,7 +137,7 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return rows with the medians of all rounds; ignore rounds whose commands differ from the last round's."""
+    """Return rows with the medians over all rounds, ignoring rounds whose commands differ from the last round."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [
@@ -158,25 +159,25 @@ def _origin(origins: Mapping[Variable, Variable], node: Apply) -> tuple[str, str
     return "", *source_location(node.outputs[0])
 
 
-#: Values of a node's inputs, or outputs.
+#: The values of a node's inputs or outputs.
 Given = Sequence[Any]
 
 
 def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
-    """Return the number of floating-point operations of a node; None for an op without a count.
+    """Return the number of floating-point operations in a node; None for an op without a count.
 
-    A multiply-add counts as two. Each scalar op counts as one, even an exponential. `inputs` and `outputs` are the
-    node's values.
+    A multiply-add counts as two operations. Each scalar op counts as one, even an exponential. `inputs` and `outputs`
+    are the values of the node's inputs and outputs.
     """
     count = next((_COUNTS[kind] for kind in type(node.op).__mro__ if kind in _COUNTS), None)
     return None if count is None else int(count(node.op, inputs, outputs))
 
 
 def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
-    """Return how many bytes a launch touches of its node's inputs and outputs, and of the buffers passed to it.
+    """Return how many bytes a launch touches in its node's inputs and outputs and in the buffers passed to it.
 
-    Elements repeated by a stride of 0 count once. A buffer that belongs to none of the node's arrays is the op's
-    scratch memory and counts in full.
+    Elements repeated by a stride of 0 are counted once. A buffer that belongs to none of the node's arrays is the op's
+    scratch memory, and all its bytes are counted.
     """
     sizes = {buffer.int_ptr: buffer.size for buffer in buffers}
     device_arrays = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]
@@ -195,7 +196,7 @@ def _size(value: Any) -> int:
 
 
 def _length(op: Any) -> int:
-    """Return the number of elementary scalar ops in `op`."""
+    """Return the number of elementary scalar ops in a scalar op."""
     if op is None:
         return 0
     if isinstance(op, ScalarProgram):
@@ -204,19 +205,19 @@ def _length(op: Any) -> int:
 
 
 def _reduction(op: Any, inputs: Given, outputs: Given) -> int:
-    """Return the operations of a reduction: on the elements that it reduces, and in its epilogue."""
+    """Return the number of operations in a reduction, including its prologue and epilogue."""
     reduced, _ = op.parted(inputs)
     elements = math.prod(np.broadcast_shapes(*map(np.shape, reduced)))
     return (1 + _length(op.pre_scalar_op)) * elements + _length(op.post_scalar_op) * _size(outputs[0])
 
 
 def _product(first: int) -> Callable[[Any, Given, Given], int]:
-    """Return a counter for products whose left factor is input `first`."""
+    """Return a function that counts the operations in products whose left factor is input `first`."""
     return lambda op, inputs, outputs: 2 * _size(outputs[0]) * inputs[first].shape[-1]
 
 
 def _convolution(out: Any, weights: Any) -> int:
-    """Return the operations of a convolution, or of its gradients, which have the same count."""
+    """Return the number of operations in a convolution or one of its gradients, which have the same count."""
     return 2 * _size(out) * (_size(weights) // max(weights.shape[0], 1))
 
 

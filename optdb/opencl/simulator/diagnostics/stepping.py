@@ -1,7 +1,7 @@
-"""Computes variables of a graph on demand, node by node, without a plan, and without overwriting any value.
+"""Computes a graph's variables on demand, node by node, without a plan and without overwriting any value.
 
-Each node has its own storage. Inputs that its op overwrites are copied first: values may be read and reused in any
-order. Branches that are not taken are not computed.
+Each node has its own storage. Inputs that the node's op overwrites are copied first, so values may be read and reused
+in any order. Branches that are not taken are not computed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from optdb.runtime.arrays import deep_copy
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable
 
-#: Values of variables.
+#: Maps variables to their values.
 Values = dict[Variable, Any]
-#: Cells of variables, of one element.
+#: Maps variables to their cells, which are lists with one element.
 Cells = dict[Variable, list[Any]]
 
 
 class NotKnown(Exception):
-    """A variable cannot be computed: an input that it depends on has no value."""
+    """A variable cannot be computed because an input that it depends on has no value."""
 
 
 class NodeEvaluator:
-    """Computes nodes; keeps each node's thunk for reuse.
+    """Computes nodes, and keeps each node's thunk for reuse.
 
-    `impl` selects the nodes' implementation, ``'py'`` or ``'c'``. With `keep`, nodes reuse the memory of their last
-    results, as in functions. ``around(node, thunk, cells)`` is called to run a node, and must call `thunk`.
+    `impl` selects the nodes' implementation, ``'py'`` or ``'c'``. If `keep` is set, nodes reuse the memory of their
+    previous results, as in functions. ``around(node, thunk, cells)`` is called to run a node, and must call `thunk`.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class NodeEvaluator:
     def compute(
         self, wanted: Sequence[Variable], values: Values, computed: Callable[[Apply], None] | None = None
     ) -> list[Any]:
-        """Compute variables and their dependencies; return the variables' values.
+        """Compute variables and their dependencies, and return the variables' values.
 
-        Variables in `values` are not computed again; computed values are added to it. `computed` is called with each
-        node after its outputs are known, and may remove values that are no longer needed. An error in a node names the
-        node and its source line.
+        Variables in `values` are not computed again; newly computed values are added to it. `computed` is called with
+        each node once its outputs are known, and may remove values that are no longer needed. An error in a node names
+        the node and its source line.
         """
         todo = list(wanted)[::-1]
         while todo:
@@ -80,7 +80,7 @@ class NodeEvaluator:
 
 
 class NodeThunk:
-    """The thunk of one node, with storage of its own; the parameters are those of `NodeEvaluator`."""
+    """One node's thunk, with its own storage; the parameters are the same as for `NodeEvaluator`."""
 
     def __init__(self, node: Apply, impl: str | None, keep: bool) -> None:
         self._node = node
@@ -103,8 +103,8 @@ class NodeThunk:
         return [self._node.inputs[index] for index in self._thunk() or ()]
 
     def run(self, values: Values, around: Callable[..., None]) -> list[Any]:
-        """Return the values of the outputs; `around` is that of `NodeEvaluator`."""
-        if not self._lazy:  # a lazy thunk has already computed, in the last call of `missing`
+        """Run the node and return the values of its outputs; for `around`, see `NodeEvaluator`."""
+        if not self._lazy:  # a lazy thunk has already run in the last call of `missing`
             self._fill(values)
             try:
                 around(self._node, self._thunk, self._cells)
@@ -115,7 +115,7 @@ class NodeThunk:
         return results
 
     def _fill(self, values: Values) -> None:
-        """Store known values in the cells; copy values that the op overwrites."""
+        """Store known values in the cells, copying values that the op overwrites."""
         self._clear()
         for var in self._node.inputs:
             available = isinstance(var, Constant) or var in values
@@ -131,7 +131,7 @@ class NodeThunk:
 
 
 def count_moves(executable: Executable) -> Traffic:
-    """Compute node by node, and count a call's transfers between host and device, without changing any value."""
+    """Run a call node by node and count its transfers between host and device, without changing any value."""
     with count_transfers() as traffic:
         outputs = NodeEvaluator().compute(executable.graph.fgraph.outputs, executable.given())
         for _, array in executable.downloaded(outputs):

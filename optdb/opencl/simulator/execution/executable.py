@@ -1,12 +1,12 @@
-"""Executes a function's graph on a device: uploads the inputs, runs the machine (VM), downloads the outputs.
+"""Executes a function's graph on a device: uploads the inputs, runs the VM, and downloads the outputs.
 
-Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. To compute, it
-calls an :class:`Executable`. The executable's state decides where the values of shared variables live: on the device
-for a simulator (``state``), or on the host (``opencl_linker``).
+Theano's own ``Function`` receives the arguments, so names, defaults, checks and outputs are the same as in the original
+function. It calls an :class:`Executable` to compute. The executable's state decides where the values of shared
+variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``).
 
-A function may overwrite shared arrays on the device with their next values. Nodes that do, and their dependents, run
-last, and the machine holds their commands back until none of them can raise. Only the commands of a node that reads
-values of the device cannot be held back: a function with such a node among the last ones overwrites nothing.
+A function may overwrite shared arrays on the device with their next values. Nodes that do this, and their dependents,
+run last, and the VM holds their commands back until none of them can raise. The commands of a node that reads device
+values cannot be held back; if such a node is among the last nodes, the function overwrites nothing.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ __all__ = ["Executable"]
 
 
 class Executable:
-    """Computes a graph on a device from the values in Theano's storages; called like one of Theano's VMs.
+    """Computes a graph on a device from the values in Theano's storage cells; called like one of Theano's VMs.
 
     Parameters
     ----------
     source : FunctionGraph
         The graph, optimized for the host; it is not modified.
     state : State
-        The device and its shared variables; new shared variables of the function are added.
+        The device and its shared variables; the function's new shared variables are added to it.
     inputs : sequence of (Variable, list)
-        Theano's variable and its storage, a list of one element, for each input of the graph.
+        For each input of the graph, Theano's variable and its storage, a list with one element.
     updates : mapping
-        Index of an output to the index of the input that it updates. These are the last outputs.
+        Maps the index of an output to the index of the input that it updates. These outputs come last.
     mutable : collection of Variable
         The inputs that may be overwritten.
     borrowed : sequence of bool
-        For each output that the caller gets, whether the next call may overwrite it.
+        For each output that the caller receives, whether the next call may overwrite it.
     c_thunks : bool
-        Whether nodes that stay on the host may be compiled.
+        Whether nodes that stay on the host may be compiled to C.
     results : sequence of list
-        Cells from which Theano reads the outputs, if it does not only use the returned values.
+        Cells from which Theano reads the outputs, if it does not use only the returned values.
     """
 
-    # Theano's Function reads this attribute: the executable performs the updates itself.
+    # Theano's Function reads this attribute; it is False because the executable performs the updates itself.
     need_update_inputs = False
 
     def __init__(
@@ -75,17 +75,17 @@ class Executable:
         results: Sequence[list[Any]] = (),
     ) -> None:
         self._state = state
-        #: Held by the thread that calls the function.
+        #: The lock held by the thread that calls the function.
         self.turn = state.turn
         self.c_thunks = c_thunks
         self._results = results
         self.allow_gc = bool(results)
-        #: Empty: intermediate values are on the device, and copies of the function cannot share them.
+        #: Empty, since intermediate values are on the device and copies of the function cannot share them.
         self.storage_map: dict[Variable, list[Any]] = {}
         updated = set(updates.values())
         bound = InputBindings(source, state, inputs, updated, mutable)
         bindings = list(bound)
-        #: Lists of one element: `run` reads inputs from them. `output_cells` receive its outputs.
+        #: Lists with one element, from which `run` reads the inputs; `output_cells` receive the outputs.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
@@ -96,9 +96,9 @@ class Executable:
             self.run.linked.scratch = frozenset(
                 var for var, binding in scratch if isinstance(binding, Shared) and binding.is_scratch
             )
-        #: The inputs that are not shared.
+        #: The inputs that are not shared variables.
         self.inputs: list[Input] = [binding for binding in bindings if isinstance(binding, Input)]
-        #: The outputs that the caller gets.
+        #: The outputs that the caller receives.
         self.outputs: list[Output] = [
             Output(cell, isinstance(var.type, TensorType), borrow)
             for cell, var, borrow in zip(self.output_cells, source.outputs, borrowed)
@@ -106,18 +106,18 @@ class Executable:
         self._updated_cells = [self.input_cells[number] for number in updated]
         self._padding = [None] * len(updates)
         self._shared = [binding for binding in bindings if isinstance(binding, Shared)]
-        #: Shared variables of which each call changes the host's value.
+        #: Shared variables whose host value each call changes.
         self._changing = [binding for i in updated if isinstance(binding := bindings[i], Mirror)]
-        #: Theano's storages of shared variables.
+        #: Theano's storage cells for shared variables.
         self.shared_storages: list[list[Any]] = [
             storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if not isinstance(binding, Input)
         ]
-        #: Storages of the shared variables that stay in Theano's storage.
+        #: The storage cells of shared variables that stay in Theano's storage.
         self._storages = [storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if binding is None]
         self._zero_copy = ZeroCopyScope(state.context, self)
 
     def _build(self, source: FunctionGraph, bound: InputBindings, updates: dict[int, int]) -> None:
-        """Make the graph and its machine, which overwrites the only copy of a value only at the very end of a call."""
+        """Create the graph and its VM, which overwrites the only copy of a value only at the very end of a call."""
         may_overwrite, only_here = bound.overwritable, bound.only_copies
         last, narrowed = may_overwrite - only_here, False
         while True:
@@ -127,14 +127,15 @@ class Executable:
             overwritten = only_here & may_overwrite
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
-                # For example, a running average that the rest of a net reads is overwritten too early; weights are not.
+                # For example, a running average that the rest of a network reads is overwritten too early, but weights
+                # are not.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
                 continue
-            #: Computes, and stores the next values as the current ones.
+            #: Runs the function and replaces the current values with the next values.
             self.run, self.output_cells = _link(self.graph.fgraph, self.input_cells, state, self.c_thunks)
-            # Theano's own machine enqueues each command immediately.
+            # Theano's own VM enqueues each command immediately.
             if isinstance(self.run, PlannedVM) or not overwritten:
                 return
             may_overwrite = last
@@ -145,17 +146,17 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Compute; return all outputs, even those outside `output_subset`, and None for each next value.
+        """Run the function and return all outputs, even if not in `output_subset`, with None for each next value.
 
-        Either all variables get their next values, or, if the call raises, none does.
+        Either all variables get their next values or, if the call raises, none of them do.
 
-        `run` replaces the computation between inputs and outputs. `events` receives the events of copies; without it,
-        the call waits for them.
+        `run` replaces the computation between inputs and outputs. `events` receives the events of copies; if it is
+        None, the call waits for the copies.
         """
         scope = self._zero_copy if events is None else None
         with scope or contextlib.nullcontext():
-            # After the machine's commit point, an interrupt waits until all next values are stored. A `run` of many
-            # steps stops after one of them.
+            # After the VM's commit point, an interrupt waits until all next values are stored. A `run` of many steps
+            # stops at the end of a step.
             if run is None:
                 defer_sigint(self._compute, self.run, scope, events)
             else:
@@ -166,7 +167,7 @@ class Executable:
         return outputs + self._padding
 
     def _compute(self, run: Callable[[], Any], scope: ZeroCopyScope | None, events: list[Any] | None) -> None:
-        """Compute with `run`, and store the next values that live on the host."""
+        """Compute with `run`, and store the next values that are kept on the host."""
         try:
             self.take(scope, events)
             present = [(cell, cell[0]) for cell in self._storages]
@@ -182,7 +183,7 @@ class Executable:
             taken.give_back()
 
     def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Mirror, Any]]:
-        """Return the next values for Theano's storages; if that raises, undo the machine's writes."""
+        """Return the next values for Theano's storage cells; if that raises, undo the VM's writes."""
         try:
             return [(binding, binding.value()) for binding in self._changing]
         except BaseException:
@@ -191,7 +192,7 @@ class Executable:
             raise
 
     def repeat(self, times: int) -> None:
-        """Compute several times from the values in the input cells."""
+        """Run the function several times with the values in the input cells."""
         if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self._updated_cells):
             self.run.repeat(times, RunAhead(self._state.context.queue))
             return
@@ -200,10 +201,10 @@ class Executable:
 
     @contextlib.contextmanager
     def sparing_arguments(self) -> Iterator[None]:
-        """Preserve the arguments of calls until the block exits, since all of these calls have the same arguments.
+        """Preserve the arguments until the block exits, since all calls in it have the same arguments.
 
-        Otherwise a call may overwrite `mutable` arguments on the host. Arguments that a user's op overwrites are not
-        preserved.
+        Outside the block, a call may overwrite `mutable` arguments on the host. Arguments that a user's op overwrites
+        are not preserved.
         """
         for binding in self.inputs:
             binding.spares_argument = True
@@ -215,37 +216,37 @@ class Executable:
 
     @property
     def arguments(self) -> list[Variable]:
-        """Inputs of the graph that each call uploads."""
+        """The graph's inputs that each call uploads."""
         moved = {id(binding.cell) for binding in self.inputs if binding.placed}
         return [var for var, cell in zip(self.graph.fgraph.inputs, self.input_cells, strict=True) if id(cell) in moved]
 
     def take(self, scope: ZeroCopyScope | None = None, events: list[Any] | None = None) -> None:
-        """Upload the inputs, or lend them where possible; the parameters are those of `Input.take`."""
+        """Upload the inputs, or lend them where possible; the parameters are the same as for `Input.take`."""
         self._state.begin_call(self._shared)
         for binding in self.inputs:
             binding.take(self._state.context, events, scope)
 
     def given(self) -> dict[Variable, Any]:
-        """Upload the inputs; return the values of the graph's inputs, which must not be overwritten."""
+        """Upload the inputs and return the values of the graph's inputs, which must not be overwritten."""
         self.take()
         return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.input_cells), strict=True))
 
     def downloaded(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
-        """Return the outputs that a call downloads: pairs of a variable and its value."""
+        """Return the outputs that a call downloads, as pairs of a variable and its value."""
         outputs = zip(self.graph.fgraph.outputs, values, self.outputs)
         return [(var, value) for var, value, output in outputs if output.on_host and isinstance(value, Array)]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the last call that was recorded; None if there was none."""
+        """Return the memory that the latest recorded call uses; None if no call was recorded."""
         return self.run.call_memory() if isinstance(self.run, PlannedVM) else None
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
-        """Return the computed graph, and the lift's report on the nodes of the host's graph."""
+        """Return the graph that is executed, and the lift's report on the nodes of the host's graph."""
         return self.graph.fgraph, [self.graph.lifted]
 
 
 class InputBindings:
-    """The bindings of a function's inputs; shared variables that are new are added to the state.
+    """The bindings of a function's inputs; new shared variables are added to the state.
 
     Parameters
     ----------
@@ -254,7 +255,7 @@ class InputBindings:
     state : State
         The device and its shared variables.
     inputs : sequence of (Variable, list)
-        Theano's variable and its storage, a list of one element, for each input of the graph.
+        For each input of the graph, Theano's variable and its storage, a list with one element.
     updated : collection of int
         The indices of the inputs that have next values.
     mutable : collection of Variable
@@ -280,7 +281,7 @@ class InputBindings:
             else Input(var, storage, [None], var in uploaded, number in updated, var in self._mutable, var in of_user)
             for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
         }
-        #: The inputs on the device. All functions of the state share the location of a shared variable.
+        #: The inputs on the device. A shared variable has the same location in all functions of the state.
         self.placed = {var for var, binding in self._bindings.items() if binding is not None and binding.placed}
         #: The inputs whose values outlive a call.
         self.lasting = {var for var, binding in self._bindings.items() if not isinstance(binding, Input)}
@@ -292,27 +293,28 @@ class InputBindings:
             )
 
     def __iter__(self) -> Iterator[Shared | Input | None]:
-        """Iterate over the bindings in the order of the inputs; None if functions use Theano's storage itself."""
+        """Iterate over the inputs' bindings in order; a binding is None if functions use Theano's storage itself."""
         return iter(self._bindings.values())
 
     @property
     def overwritable(self) -> set[Variable]:
-        """The inputs that the machine may overwrite."""
-        # The executable owns uploaded arguments; the caller owns those on the host.
+        """The inputs that the VM may overwrite."""
+        # The executable owns uploaded arguments; the caller owns arguments on the host.
         allowed = self._mutable | (self._updated & self.placed)
-        # Host values that outlive a call are replaced at its end: a call that raises cannot leave them half changed.
+        # Host values that outlive a call are replaced at its end, so a call that raises cannot leave them partly
+        # changed.
         exchanged = {var for var in (self.lasting | self._updated) - self.placed if not on_device(var)}
         return (allowed - exchanged) | self._of_user
 
     @property
     def only_copies(self) -> set[Variable]:
-        """The inputs that outlive a call and have no other copy; the host has a copy of all others."""
+        """The inputs that outlive a call and have no other copy; the host has a copy of all other inputs."""
         here = {var for var, binding in self._bindings.items() if binding is None or self._is_only_copy}
         return (self.lasting & here) - self._of_user
 
 
 class _ExecutableLinker(VM_Linker):
-    """The linker of a graph that keeps its state: a call that raises has overwritten no state."""
+    """A linker that preserves a graph's state: a call that raises overwrites no state."""
 
     keeps_state = True
 
@@ -322,14 +324,14 @@ def _link(
 ) -> tuple[PlannedVM | CommittingVM, list[list[Any]]]:
     """Link a graph for a device.
 
-    Return the machine and the cells of the outputs. The machine computes from the values in the input cells and stores
-    the next values there. The values of the inputs in `state` outlive a call.
+    Return the VM and the cells of the outputs. The VM reads the values in the input cells and stores the next values
+    there. The values of the inputs in `state` outlive a call.
     """
     updates = fgraph.update_mapping or {}
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # The next call must not overwrite next values, nor host results, which may be its arguments. Device results are
+    # The next call must not overwrite next values or host results, since these may be its arguments. Device results are
     # downloaded before the next call.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))

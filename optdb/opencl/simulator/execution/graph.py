@@ -1,12 +1,11 @@
 """Translates a function's optimized graph to a device graph.
 
-The copy has the same inputs and outputs in the same order. Inputs placed on the device, and outputs computed there,
-are device arrays. The phases of Theano's optimizer from the lift on run on the copy: the lift itself, fusion, and
-in-place operation.
+The copy has the same inputs and outputs in the same order. Inputs placed on the device and outputs computed there are
+device arrays. The later phases of Theano's optimizer run on the copy: the lift, fusion, and in-place rewrites.
 
-Inputs that are arrays of floats live on the device. Ops often read integers and scalars on the host: an index, a
-length, a scale factor. These inputs are placed on the device only if the device can run every op on them, until the
-results are arrays of floats, and no op reads them on the host.
+Inputs that are arrays of floats are placed on the device. Integers and scalars, such as an index, a length or a scale
+factor, are often read on the host. They are placed on the device only if no op reads them on the host, and if the
+device can run every op that depends on them, up to the ops whose results are arrays of floats.
 """
 
 from __future__ import annotations
@@ -42,25 +41,25 @@ from optdb.topo.translate import translate
 
 @dataclass(frozen=True)
 class DeviceGraph:
-    """A device graph and its relation to the host's graph."""
+    """A device graph and its relation to the host graph."""
 
     #: The graph, ready to be linked.
     fgraph: FunctionGraph
-    #: The report of the lift.
+    #: The lift's report.
     lifted: LiftReport
-    #: Variables of the graph to variables of the function's own graph with the same values, where known.
+    #: Maps variables in the graph to variables with the same values in the function's own graph, where known.
     origins: dict[Variable, Variable]
 
 
 class Origins:
-    """Follows variables of a graph as they are replaced, so that two graphs can be compared step by step."""
+    """Tracks a graph's variables as they are replaced, so that two graphs can be compared step by step."""
 
     def __init__(self, of: dict[Variable, Variable]) -> None:
-        #: Variable to its origin.
+        #: Maps a variable to its origin.
         self.of = of
 
     def on_lifted(self, fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]]) -> None:
-        """Record the replacements of a lift: pairs of old and new variables."""
+        """Record a lift's replacements, given as pairs of old and new variables."""
         for old, new in pairs:
             if old in self.of:
                 self.of.setdefault(new, self.of[old])
@@ -80,7 +79,7 @@ def device_graph(
     updates: dict[int, int],
     mutable: Collection[Variable],
 ) -> DeviceGraph:
-    """Copy the optimized graph of a compiled function for a device that holds the inputs in `placed`.
+    """Copy a compiled function's optimized graph for a device on which the inputs in `placed` are.
 
     `updates` maps the index of an output to the index of the input that it updates. The inputs in `mutable` may be
     overwritten.
@@ -99,7 +98,7 @@ def device_graph(
         protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
-            # A fused node does not overwrite the inputs that its parts overwrote.
+            # Skip the host's fusion, since a fused node would not overwrite the inputs that its parts overwrote.
             if not (in_place and phase.name == _FUSION):
                 phase.optimize(fgraph)
         called_with = [not isinstance(var, SharedVariable) for var in source.inputs]
@@ -113,7 +112,7 @@ def device_graph(
 
 
 def _warn_of_refused_inputs(inputs: Iterable[Variable], context_name: Hashable, lifted: LiftReport) -> None:
-    """Warn if no node runs on the device and the device cannot hold an input."""
+    """Warn if no node runs on the device and if the device does not support an input."""
     if any(node.lifter is not None for node in lifted.nodes):
         return
     reason = next(filter(None, (_refusal(var, context_name) for var in inputs)), None)
@@ -128,9 +127,9 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph as plain ops, except for the nodes in `in_place`; the inputs in `placed` become device inputs.
+    """Copy a graph as plain ops, except the nodes in `in_place`; the inputs in `placed` become device inputs.
 
-    Return the inputs and outputs of the copy, and the origins of its variables.
+    Return the copy's inputs and outputs, and the origins of its variables.
     """
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
@@ -151,7 +150,7 @@ def _with_transfers(
 def _without_transfers(
     lifted: FunctionGraph, origins: Origins, updates: dict[int, int], next_on_device: Collection[int]
 ) -> tuple[FunctionGraph, Origins]:
-    """Copy a lifted graph; keep its outputs on the device, except next values of inputs on the host."""
+    """Copy a lifted graph, keeping its outputs on the device except for next values of host inputs."""
     outputs = [
         var if index in updates and index not in next_on_device else _without_transfer(var)
         for index, var in enumerate(lifted.outputs)
@@ -165,7 +164,7 @@ def _without_transfers(
     return fgraph, copied
 
 
-#: Only sizes and indices remain on the host. Plans compare them with the last call's, so they must not be overwritten.
+#: Left out because only sizes and indices remain on the host, and plans compare them with the previous call's values.
 _LEFT_OUT = ("inplace_elemwise_opt",)
 #: Theano's name for the fusion of nodes that stay on the host.
 _FUSION = "elemwise_fusion"
@@ -179,14 +178,14 @@ def _phases() -> list[Optimizer]:
 
 
 def _without_transfer(var: Variable) -> Variable:
-    """Return the device variable of a downloaded output: the executable downloads outputs itself."""
+    """Return the device variable behind a downloaded output, since the executable downloads outputs itself."""
     return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
 
 
 def _copy_aliased_outputs(
     outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dict[int, int]
 ) -> list[Variable]:
-    """Copy outputs whose memory changes when next values overwrite the current ones."""
+    """Copy outputs whose memory changes when next values overwrite the current values."""
     changing = {inputs[number] for number in updates.values()}
     taken: set[Variable] = set()
     copied = []
@@ -205,8 +204,8 @@ def _copy_aliased_outputs(
 def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
     """Copy next values that share memory with each other or with an argument that a node overwrites.
 
-    The optimizer may have merged two copies of one value. An argument that may be overwritten (``In(mutable=True)``)
-    occupies the caller's memory on the host; on the device, the next call's argument reuses its memory.
+    The optimizer may have merged two copies of one value. An argument that may be overwritten (``In(mutable=True)``) is
+    in the caller's memory on the host; on the device, the next call's argument reuses its memory.
     """
     taken: set[Variable] = set()
     for index, number in updates.items():
@@ -220,12 +219,12 @@ def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], argume
 
 #: Ops on scalars that the device runs.
 _ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
-#: Further ops, on arrays of integers, that the device runs.
+#: Ops on arrays of integers that the device runs.
 _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
 
 
 def overwritten_by_user(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs of a compiled function's graph whose memory the user's own ops overwrite."""
+    """Return the inputs of a compiled function's graph that the user's own ops overwrite."""
     return {var for var in fgraph.inputs if is_overwritten_by_user(var) and nodes_in_place(fgraph, var)}
 
 
@@ -240,13 +239,13 @@ def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
     if is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
         return False
     users = [(user, i) for user, i in clients(fgraph, var) if not is_output(user)]
-    # The device draws random numbers from the state of a generator.
+    # A generator's state is placed on the device if random numbers are drawn from it there.
     is_drawn_from = any(isinstance(user.op, mrg_uniform_base) and i == 0 for user, i in users)
     return _is_array_of_floats(var) or is_drawn_from or (bool(users) and _only_computed_with(fgraph, var))
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether the device computes everything that depends on a variable, up to arrays of floats."""
+    """Return whether the device computes everything that depends on a variable, as far as arrays of floats."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()
@@ -256,7 +255,7 @@ def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
                 continue
             if OPENCL.is_host_input(user.op, i) or not isinstance(user.op, allowed):
                 return False
-            # An op may still need these on the host.
+            # An op may still need these outputs on the host.
             fresh = [out for out in user.outputs if out not in seen and not _is_array_of_floats(out)]
             seen.update(fresh)
             todo += fresh

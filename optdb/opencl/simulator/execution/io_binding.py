@@ -1,11 +1,11 @@
-"""The inputs and outputs of a device function: they connect Theano's storage to the machine (VM).
+"""A device function's inputs and outputs, which connect Theano's storage to the virtual machine (VM).
 
 An :class:`Input` uploads an argument or lends it; an :class:`Output` downloads a result, unless the device wrote it
 to host memory directly.
 
-A device that shares the host's memory reads arguments and writes results in the caller's arrays:
-:class:`ZeroCopyScope` binds large arrays for the duration of a call. After the call, even an interrupted one, the
-device has finished and holds no reference to the caller's memory: the caller may modify arguments and owns results.
+A device that shares the host's memory reads arguments from the caller's arrays and writes results to them;
+:class:`ZeroCopyScope` binds large arrays during a call. After the call, even if it was interrupted, the device has
+finished and has no reference to the caller's memory, so the caller may modify arguments and owns results.
 """
 
 from __future__ import annotations
@@ -34,51 +34,52 @@ from optdb.runtime.staging import Staged
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable
 
-#: Names of transfers that belong to no op.
+#: The names of transfers that do not belong to an op.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
-#: Number of shapes for which an input keeps device memory for reuse.
+#: The number of shapes for which an input keeps device memory to reuse.
 _KEPT = 8
 
 
 @dataclass(eq=False)
 class Input:
-    """An input that is not shared."""
+    """An input that is not a shared variable."""
 
     #: The variable in the original graph.
     variable: Variable
-    #: The cell in which Theano's Function stores its value.
+    #: The cell in which Theano's Function stores the input's value.
     storage: list[Any]
-    #: The cell that the machine reads.
+    #: The cell from which the VM reads.
     cell: list[Any]
     #: Whether the input is on the device.
     placed: bool
-    #: Whether the machine computes its next value.
+    #: Whether the VM computes the input's next value.
     updated: bool
-    #: Whether the machine may overwrite it.
+    #: Whether the VM may overwrite the input.
     mutable: bool
-    #: Whether a user's op overwrites it: the caller sees the new values.
+    #: Whether a user's op overwrites the input, so that the caller sees the new values.
     overwritten_by_user: bool = False
-    #: Whether the machine gets a copy if it might overwrite the caller's array, which later calls read again.
+    #: Whether the VM receives a copy of an array that it might overwrite, because later calls read the caller's array
+    #: again.
     spares_argument: bool = False
 
     def __post_init__(self) -> None:
         #: Whether a call may change the value.
         self.may_change = self.updated or self.mutable
-        #: Whether the machine may read the caller's array directly.
+        #: Whether the VM may read the caller's array directly.
         self.may_be_external = self.placed and not self.may_change
         self._dtype = np.dtype(self.variable.type.dtype) if self.may_be_external else None
         self._lent: Array | None = None
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
     def take(self, context: Context, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
-        """Pass the value to the machine, lent by `scope` if possible.
+        """Pass the value to the VM, lent by `scope` if possible.
 
-        If `events` is given, the copy is not waited for: the list receives its event.
+        If `events` is given, the list receives the copy's event, and the copy is not waited for.
         """
         value = self.storage[0]
         if value is None and self.placed:
             raise TypeError(f"the input {self.variable} is None; it must be {self.variable.type}")
-        if not self.placed:  # some host ops accept None for an omitted number
+        if not self.placed:  # some host ops accept None in place of a number
             self.cell[0] = deep_copy(value) if self.spares_argument and self._may_be_spent else value
             if scope is not None:
                 scope.track(value)
@@ -93,7 +94,7 @@ class Input:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
         if scope is not None:
-            scope.track(self.storage[0])  # the caller's array: `value` may be a conversion
+            scope.track(self.storage[0])  # track the caller's array, since `value` may be a converted copy
         record_transfer(ARGUMENTS, value.nbytes)
         cached = self._kept.get(value.shape)
         self._keep(from_host(context, value, cached, events=events))
@@ -107,7 +108,7 @@ class Input:
         self._keep(target)
 
     def _keep(self, array: Array) -> None:
-        """Pass an array to the machine, and keep its memory for later calls."""
+        """Pass an array to the VM and keep its memory for later calls."""
         self.cell[0] = array
         self._kept[array.shape] = array
         self._kept.move_to_end(array.shape)
@@ -116,11 +117,11 @@ class Input:
 
     @property
     def _may_be_spent(self) -> bool:
-        """Whether the machine may leave intermediate values in the caller's array."""
+        """Whether the VM may leave intermediate values in the caller's array."""
         return self.mutable and not (self.updated or self.overwritten_by_user)
 
     def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
-        """Return an array over the caller's buffer; reuse the last array if its shape fits, since new ones are slow."""
+        """Return an array over the caller's buffer, reusing the last array if its shape fits: creation is slow."""
         if self._lent is None or self._lent.shape != shape:
             self._lent = DeviceArray(context.queue, shape, self._dtype, data=buffer)
         self._lent.base_data = buffer
@@ -134,21 +135,22 @@ class Input:
 
 @dataclass(eq=False)
 class Output:
-    """An output that the caller gets."""
+    """An output that the caller receives."""
 
-    #: The cell in which the machine stores it.
+    #: The cell in which the VM stores the output.
     cell: list[Any]
-    #: Whether the caller wants it on the host.
+    #: Whether the caller receives the output as a host array.
     on_host: bool
     #: Whether the next call may overwrite the caller's result.
     borrow: bool
-    #: The caller's result of the last call, if it is borrowed.
+    #: The previous call's result, if it is borrowed.
     last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | list[Any]) -> Any:
         """Return the value; the caller owns it unless it is borrowed.
 
-        `scope` may have lent an array for it. If `scope` is a list, it gets the copy's event, which is not waited for.
+        `scope` may have lent an array for it. If `scope` is a list, the list receives the copy's event, which is not
+        waited for.
         """
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
@@ -168,18 +170,18 @@ class ZeroCopyScope:
     """Binds the caller's arrays to a device while a function is called.
 
     It lends arrays only within a ``with`` block. It never lends to a function that returns device arrays to the caller,
-    since these might be parts of arguments. It does not lend to calls that do not wait for results either, since these
-    would have to wait until arguments are read.
+    since these might be parts of arguments. It does not lend in calls that do not wait for results, since these would
+    have to wait until the arguments are read.
 
-    It sets the linked function's rebindable inputs and external outputs.
+    Creating a scope sets the linked function's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
         self._context = context
         self._executable = executable
-        #: The machine that uses lent arrays, within the block.
+        #: The VM that uses lent arrays within the block.
         self._open: PlannedVM | None = None
-        #: Downloads that the end of the call waits for. None for a single result, which is waited for immediately.
+        #: Downloads to wait for at the end of the call. None for a single result, which is waited for immediately.
         self.downloads: list[Any] | None = [] if sum(output.on_host for output in executable.outputs) > 1 else None
         graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
         here = [(var, output) for var, output in zip(graph.outputs, outputs) if on_device(var)]
@@ -196,14 +198,14 @@ class ZeroCopyScope:
                 linked.external_outputs.setdefault(var, functools.partial(self.bind_output, output))
         #: The memory in use during the call: lent arrays and other arguments.
         self._in_use = AddressRanges()
-        #: The memory of Theano's values of shared variables; computed once per call, when needed.
+        #: The memory of the values that Theano's shared variables hold; computed at most once per call.
         self._of_shared: AddressRanges | None = None
         self._buffers: list[Any] = []
-        #: The array for a result and the buffer that the machine writes, by the id of the cell.
+        #: Maps the id of a result's cell to the result's array and the buffer that the VM writes.
         self._result_arrays: dict[int, tuple[np.ndarray, Any]] = {}
 
     def __enter__(self) -> ZeroCopyScope:
-        self._settle()  # arrays left over from a call that was interrupted twice
+        self._settle()  # release arrays left over from a call that was interrupted twice
         self._open = self._machine
         return self
 
@@ -215,30 +217,30 @@ class ZeroCopyScope:
             check_launches(self._context.queue)
 
     def take(self, cell: list[Any], value: Any) -> Any:
-        """Lend a cell's argument for reading; return the buffer, or None if the argument must be copied."""
+        """Lend the argument in a cell for reading; return its buffer, or None if the argument must be copied."""
         machine = self._open
         if machine is None or not isinstance(value, np.ndarray):
             return None
-        # In OpenCL, accessing the same memory through two buffers is undefined.
+        # OpenCL leaves accesses to the same memory through two buffers undefined.
         if self._by_cell[id(cell)] not in machine.linked.rebindable_inputs or self._in_use.overlap(value):
             return None
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
-        """Track an argument that is not lent: no result may overwrite it."""
+        """Track an argument that is not lent, since no result may overwrite it."""
         if isinstance(value, np.ndarray):
             self._in_use.add(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
-        """Lend an array for a result: the last call's if it fits and is not an argument, else a new one.
+        """Lend an array for a result: the previous call's array if it fits and is not an argument, else a new array.
 
-        Return the buffer for the result, the same in all steps of a call; None if the result must be copied.
+        Return the result's buffer, which is the same in all steps of a call; None if the result must be copied.
         """
         if self._open is None:
             return None
         if id(output.cell) in self._result_arrays:
             result, buffer = self._result_arrays[id(output.cell)]
-            # A call that takes another branch may need another array.
+            # A step that takes another branch may need another array.
             if result.shape == layout.shape and result.dtype == layout.dtype:
                 return buffer
         result = fitting(self.reusable(output.last), layout)
@@ -248,7 +250,7 @@ class ZeroCopyScope:
         return buffer
 
     def take_output(self, cell: list[Any]) -> np.ndarray | None:
-        """Return the array that holds a result, once; None if no lent array does."""
+        """Return and forget the lent array that contains a result; None if there is none."""
         result, buffer = self._result_arrays.pop(id(cell), (None, None))
         if result is None or cell[0].base_data is not buffer or cell[0].shape != result.shape:
             return None
@@ -256,7 +258,7 @@ class ZeroCopyScope:
         return result
 
     def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
-        """Return `last` if it may be overwritten: None if it overlaps an argument or a shared variable's value."""
+        """Return `last` if it may be overwritten, or None if it overlaps an argument or a shared variable's value."""
         if last is None or self._in_use.overlap(last):
             return None
         if self._of_shared is None:
@@ -273,7 +275,7 @@ class ZeroCopyScope:
         return buffer
 
     def _settle(self) -> None:
-        """Wait for the device, and drop every reference to lent arrays."""
+        """Wait for the device and drop every reference to lent arrays."""
         self._in_use.clear()
         self._of_shared = None
         if not (self._buffers or self.downloads):
@@ -289,14 +291,14 @@ class ZeroCopyScope:
             value = cell[0]
             if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
                 # The array object may be reused for its shape.
-                value.base_data = None  # type: ignore[assignment]  # as PyOpenCL says of an array without memory
+                value.base_data = None  # type: ignore[assignment]  # PyOpenCL's value for an array without memory
                 cell[0] = None
         self._result_arrays.clear()
         self._buffers.clear()
 
 
 class AddressRanges:
-    """The ranges from the first to the last byte of each array, as ``numpy.may_share_memory`` compares them."""
+    """The address range from the first to the last byte of each array, compared as in ``numpy.may_share_memory``."""
 
     def __init__(self) -> None:
         # Ascending; no two ranges overlap.
@@ -325,7 +327,7 @@ class AddressRanges:
         self._ends.clear()
 
     def _met(self, start: int, end: int) -> tuple[int, int]:
-        """Return the slice of the ranges that overlap another range."""
+        """Return the slice of the stored ranges that overlap a given range."""
         return bisect_right(self._ends, start), bisect_left(self._starts, end)
 
 

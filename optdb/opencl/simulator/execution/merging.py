@@ -1,4 +1,4 @@
-"""Faster calls of methods when the device waits for the host: `merge_at_once`, `RepeatedMethod`, `TrustedMethod`."""
+"""Faster method calls for when the device waits for the host: `merge_at_once`, `RepeatedMethod`, `TrustedMethod`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["RepeatedMethod", "TrustedMethod", "merge_at_once"]
 
-#: Maximum bytes of arguments to compare with the last call's.
+#: Maximum size in bytes of arguments that are compared with the previous call's arguments.
 _COMPARED_NBYTES = 1024
 
 
 def merge_at_once(function: DeviceFunction) -> None:
-    """Make a simulator's method merge small launches from its first plan on, not only once merging has paid off.
+    """Make a simulator's method merge small launches in its first plan, not only once that is known to save time.
 
-    Merging pays when the device waits for the host: its queue is empty while the method's commands are enqueued.
-    On a CPU device, which shares the host's memory, this does nothing.
+    Merging saves time when the device waits for the host: when its queue is empty while the method's commands are
+    enqueued. On a CPU device, which shares the host's memory, this function does nothing.
     """
     run, state = function._executable.run, function._state
     if isinstance(run, PlannedVM) and not state.context.profile.shares_host_memory:
@@ -36,9 +36,9 @@ def merge_at_once(function: DeviceFunction) -> None:
 
 
 class RepeatedMethod:
-    """Calls a simulator's method; a call under the same conditions as the last one enqueues the same commands directly.
+    """Calls a simulator's method; a call under the same conditions as the previous one enqueues its commands again.
 
-    This saves most of the host's time in a call of a function with many shared variables.
+    This saves most of the host's time in calls of a function with many shared variables.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class RepeatedMethod:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: The arguments of the last call in comparable form; None if they are large.
+        #: The previous call's arguments in comparable form; None if they are large.
         self._given: list[Any] | None = None
         if isinstance(function._executable.run, PlannedVM):
             function._executable.run.repeat_commands()
@@ -61,7 +61,7 @@ class RepeatedMethod:
     ) -> None:
         """Call the method, or `call` instead of it; results stay on the device.
 
-        `before_commit` is called when only stores remain; if it raises, nothing is stored.
+        `before_commit` is called when only the next values remain to be stored; if it raises, nothing is stored.
         """
         given, run = _comparable(args), self._function._executable.run
         run.before_commit = before_commit
@@ -75,12 +75,12 @@ class RepeatedMethod:
         self._given = given
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return the commands of a call, for the caller to enqueue; None if the call does more or needs Python."""
+        """Return a call's commands for the caller to enqueue; None if the call does more or needs Python."""
         commands = self._repeated(args)
         return None if commands is None or commands.needs_python else commands
 
     def needs_python(self, *args: Any) -> bool:
-        """Return whether a call would do more than enqueue the last call's commands; if so, it may raise."""
+        """Return whether a call would do more than enqueue the previous call's commands; if so, it may raise."""
         return self._repeated(args) is None
 
     def _repeated(self, args: Sequence[Any]) -> CommandList | None:
@@ -99,10 +99,10 @@ class RepeatedMethod:
 
 
 class TrustedMethod:
-    """Calls a simulator's method with arguments of the right types, without waiting for copies.
+    """Calls a simulator's method with arguments that have the right types, without waiting for copies.
 
-    Theano's `Function` visits each shared variable several times. A net may have hundreds of them, and the device would
-    wait.
+    Theano's `Function` visits each shared variable several times. A network may have hundreds of shared variables, and
+    the device would wait meanwhile.
 
     Parameters
     ----------
@@ -112,22 +112,22 @@ class TrustedMethod:
 
     def __init__(self, function: DeviceFunction) -> None:
         self._function = function
-        #: Events of copies that may be in progress: dropping an event waits for it.
+        #: The events of copies that may be in progress, kept because dropping an event waits for it.
         self._events: list[Any] = []
         self._was_called = False
-        #: Staging buffers, by argument index.
+        #: Maps an argument's index to its staging buffer.
         self._stages: dict[int, StagingBuffer] = {}
 
     def stage(self, args: Sequence[Any]) -> list[Any]:
-        """Start the upload of large arguments while the device computes; return replacements of `args` for one call.
+        """Start uploading large arguments while the device computes; return replacements for `args` in one call.
 
-        Any thread may call it. A second call may come before the first call's arguments are used; before a third call,
-        the device must have finished with the first call's arguments.
+        Any thread may call this method. It may be called a second time before the first arguments are used, but before
+        a third time, the device must have finished using the first arguments.
 
         Parameters
         ----------
         args : sequence of array-like
-            The first arguments. They may change as soon as this returns.
+            The method's first arguments. They may change as soon as this method returns.
         """
         bindings = self._function._executable.inputs
         return [self._staged(number, *pair) for number, pair in enumerate(zip(bindings, args, strict=False))]
@@ -142,23 +142,24 @@ class TrustedMethod:
         return self._stages[number].begin(value) or value
 
     def __call__(self, *args: Any, before: Before | None = None, at_once: bool = True) -> list[Any]:
-        """Call the method; return its results, which are valid once the device has finished.
+        """Call the method and return its results, which are valid once the device has finished.
 
         Parameters
         ----------
         *args : array-like
             The arguments of the method.
         before : callable, optional
-            Called with the method's first commands (possibly none) before any effect that other functions could see;
-            it returns whether it has enqueued them. If it raises, the method computes nothing.
+            Called with the method's first commands (possibly none) before the method has any effect visible to other
+            functions; returns whether it has enqueued the commands. If it raises, the method computes nothing.
         at_once : bool
-            Whether `before` is called without commands and may call other methods of the simulator; otherwise it only
-            enqueues commands.
+            Whether `before` is called without commands and may call other methods of the simulator; otherwise `before`
+            only enqueues commands.
         """
         function = self._function
         executable = function._executable
         run = None if before is None else functools.partial(_run_after, executable.run, before, at_once)
-        # On a device that shares the host's memory, lent arrays and results are ready when a call returns.
+        # On a device that shares the host's memory, a call returns only when it has read lent arrays and its results
+        # are ready.
         events: list[Any] | None = None if function._state.context.profile.shares_host_memory else []
         with function._state.turn():
             function._state.check_open()
@@ -176,7 +177,7 @@ class TrustedMethod:
 
 
 def _run_after(machine: PlannedVM | CommittingVM, before: Before, at_once: bool) -> None:
-    """Run a machine; call `before` first, with the machine's first commands or with none."""
+    """Run a VM after calling `before` with the VM's first commands or with none."""
     if at_once or not isinstance(machine, PlannedVM):
         before(CommandList())
         machine()

@@ -1,8 +1,8 @@
-"""The linker ``opencl``: links a function to compute on a device, while the host keeps the shared variables' values.
+"""The linker ``opencl``, which makes a function compute on a device while the host keeps the shared variables' values.
 
-A function for the host is lifted like a simulator's, but shared values are kept on the host. After each call, the next
-values are stored in Theano's storage. Before each call, values that were changed there are uploaded. Values that did
-not change stay on the device between calls, in one copy for all functions.
+A host function is lifted like a function in a simulator, but the host keeps the shared values. After each call, the
+next values are stored in Theano's storage. Before each call, values that were changed in that storage are uploaded.
+Values that did not change stay on the device between calls, in one copy for all functions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["HostState", "host_state_of", "link_with_host_state"]
 
 
 class HostState(State):
-    """The copies of shared variables on one device; each copy lives as long as a function uses it."""
+    """The copies of shared variables on one device, each of which exists as long as a function uses it."""
 
     is_only_copy = False
     _kind = Mirror
@@ -36,15 +36,15 @@ class HostState(State):
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
         self._by_storage = weakref.WeakValueDictionary()
-        # One turn for all functions: with separate turns, two functions that call each other could deadlock.
+        # Use one turn for all functions: with separate turns, two functions that call each other could deadlock.
         self.turn = self.context.turn
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return a copy; None for a variable that is not wanted on the device."""
+        """Return the copy of a variable; None if the variable is not placed on the device."""
         return super().add(variable, storage, on_device) if on_device else None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
-        """Update the copies with the host's values."""
+        """Copy changed host values to the device."""
         for shared in used:
             shared.refresh()
 
@@ -54,8 +54,8 @@ def link_with_host_state(
 ) -> tuple[Callable[..., Any], list[Container], list[Container]]:
     """Link a function for the device, like a linker's `make_thunk`.
 
-    In a forked process, the function raises `ForkedContext` when called. If unpickling raised it instead, a worker
-    of a pool would end without reporting why.
+    In a forked process, the function raises `ForkedContext` when it is called. If unpickling raised the error instead,
+    a pool's worker would end without reporting it.
     """
     watch()
     fgraph = graph_of(linker)

@@ -1,7 +1,7 @@
-"""The shared variables of functions on a device: one copy of each of Theano's, for all functions that use it.
+"""The shared variables of functions on a device: one copy of each Theano variable for all functions that use it.
 
-A :class:`Shared` has a cell like Theano's storage: a list of one element, which device functions use as the storage of
-that input. It copies between the cell and Theano's own storage on request. The :class:`State` of a simulator has all
+A :class:`Shared` has a cell like Theano's storage: a list with one element, which device functions use as the input's
+storage. It copies between the cell and Theano's own storage on request. A simulator's :class:`State` contains all its
 shared variables, and lets one thread at a time use them.
 """
 
@@ -40,13 +40,13 @@ class UnknownShared(KeyError):
 
 
 class Shared:
-    """The simulator's copy of a shared variable, with Theano's variable and storage."""
+    """The simulator's copy of a shared variable, together with Theano's variable and storage."""
 
     def __init__(self, variable: SharedVariable, storage: list[Any], placed: bool, context_name: Hashable) -> None:
         self.variable = variable
         #: Whether the copy is on the device although Theano's value is on the host.
         self.placed = placed
-        #: Its type on the device; None if it is on the host.
+        #: The copy's type on the device; None if the copy is on the host.
         self.array_type: OpenCLArrayType | None = None
         if isinstance(variable.type, OpenCLArrayType):
             self.array_type = variable.type
@@ -61,15 +61,15 @@ class Shared:
 
     @property
     def in_step(self) -> bool:
-        """Whether Theano's value is the one that was last copied from or to Theano's storage."""
+        """Whether Theano's value is still the value last copied to or from Theano's storage."""
         return self._storage[0] is self._seen
 
     def value(self) -> Any:
-        """Return a copy of the value in the form of Theano's variable: a device array if its type is one."""
+        """Return a copy of the value in the form that Theano's variable has, which may be a device array."""
         return self.host_value() if isinstance(self.variable.type, TensorType) else deep_copy(self.cell[0])
 
     def host_value(self) -> Any:
-        """Return a host copy of the value: a NumPy array, or another object that the variable holds."""
+        """Return a host copy of the value, which is a NumPy array or another object."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return deep_copy(value)
@@ -77,25 +77,25 @@ class Shared:
         return to_host(value)
 
     def assign(self, value: Any) -> None:
-        """Set the value; raise `TypeError` if the variable's type does not admit it."""
+        """Set the value; raise `TypeError` if the variable's type does not accept it."""
         value = self.variable.type.filter(value, allow_downcast=None)
         if self.array_type is None:
             self.cell[0] = deep_copy(value)
         elif isinstance(value, np.ndarray):
             record_transfer(TO_DEVICE, value.nbytes)
-            # Overwrite the current array, which plans refer to.
+            # Overwrite the current array, since plans refer to it.
             self.cell[0] = from_host(self.array_type.context, value, self.cell[0])
         else:
             self.cell[0] = self.array_type.own(value)
 
     def from_theano(self) -> None:
-        """Take Theano's value."""
+        """Copy the value from Theano's storage."""
         value = self._storage[0]
         self.assign(value)
         self._seen = value
 
     def refresh(self) -> None:
-        """Take Theano's value before a call; this class does nothing."""
+        """Copy the value from Theano's storage before a call if needed; this class does nothing."""
 
     def to_theano(self) -> None:
         """Store a copy of the value in Theano's storage."""
@@ -103,20 +103,20 @@ class Shared:
 
 
 class Mirror(Shared):
-    """The device copy of a shared variable whose value Theano keeps on the host."""
+    """A device copy of a shared variable whose value Theano keeps on the host."""
 
     #: The version of Theano's value that was copied; None while the device copy is invalid.
     _version: int | None
 
     def from_theano(self) -> None:
-        """Take Theano's value."""
+        """Copy the value from Theano's storage."""
         container_version = version(self.variable.container)
         self.lose()  # until the copy is complete
         super().from_theano()
         self._version = container_version
 
     def refresh(self) -> None:
-        """Take Theano's value, unless it certainly has not changed."""
+        """Copy the value from Theano's storage unless it certainly has not changed."""
         container = self.variable.container
         is_current = self.in_step and self._version == version(container)
         if not is_current or has_unmarked_writer(container):
@@ -127,26 +127,27 @@ class Mirror(Shared):
         self._storage[0] = self._seen = value
 
     def lose(self) -> None:
-        """Mark the value on the device as invalid."""
+        """Mark the device copy as invalid."""
         self._version = None
 
 
 class State:
     """The shared variables of a simulator on its device; only the thread that holds the turn uses them."""
 
-    #: Whether the device has the only copy of values: a failed call must not have overwritten any of them.
+    #: Whether the device has the only copy of the values, so that a failed call must not overwrite any of them.
     is_only_copy = True
-    #: The class of its shared variables.
+    #: The class of the shared variables.
     _kind: ClassVar[type[Shared]] = Shared
 
     def __init__(self, context_name: Hashable) -> None:
         self.context_name = context_name
         self.context = get_context(context_name)
-        #: Gives the lock that a thread holds while it uses the shared variables.
+        #: Returns the lock that a thread holds while it uses the shared variables.
         self.turn = Turn(self.context)
         #: The description of the simulator when it was closed; None while it is open.
         self.closed_as: str | None = None
-        #: Shared variables, by the id of Theano's storage, which all functions that use the variable share.
+        #: Maps the id of Theano's storage, which is common to all functions that use a variable, to the shared
+        #: variable.
         self._by_storage: MutableMapping[int, Shared] = {}
         self._warned = False
 
@@ -159,7 +160,7 @@ class State:
             )
 
     def close(self, description: str) -> None:
-        """Release the shared variables; the caller holds the turn."""
+        """Release the shared variables; the caller must hold the turn."""
         self.context.queue.finish()
         self.closed_as = description
         for shared in self:
@@ -185,9 +186,10 @@ class State:
         return len(self._by_storage)
 
     def add(self, variable: SharedVariable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return the shared variable of a storage of Theano's; add it with Theano's value if it is new.
+        """Return the shared variable for one of Theano's storage cells, adding it with Theano's value if it is new.
 
-        The first function decides whether it is on the device. Return None if functions use Theano's storage itself.
+        The first function that uses the variable decides whether it is on the device. Return None if functions use
+        Theano's storage itself.
         """
         shared = self._by_storage.get(id(storage))
         if shared is None:
@@ -195,7 +197,7 @@ class State:
         return shared
 
     def find(self, which: Any) -> Shared:
-        """Return a shared variable by Theano's variable or its name; raise `UnknownShared` unless one matches."""
+        """Return the shared variable for Theano's variable or its name; raise `UnknownShared` unless one matches."""
         storage = getattr(getattr(which, "container", None), "storage", None)
         matches = [shared for shared in self if shared.variable is which or storage is shared._storage]
         if not matches and isinstance(which, str):

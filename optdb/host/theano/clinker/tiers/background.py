@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 #: leave the condition's lock held.
 SECONDS_BETWEEN_LOOKS = 0.01
 
-#: How long process exit waits for threads to release their locks.
+#: How long a process waits at exit until its threads have released their locks.
 SECONDS_FOR_END = 2.0
 
 QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", "dropped"
@@ -44,7 +44,7 @@ class Job:
         The ops that need it, for messages.
     """
 
-    #: Characters of code. Longer jobs start first if nothing else is known.
+    #: Length of the code in characters. Longer jobs start first if nothing else is known.
     effort = 0
 
     def __init__(self, name: str, ops: tuple[str, ...]) -> None:
@@ -63,7 +63,7 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Add a thunk, which has ``seconds``, to the thunks that wait for the job. The job does not keep it alive."""
+        """Add a thunk, which has ``seconds``, to the thunks that wait for the job; the job does not keep it alive."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1
@@ -75,7 +75,7 @@ class Job:
             self.state = QUEUED
 
     def drop_text(self) -> None:
-        """Drop data that only the build needs."""
+        """Drop the data that only the build needs."""
 
     def _thunks(self) -> list[Any]:
         with self._lock:
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """How long the waiting nodes have computed in Python."""
+        """How long the waiting nodes have run in Python, in seconds."""
         return sum(thunk.seconds for thunk in self._thunks())
 
 
@@ -108,7 +108,7 @@ class ModuleJob(Job):
 
     def __init__(self, wanted: Wanted) -> None:
         super().__init__(wanted.module_hash, wanted.translation.ops)
-        #: Dropped when the job is over, as the source code is long.
+        #: Dropped when the job is over, because the source code is long.
         self._wanted: Wanted | None = wanted
         self.effort = wanted.translation.effort
 
@@ -146,7 +146,7 @@ class ExtensionJob(Job):
 
 
 class _Inline(Executor):
-    """Runs what is submitted immediately, instead of in a pool of threads."""
+    """An executor that runs each task immediately instead of in a pool of threads."""
 
     def submit(self, function: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         future: Future[_Result] = Future()
@@ -196,7 +196,7 @@ class Background:
     Parameters
     ----------
     run : callable, optional
-        Runs a command with an environment as long as a condition holds, like `CompilerServer.run`.
+        Runs a command in an environment, and kills it when a condition no longer holds, like `CompilerServer.run`.
     """
 
     def __init__(self, run: Callable[..., bool] | None = None) -> None:
@@ -208,7 +208,7 @@ class Background:
         self._is_ending = False
         #: The number of jobs that are over. Callers compare it with an earlier value to decide whether to poll jobs.
         self.finished = 0
-        #: Whether jobs wait for threads that do not exist after a fork.
+        #: Whether jobs wait for threads that a forked child does not have.
         self.is_stalled = False
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -307,7 +307,7 @@ class Background:
                 self._server.close()
 
     def _take(self) -> list[Job]:
-        """Return the next jobs for this thread; an empty list ends the thread."""
+        """Return the next jobs for this thread; an empty list makes the thread end."""
         with self._lock:
             for job in [job for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
                 job.state = DROPPED
@@ -322,7 +322,7 @@ class Background:
             return taken
 
     def _build(self, jobs: list[Job]) -> None:
-        """Build jobs; those without a result afterwards have failed, unless they were cancelled."""
+        """Build jobs; jobs that have no result afterwards have failed, unless they were cancelled."""
         done: set[Job] = set()
         otherwise = FAILED
         try:
@@ -361,12 +361,12 @@ class Background:
 #: measurements of the nodes' times.
 _SHARE = 0.6
 
-#: Characters of code below which a unit is not divided: reading the headers takes a quarter of its compile time.
+#: A unit with fewer characters of code is not divided: parsing the headers takes a quarter of its compile time.
 _MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
 
 
 def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
-    """Return the jobs that one compiler does next: those of the slowest nodes first, then the longest jobs.
+    """Return the jobs that one compiler runs next: first the jobs of the slowest nodes, then the longest jobs.
 
     Parameters
     ----------

@@ -31,8 +31,8 @@ Cells = dict[Variable, list[Any]]
 def can_have_tiers(linker: Any) -> bool:
     """Return whether a linker's functions may start in Python.
 
-    Functions of the linkers ``c`` and ``c|py`` wait for their C code, and so do functions with a callback for each
-    node, such as NanGuardMode's.
+    Functions of the linkers ``c`` and ``c|py``, and functions with a callback for each node such as NanGuardMode's,
+    wait for their C code.
     """
     return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
 

@@ -1,8 +1,8 @@
 """Replaces a function's virtual machine when its nodes change from Python to C.
 
 Theano's machine in C (CVM) reads its thunks once, when it is constructed. A function therefore gets a new machine
-with the same storage between two calls. As long as Python computes anything in a machine, for whatever reason, its
-class checks for finished modules and protects its calls: it combines `TieredMachine` with Theano's class.
+with the same storage between two calls. While any node of a machine runs in Python, the machine's class combines
+`TieredMachine` with Theano's class. Such a machine checks for finished modules and protects its calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.host.theano.clinker.tiers.turns import deferred_interrupts, exclusive
 
 __all__ = ["MachineExchange", "TieredMachine", "bind", "exchange_of", "is_exchangeable"]
 
-#: Theano's machines, whose only state between two calls is the storage, counters and settings.
+#: Theano's machines whose only state between two calls is storage, counters and settings.
 _EXCHANGEABLE = tuple(getattr(vm, name) for name in ("CVM", "Loop", "LoopGC", "Stack") if hasattr(vm, name))
 
 # `TieredMachine` is always used as a base class together with one of Theano's classes.
@@ -74,7 +74,7 @@ class MachineExchange:
 
     @property
     def changing(self) -> list[ChangingThunk]:
-        """The thunks that begin in Python, changed or not."""
+        """The thunks that begin in Python, including those that have changed to C."""
         return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
 
     def begin(self, machine: VM) -> VM:
@@ -85,7 +85,7 @@ class MachineExchange:
         return self.machine
 
     def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
-        """Change over to the modules that are ready, unless the function is running, and call the current machine.
+        """Switch to the modules that are ready, unless the function is running, and call the current machine.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class MachineExchange:
                     machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
-        """Exchange the machine if modules were built since the last time, unless a call is running.
+        """Replace the machine if modules were built since the last replacement, unless a call is running.
 
         The caller holds the turn.
         """
@@ -136,7 +136,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Return one of Theano's machines with its turn, and with a tiered class if Python computes anything in it."""
+        """Return one of Theano's machines with its turn, and with a tiered class if any of its nodes runs in Python."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine
@@ -149,7 +149,7 @@ class MachineExchange:
 
 
 class TieredMachine(_Machine):
-    """Additions to Theano's class for a machine that computes at least partly in Python."""
+    """Additions to Theano's class for a machine that has nodes in Python."""
 
     exchange: MachineExchange
     turn: Callable[[], AbstractContextManager[object]]

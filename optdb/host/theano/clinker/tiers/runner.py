@@ -29,7 +29,7 @@ class _SentCommand:
 
 
 class CompilerServer:
-    """The server process of this process; the first command after each `close` starts it."""
+    """The compiler server of this process; the first command after each `close` starts it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,7 +82,8 @@ class CompilerServer:
         self._lock = threading.Lock()
         self._requests.clear()
         if process is not None:
-            # Through the descriptors: the file objects may be locked by threads that do not exist in this process.
+            # Close the descriptors, because threads that do not exist in this process may hold the locks of the file
+            # objects.
             for pipe in _pipes(process):
                 os.close(pipe.fileno())
             _abandoned.append(process)
@@ -150,5 +151,6 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-#: Servers of a parent process, kept alive: their finalizers would wait for processes that are not its children.
+#: Servers of a parent process, kept alive because their finalizers would wait for processes that are not children of
+#: this process.
 _abandoned: list[subprocess.Popen[str]] = []

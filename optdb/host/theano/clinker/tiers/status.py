@@ -26,15 +26,15 @@ class Tier:
     Parameters
     ----------
     in_c : int
-        Nodes that C code computes.
+        Number of nodes that run in C.
     in_python : int
-        Nodes that Python computes: for now, or because they have no C code.
+        Number of nodes that run in Python, until their C code is built or because they have none.
     modules_left : int
-        Modules that are still to be built for the function.
+        Number of modules that are still to be built for the function.
     modules_failed : int
-        Modules that could not be built; Python computes their nodes.
+        Number of modules that could not be built; their nodes run in Python.
     done : bool
-        Whether the function has changed over to all the C code that it can get.
+        Whether the function uses all the C code that could be built for it.
     """
 
     in_c: int
@@ -95,7 +95,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
     Raises
     ------
     TimeoutError
-        If the C code is not built in time. The function continues in Python, and changes over later.
+        If the C code is not built in time. The function continues in Python, and switches to C later.
     TypeError
         If it is not a Theano function.
     """
@@ -112,7 +112,7 @@ def wait(function: Any, timeout: float | None = None) -> Tier:
                 "in Python until they are.\n"
                 "The cure: call optdb.wait with a longer timeout, or without one"
             )
-    # Scans' inner functions last, because their machines are found through the outer one.
+    # Inner functions of Scans come last, because their machines are found through the outer machine.
     for machine in list(_machines(function)):
         _change_over(machine)
     return tier(function)
@@ -124,7 +124,7 @@ def _change_over(machine: Any) -> None:
         with machine.turn():
             exchange.change_over_between_calls()
         return
-    # A device's machine has its own turn, which may be None for a function without arrays there.
+    # A device's machine has its own turn, which may be None for a function without arrays on the device.
     with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):

@@ -1,4 +1,4 @@
-"""Thunks that compute a node in Python until its C code is built."""
+"""Thunks that run a node in Python until its C code is built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.host.theano.clinker.tiers.background import FAILED, Background, Job
 
 __all__ = ["ChangingThunk", "CompilerWarning"]
 
-#: The exceptions of an op whose Python code cannot compute a node.
+#: The exceptions that an op without Python code for a node raises.
 NoPython = (NotImplementedError, MethodNotDefined)
 
 
@@ -25,7 +25,7 @@ class CompilerWarning(UserWarning):
 
 
 class ChangingThunk:
-    """Computes a node in Python first, and in C after its module is built.
+    """Runs a node in Python first, and in C after its module is built.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class ChangingThunk:
     make_in_c : callable
         Makes the node's thunk in C when the job is done.
     cells : dict
-        Storage of the node's outputs.
+        The storage of the node's outputs.
     queue : Background
         The queue that runs the job.
     """
@@ -54,9 +54,9 @@ class ChangingThunk:
     ) -> None:
         self.node = node
         self.job = job
-        #: The time that the node has been computed in Python.
+        #: The time in seconds that the node has run in Python.
         self.seconds = 0.0
-        #: The thunk that currently computes the node.
+        #: The thunk that currently runs the node.
         self.current: Any = in_python
         #: Whether a machine replaces this thunk; otherwise it switches to C code itself.
         self.has_machine = False
@@ -83,13 +83,14 @@ class ChangingThunk:
 
     @property
     def failed_module(self) -> str | None:
-        """The module that could not be built, so that the node stays in Python; None if there is none."""
+        """The module that could not be built, which keeps the node in Python; None if no build has failed."""
         return self.job.name if self.job.state == FAILED and not self.is_pending else None
 
     def change_over(self) -> bool:
         """Use the C code from now on if it is ready; warn if it does not compile. Return whether the thunk changed.
 
-        The node's outputs are dropped: C code reuses their memory, which Python code may have shared with other values.
+        The node's outputs are dropped, because C code would reuse their memory, which Python code may share with other
+        values.
         """
         if self._make_in_c is None or not self.job.is_over:
             return False
@@ -97,7 +98,7 @@ class ChangingThunk:
             try:
                 self.current = self._make_in_c()
             except Exception as error:
-                # For example, a library does not load. The node's Python code is used instead.
+                # For example, a library could not be loaded. The node continues in Python.
                 self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
         self._make_in_c = None
         if self.job.state == FAILED:

@@ -1,8 +1,7 @@
-"""Lets calls of tiered functions exclude each other, and defers SIGINT in calls that overwrite shared variables.
+"""Makes calls of tiered functions mutually exclusive, and defers SIGINT in calls that overwrite shared variables.
 
-C code holds the GIL for a whole call. Python code yields to other threads and handles signals between
-two nodes, when some shared variables have been updated and others have not. `turn` replaces the GIL,
-and `uninterrupted` also defers SIGINT.
+C code holds the GIL for a whole call. Python code may yield to other threads or handle signals between two nodes, when
+only some of the shared variables are updated. `turn` replaces the GIL, and `uninterrupted` also defers SIGINT.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _DeferredInterrupts:
 
 
 class _UninterruptedTurn:
-    """A reentrant context manager that takes the turn, and defers SIGINT from before it takes the turn until after."""
+    """A reentrant context manager that takes the turn, and defers SIGINT until it has released the turn."""
 
     def __enter__(self) -> None:
         deferred_interrupts.__enter__()
@@ -70,13 +69,13 @@ class _UninterruptedTurn:
         deferred_interrupts.__exit__()
 
 
-#: Held during each call of a tiered function. All functions share one lock: they share variables, and copies share
-#: storage. With separate locks, two functions that call each other could deadlock.
+#: Held during each call of a tiered function. All functions share one lock, because they share variables, and copies
+#: share storage. With separate locks, two functions that call each other could deadlock.
 turn = threading.RLock()
 deferred_interrupts = _DeferredInterrupts()
 _uninterrupted_turn = _UninterruptedTurn()
 
-# A child process is forked between two calls, as with C code.
+# The lock is held during a fork, so that a child is forked between two calls, as with C code.
 os.register_at_fork(before=turn.acquire, after_in_parent=turn.release, after_in_child=turn.release)
 
 

@@ -54,7 +54,7 @@ def to_repr(value: Any) -> str:
 
 
 def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
-    """Return a dtype, also from an object with the attribute ``dtype``."""
+    """Return the dtype of a NumPy dtype argument or of an object with the attribute ``dtype``."""
     return np.dtype(to_dtype(dtype), *rest, **options)
 
 
@@ -100,7 +100,7 @@ def format_text(template: str, values: Any) -> str:
 
 
 def to_index(indexed: Any, index: Any) -> Any:
-    """Return an index; if it indexes an array, a list with slices or sequences becomes a tuple."""
+    """Return an index; a list with slices or sequences becomes a tuple if the indexed object is an array."""
     if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
         return tuple(index)
     return index

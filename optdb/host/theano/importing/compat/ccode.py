@@ -1,7 +1,7 @@
 """Makes Theano's C code, including Scan's, compile with current versions of Python and NumPy.
 
 The header is ``include/theano_compat.h``. The compiler includes it before the source (``-include``) and finds it on
-the include path, so that the keys of compiled modules contain no path, only the digest of all of our headers. If no
+the include path, so that the keys of compiled modules contain no path, only the digest of all of optdb's headers. If no
 header is needed, the compiled code and its keys are Theano's own.
 """
 
@@ -32,12 +32,12 @@ def compile_args() -> tuple[str, ...]:
         return ()
     headers = sorted(INCLUDE_DIR.rglob("*.h"))
     digest = hashlib.sha256(b"".join(header.read_bytes() for header in headers)).hexdigest()[:12]
-    # One word each: Theano sorts arguments and removes duplicates.
+    # Each argument is one word, because Theano sorts arguments and removes duplicates.
     return (f"-include{HEADER.name}", f"-DOPTDB_COMPAT=0x{digest}")
 
 
 def without_header(args: Iterable[str]) -> list[str]:
-    """Return the compiler's arguments without those of `compile_args`: trial programs do not need the header."""
+    """Return the compiler's arguments without those of `compile_args`; trial programs do not need the header."""
     return [arg for arg in args if arg not in compile_args()]
 
 
@@ -114,7 +114,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
 
     if versions.needs_translation():
         compiler.compile_str = staticmethod(compile_adapted)
-    # Not through config.gcc.cxxflags, which belongs to the user and is part of every op's cache key.
+    # Do not change config.gcc.cxxflags, which belongs to the user and is part of every op's cache key.
     folder = "py312" if sys.version_info >= (3, 12) else "py311" if sys.version_info >= (3, 11) else None
     if folder:
         cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]

@@ -1,8 +1,8 @@
 """Defers the import of large packages until Theano uses them.
 
-SciPy, setuptools (which replaces distutils) and ``numpy.distutils`` take most of the time of ``import theano``, which
-uses a few functions of SciPy, and only the header paths of the others. If Theano's source is translated,
-`translation` redirects these imports. Here they are redirected if the source runs unchanged.
+Importing SciPy, setuptools (which replaces distutils) and ``numpy.distutils`` takes most of the time of ``import
+theano``. Theano uses a few functions of SciPy, and only the header paths from the other two. If Theano's source is
+translated, `translation` redirects these imports. This module redirects them if the source runs unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BOUND = {
 #: The same for packages that SciPy imports on first use, from `versions.SCIPY_LAZY` on.
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
-#: The modules of ``from a.b import c``.
+#: The modules ``a.b`` of statements ``from a.b import c``.
 _SOURCES = {
     "scipy.signal.signaltools": f"{_HERE}.scipy_signal",
     "scipy.signal.sigtools": f"{_HERE}.scipy_signal",

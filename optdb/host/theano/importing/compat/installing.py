@@ -42,7 +42,7 @@ class CannotInstall(RuntimeError):
 
 
 def install(options: Sequence[str] = ()) -> bool:
-    """Install Theano in this environment, unless it is already installed; return whether that was necessary.
+    """Install Theano in this environment unless it is already installed; return whether it was installed now.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""The libraries on top of Theano that are translated like Theano, and what else each of them expects.
+"""The libraries on top of Theano that are translated like Theano, and the additional modules that each of them imports.
 
-Libraries of Theano's time import names that Python, NumPy and other packages have removed. Their modules get the
-same replacements as Theano's modules (see `translation`), and those of `modules.libraries`. Other versions of these
-libraries, and all other packages, are not affected.
+Libraries of Theano's time import names that Python, NumPy and other packages have removed. Their modules get the same
+replacements as Theano's modules (see `translation`), and the replacements in `modules.libraries`. Other versions of
+these libraries, and all other packages, are not affected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Library(NamedTuple):
     end: Version
     #: Modules that the library imports, and their replacements, in addition to those of Theano.
     redirected: Mapping[str, str] = {}
-    #: Whether the library calls ``decode`` on text that was bytes: attributes of HDF5 files, with h5py 3.
+    #: Whether the library calls ``decode`` on attributes of HDF5 files, which h5py 3 returns as text instead of bytes.
     decodes_text: bool = False
 
     def installed(self) -> Version:

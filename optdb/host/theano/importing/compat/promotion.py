@@ -2,13 +2,14 @@
 
 NumPy 1 promoted scalars and 0-d arrays by value: ``float32_array * np.float64(0.1)`` was float32, and
 ``np.float32(1) * 0.1`` was float64. NumPy 2 promotes by type alone (NEP 50). Theano's type inference through NumPy
-depends on the former, so `translation` replaces the operators of Theano's modules by the functions of `OPERATORS`. They
-convert an operand where the two versions differ, and otherwise cost two dictionary look-ups.
+depends on promotion by value, so `translation` replaces the operators of Theano's modules by the functions of
+`OPERATORS`. These functions convert an operand where the two versions differ, and otherwise cost two dictionary
+look-ups.
 
 The rules of NumPy 1, which `result_dtype` implements:
 
 - a Python number is a scalar of the default type: int64, float64 or complex128;
-- scalars among themselves promote by type;
+- two scalars promote by type;
 - an array with dimensions and a scalar promote by type where the scalar is of a higher kind (bool, integer, inexact);
   otherwise by the array's type and the smallest type that holds the scalar's value.
 """
@@ -81,7 +82,7 @@ def convert(a: Any, b: Any) -> tuple[Any, Any]:
         return a, _beside_array(a.dtype, b)
     if role_b is ARRAY:
         return _beside_array(b.dtype, a), b
-    # A Python number and a NumPy scalar promote by type; the number counts as a scalar of the default type.
+    # A Python number and a NumPy scalar promote by type; the number is treated as a scalar of the default type.
     return (_strong(a), b) if role_a is PYTHON_NUMBER else (a, _strong(b))
 
 
@@ -172,7 +173,7 @@ def _power(a: Any, b: Any) -> Any:
 
 _converting_power = _promoting(operator.pow)
 
-#: By the operator's name in the syntax tree (``ast.Add``); names of in-place operators begin with I.
+#: Maps an operator's name in the syntax tree (``ast.Add``) to its function; names of in-place operators begin with I.
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     name: _promoting(function)
     for name, function in {

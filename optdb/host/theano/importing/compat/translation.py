@@ -2,7 +2,7 @@
 
 The table `REDIRECTED` redirects imports to modules of `modules`, so that ``np`` in a module of Theano is a module with
 NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators whose operands
-may be numbers become calls of `promotion.OPERATORS`, and so do NumPy's binary functions.
+may be numbers become calls of `promotion.OPERATORS`. NumPy's binary functions are translated in the same way.
 
 A library's modules have additional redirections. In these modules, any name that is used as an index may be a list of
 slices; in Theano's modules only a few may.
@@ -63,13 +63,13 @@ REDIRECTED = {
     "unittest": f"{HERE}.unittest",
 }
 
-#: Modules that are slow to import and that few programs use. SciPy and its submodules are imported on first use.
+#: Modules that take long to import and that few programs use. SciPy and its submodules are imported on first use.
 LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
-#: Replacement of SciPy for Theano's modules, which use few of its functions.
+#: The replacement for SciPy in Theano's modules, which use few of its functions.
 _SCIPY = f"{HERE}.scipy"
 
-#: Removed attributes of objects whose type the source does not reveal. Nothing else in Theano has these names.
+#: Removed attributes of objects whose types are not evident from the source. Nothing else in Theano has these names.
 RENAMED = {
     "tostring": "tobytes",
 }
@@ -132,7 +132,7 @@ _PLAIN_ATTRIBUTES = frozenset(
 
 #: NumPy's names of integer types.
 _INTEGERS = frozenset([f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)])
-#: Theano's names for NumPy scalar types that it has looked up.
+#: Names of variables in which Theano stores NumPy scalar types.
 _SCALAR_TYPES = frozenset(["ctor", "py_type"])
 
 _PLAIN_CALLS = frozenset(

@@ -32,14 +32,14 @@ def version_text(package: str) -> str | None:
     versions = next(filter(None, in_folders), [])
     if len(versions) == 1:
         return versions[0]
-    # The package has metadata of another kind, or remains of another version exist.
+    # The package has metadata of another kind, or files of another version are left over.
     import importlib.metadata
 
     try:
         return importlib.metadata.version(package)
     except (importlib.metadata.PackageNotFoundError, OSError, KeyError):
-        # After a library has imported importlib_metadata, that package finds the metadata, and raises the last two if
-        # a metadata folder lacks its file or its version.
+        # After a library has imported importlib_metadata, that package finds the metadata, and raises the last two if a
+        # metadata folder lacks its file or its version.
         return None
 
 

@@ -70,7 +70,7 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
 
 
 def _floor_of_quotient(dtype: str) -> Callable[..., None]:
-    """Return C's integer division of floats, which divides in one dtype but may take the remainder in another.
+    """Return C's integer division of floats, which divides in one dtype but may compute the remainder in another.
 
     Theano's C code divides the magnitudes, and returns one less for a negative quotient with a remainder.
     """

@@ -26,7 +26,7 @@ def common_in_c(dtype: str, other: str) -> str:
 
 
 def promoted_in_c(dtype: str) -> str:
-    """Return the dtype in which C computes with numbers of a given dtype."""
+    """Return the dtype in which C does arithmetic on numbers of a given dtype."""
     kind_and_size = np.dtype(dtype)
     return "int32" if kind_and_size.kind in "biu" and kind_and_size.itemsize < 4 else dtype
 
@@ -43,7 +43,7 @@ def is_inexact(dtype: str) -> bool:
 
 @dataclass(frozen=True)
 class ArrayKernel:
-    """How a scalar op computes arrays."""
+    """The function with which a scalar op computes arrays, and its requirements."""
 
     #: Takes the operands and the output array.
     function: Callable[..., Any]
@@ -74,7 +74,7 @@ class ScalarDtypes:
         return functools.reduce(common_in_c, self.inputs)
 
 
-#: Selects how arrays are computed.
+#: Returns the kernel for an op with given dtypes.
 Entry = Callable[[ScalarDtypes], ArrayKernel]
 
 #: The number 1 in each inexact dtype.
@@ -129,7 +129,7 @@ def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
 
 
 def is_as_good(dtype: str, out: str) -> bool:
-    """Return whether sums, products and bits of a dtype, when converted, equal those computed in `out`."""
+    """Return whether sums, products and bit operations in a dtype, then converted, equal those computed in `out`."""
     if dtype == out or out == "bool" or out.startswith("complex"):
         return True
     dtypes = np.dtype(dtype), np.dtype(out)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that replaces one of a module that takes long to import.
+    """Return a replacement for a function whose module takes long to import.
 
     It can be pickled: Theano keeps such functions in the tags of nodes.
 

@@ -45,7 +45,7 @@ class Optional:
         return self.module is not None and hasattr(self.module, attribute)
 
     def get(self, attribute: str) -> Any:
-        """Return the package's object of a name, or a function that raises `NotImplementedError`."""
+        """Return the package's object called `name`, or a function that raises `NotImplementedError`."""
         if attribute.startswith("__") and attribute != "__version__":
             raise AttributeError(f"module {self.name!r} has no attribute {attribute!r}")
         if self.has(attribute):

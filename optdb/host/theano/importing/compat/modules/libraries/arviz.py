@@ -1,8 +1,8 @@
 """``arviz`` for PyMC3 3.9, which uses it for statistics and plots.
 
-PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert its traces themselves. For later versions, `from_pymc3`
-converts traces here, and so do arviz's functions when they are called with a trace. Names that arviz lacks become
-functions that raise when called, so that PyMC3 can be imported.
+PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert its traces themselves. For later versions, `from_trace`
+converts traces: `from_pymc3` calls it, and so do arviz's functions when they are called with a trace. Names that arviz
+lacks become functions that raise when called, so that PyMC3 can be imported.
 """
 
 from __future__ import annotations

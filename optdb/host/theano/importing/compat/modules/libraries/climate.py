@@ -1,4 +1,4 @@
-"""``climate`` for theanets, which uses its logger function; the package of this name on the index is another one."""
+"""``climate`` for theanets, which uses its logger function; the package index has a different package of this name."""
 
 import logging
 

@@ -37,7 +37,7 @@ cast = _Cast()
 
 def array(value: Any, dtype: Any = None, *, copy: Any = True, **options: Any) -> Any:
     """Make an array; ``copy=False`` copies only if necessary."""
-    # Not None before NumPy 2, where None means False.
+    # None is not passed before NumPy 2, because it means False there.
     copy = bool(copy) or (None if NUMPY_2 else False)
     return _converted(lambda value, dtype: numpy.array(value, dtype, copy=copy, **options), value, to_dtype(dtype))
 
@@ -62,7 +62,7 @@ def empty(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
     return numpy.empty(shape, to_dtype(dtype), order)
 
 
-#: The concrete types that abstract types meant.
+#: Maps abstract types to the concrete types that NumPy 1 chose for them.
 _OF_ABSTRACT: dict[type, type] = {
     **dict.fromkeys((numpy.number, numpy.inexact, numpy.floating), numpy.float64),
     numpy.complexfloating: numpy.complex128,
@@ -83,7 +83,7 @@ def to_dtype(dtype: Any) -> Any:
 
 
 def _of_iterable(stack: Any) -> Any:
-    """Make a function that joins arrays take any iterable of arrays."""
+    """Make a function that joins a sequence of arrays accept any iterable of arrays."""
 
     @functools.wraps(stack)
     def stack_all(arrays: Any, *args: Any, **options: Any) -> Any:
@@ -112,7 +112,7 @@ def _converted(convert: Any, value: Any, dtype: Any) -> Any:
 
 
 def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
-    """Return an array of an integer type; out-of-range numbers wrap around if they do in NumPy 1."""
+    """Return an array of an integer type; out-of-range numbers wrap around where NumPy 1 wraps them."""
     elements = numpy.asarray(value, object)
     numbers = [int(element) for element in elements.ravel()]
     wide = numpy.dtype("uint64" if dtype in ("uint32", "uint64") else "int64")
@@ -159,7 +159,7 @@ def _highest(dtypes: list[Any]) -> Any:
 
 
 def issubsctype(first: Any, second: Any) -> bool:
-    """Whether a scalar type, or the type of an array, is a subclass of another."""
+    """Return whether a scalar type, or the type of an array, is a subclass of another type."""
     return issubclass(_scalar_type(first), _scalar_type(second))
 
 
@@ -197,7 +197,7 @@ def asscalar(value: Any) -> Any:
 
 
 def can_cast(from_: Any, to: Any, casting: promotion.Casting = "safe") -> bool:
-    """Whether a cast loses nothing; scalars are judged by value."""
+    """Return whether a cast loses nothing; for scalars, this depends on the value."""
     if isinstance(from_, bool | int | float | complex | numpy.generic) or (
         isinstance(from_, numpy.ndarray) and not from_.ndim
     ):
@@ -233,7 +233,7 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
 
 
 class _FloatingUfunc:
-    """A NumPy function that returns floating types for integers as well; otherwise like the function itself.
+    """A NumPy function that returns floating types for integer arguments too, and is otherwise unchanged.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def angle(value: Any, deg: bool = False) -> Any:
 
 
 def in1d(first: Any, second: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each element of a flattened array occurs in another array."""
+    """Return whether each element of a flattened array occurs in another array."""
     return numpy.isin(numpy.ravel(first), second, assume_unique=assume_unique, invert=invert)
 
 

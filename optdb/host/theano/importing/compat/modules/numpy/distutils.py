@@ -1,6 +1,7 @@
 """The parts of ``numpy.distutils`` that Theano uses, with those of its submodules: Python 3.12 and later have none.
 
-They tell which libraries are installed, and which BLAS NumPy was built with: none, as optdb looks for a BLAS itself.
+The functions that report installed libraries and the BLAS of NumPy report none, because optdb searches for a BLAS
+itself.
 """
 
 import sys
@@ -9,7 +10,7 @@ import numpy
 
 __config__ = misc_util = system_info = sys.modules[__name__]
 
-#: A setting that Theano makes.
+#: A setting that Theano assigns.
 verbosity = 0
 blas_opt_info: dict[str, object] = {}
 default_lib_dirs: list[str] = []

@@ -1,4 +1,4 @@
-"""``scipy`` for modules of Theano that use few of its functions: it is imported when one of them is called."""
+"""``scipy`` for modules of Theano that use few of its functions; SciPy is imported when one of them is called."""
 
 from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
 
