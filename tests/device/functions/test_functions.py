@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -330,7 +332,9 @@ def test_random_expressions(data):
         arrays.append(RNG.integers(-3, 4, own).astype(data.draw(st.sampled_from(["float64", "int64", "float32"]))))
     axes = data.draw(st.lists(st.integers(0, ndim - 1), unique=True)) if ndim else []
     order = data.draw(st.permutations(range(ndim)))
-    fold = data.draw(st.sampled_from(["Add", "Mul"]))
+    # Longer products overflow, and infinity times 0 depends on the order of the factors.
+    folds = ["Add", "Mul"] if math.prod(shape[axis] for axis in axes) <= 300 else ["Add"]
+    fold = data.draw(st.sampled_from(folds))
 
     def describe(a, b):
         (total,) = mapped(ScalarProgram.of(Scalar("Add", F), [a.dtype, b.dtype]), [a, b])
