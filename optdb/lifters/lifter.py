@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from optdb.host.api.graph import Apply, PureOp, Variable, clients, is_output
-from optdb.host.api.rewriters import LocalOptimizer
+from optdb.host.api.rewriters import LocalOptimizer, scalar_op_fault
 from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import ContextName, Device, devices, only_database, transfer_context
 
@@ -219,6 +219,9 @@ def _check_ops(ops: Sequence[Any], name: str) -> None:
     for op in ops:
         if not isinstance(op, PureOp) and not (isinstance(op, type) and issubclass(op, PureOp)):
             raise TypeError(f"op_lifter for '{name}': {op!r} is neither an op nor a class of ops")
+        fault = scalar_op_fault(op)
+        if fault is not None:
+            raise TypeError(f"op_lifter for '{name}' takes {fault}")
 
 
 def _as_list(result: Any, op: PureOp, inputs: Sequence[Variable]) -> list[Variable]:

@@ -153,6 +153,13 @@ topo_db = TopoOptDB()
 compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_TAG)
 
 
+class UnknownDatabase(KeyError):
+    """Theano has no phase with this name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def register_topo(
     *tags: str,
     db: DB | str | None = None,
@@ -263,8 +270,9 @@ def _named_database(name: str) -> DB:
         found: DB = databases[name]
     except KeyError:
         known = database_names(databases)
-        near = difflib.get_close_matches(name, known) or known
-        raise KeyError(f"{name!r}: theano.compile.optdb has no such database; it has {', '.join(near)}") from None
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+        raise UnknownDatabase(f"db={name!r}: theano.compile.optdb has no such database; {hint}") from None
     return found
 
 

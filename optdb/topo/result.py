@@ -16,6 +16,10 @@ from typing import NamedTuple
 from optdb.topo.rules import Rule
 
 
+#: The name in messages of a phase whose database is not registered in another one, or of several phases.
+UNNAMED = "(unnamed)"
+
+
 class PingPong(NamedTuple):
     """Two rules that undo each other: `rule` made a node again that `undone_by` had replaced.
 
@@ -105,6 +109,11 @@ class TopoResult:
     seconds: float = 0.0
 
     @property
+    def phase(self) -> str:
+        """The name of the phase's database, for messages."""
+        return self.name or UNNAMED
+
+    @property
     def attempts(self) -> int:
         """The number of times that rewriters were tried on nodes."""
         return sum(rule.attempts for rule in self.rules)
@@ -149,7 +158,7 @@ class TopoResult:
     def __str__(self) -> str:
         end = "converged" if self.converged else f"stopped: {self.reason}"
         return (
-            f"{self.name}: {end} after {self.rounds} rounds, {self.walks} walks; "
+            f"{self.phase}: {end} after {self.rounds} rounds, {self.walks} walks; "
             f"nodes {self.nodes_before} -> {self.nodes_after}; "
             f"{self.visits} visits, {self.attempts} attempts, "
             f"{self.applications} applications, {self.nodes_made} nodes made, "

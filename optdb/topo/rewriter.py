@@ -203,6 +203,7 @@ class _RewritePass(EquilibriumPass):
 
     def execute(self) -> tuple[Any, ...]:
         result = self.engine.result
+        result.name = self.rewriter.name
         start = perf_counter()
         try:
             if self._is_idle():
@@ -219,7 +220,6 @@ class _RewritePass(EquilibriumPass):
             self._report_limit(limit)
         finally:
             self.fgraph.remove_feature(self.engine)
-            result.name = self.rewriter.name
             result.nodes_after = len(self.fgraph.apply_nodes)
             result.seconds = perf_counter() - start
             result.count(self.engine.table.rules)
@@ -295,10 +295,10 @@ class _RewritePass(EquilibriumPass):
         if not trace_log.wants("rewrites", *names):
             return
         replacement = ", ".join(str(new.owner or new) for _, new in pairs)
-        trace_log.write(f"{self.rewriter.name} {name_of(rewriter)} {node} -> {replacement}")
+        trace_log.write(f"{self.engine.result.phase} {name_of(rewriter)} {node} -> {replacement}")
 
     def _trace(self, result: TopoResult) -> None:
         for loop in result.ping_pong:
-            logger.error("%s: %s", result.name, loop)
+            logger.error("%s: %s", result.phase, loop)
         if trace_log.wants("phases"):
             trace_log.write(str(result))

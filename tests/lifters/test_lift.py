@@ -341,7 +341,7 @@ def test_a_database_is_asked_when_a_graph_is_lifted():
     assert count(lifted([x], [tt.dot(x, x)], lift), OnPaper) == 1
 
 
-@pytest.mark.parametrize("wrong", [tt.Dot, tt.dot, [], [3], ["Dot"]])
+@pytest.mark.parametrize("wrong", [tt.Dot, tt.dot, [], [3], ["Dot"], [theano.scalar.exp]])
 def test_op_lifter_wants_a_list_of_ops(wrong):
     with pytest.raises(TypeError, match="op_lifter for 'lift'"):
 

@@ -498,6 +498,15 @@ def test_trace_prints_each_rewrite(trace, capsys):
     assert len(printed) == 3
 
 
+def test_a_phase_without_a_name_is_traced(capsys):
+    x = tt.dvector("x")
+    with theano.change_flags(**{"optdb.trace": True}):
+        run(graph_of([x], tt.exp(Step(1)(x))), count_down, max_use_ratio=9)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("(unnamed) count_down Step{number=1}(x) ->")
+    assert last.startswith("(unnamed): converged")
+
+
 def test_trace_shows_folded_constants(capsys):
     x = tt.dvector("x")
     fgraph = graph_of([x], tt.as_tensor_variable(np.float64(2)) * 3 + x)

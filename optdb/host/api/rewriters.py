@@ -25,6 +25,9 @@ from theano.gof.opt import (
     TopoOptimizer,
 )
 from theano.gof.toolbox import ReplaceValidate
+from theano.scalar.basic import ScalarOp
+from theano.tensor import basic as tensor_ops
+from theano.tensor.elemwise import Elemwise
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.testvalues import without_test_values
@@ -45,6 +48,7 @@ __all__ = [
     "rebuild",
     "replace_all",
     "report_failure",
+    "scalar_op_fault",
     "transform_of",
     "trusted_tracks",
 ]
@@ -71,7 +75,7 @@ class FunctionNodeRewriter(LocalOptimizer):
     TypeError
         If `function` cannot be called with ``(fgraph, node)``, or `tracks` is not a list.
     ValueError
-        If `tracks` is empty or holds something other than ops.
+        If `tracks` is empty, or holds a scalar op or something other than an op.
     """
 
     def __init__(
@@ -214,6 +218,30 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
         is_op_class = isinstance(track, type) and issubclass(track, PureOp)
         if not is_op_class and not isinstance(track, PureOp):
             raise ValueError(f"the node rewriter '{name}' tracks {track!r}: tracks are Op classes or Op instances")
+        fault = scalar_op_fault(track)
+        if fault is not None:
+            raise ValueError(f"the node rewriter '{name}' tracks {fault}")
+
+
+def scalar_op_fault(track: Any) -> str | None:
+    """Return the reason why no node of a graph has a tracked scalar op or class, and the cure; None for other ops."""
+    if isinstance(track, ScalarOp):
+        shown, instead = str(track), [f"tt.{name}" for name in _elemwise_names(track)[:1]]
+    elif isinstance(track, type) and issubclass(track, ScalarOp):
+        shown, instead = track.__name__, []
+    else:
+        return None
+    cure = ", or ".join([*instead, "Elemwise, and test op.scalar_op in the function"])
+    return f"the scalar op {shown}, but the nodes of a graph have Elemwise ops, which contain it.\nThe cure: write {cure}"
+
+
+def _elemwise_names(scalar_op: ScalarOp) -> list[str]:
+    """Return the names in theano.tensor of the op that applies a scalar op to each element."""
+    return [
+        name
+        for name, op in vars(tensor_ops).items()
+        if isinstance(op, Elemwise) and op.scalar_op == scalar_op and not op.inplace_pattern and name[0] != "_"
+    ]
 
 
 def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:

@@ -84,10 +84,31 @@ def test_what_can_be_called_with_both_is_fine(function):
     assert FunctionNodeRewriter(function).tracks() is None
 
 
-@pytest.mark.parametrize("tracks", [["exp"], [theano.scalar.Add, int], [None], [tt.dvector]], ids=str)
+@pytest.mark.parametrize("tracks", [["exp"], [Elemwise, int], [None], [tt.dvector]], ids=str)
 def test_tracks_must_be_ops(tracks):
     with pytest.raises(ValueError, match="tracks are Op classes or Op instances"):
         FunctionNodeRewriter(exp_to_log, tracks)
+
+
+@pytest.mark.parametrize(
+    ("track", "shown", "cure"),
+    [
+        (theano.scalar.sqrt, "sqrt", "tt.sqrt, or Elemwise, and test op.scalar_op in the function"),
+        (theano.scalar.Sqrt, "Sqrt", "Elemwise, and test op.scalar_op in the function"),
+        (theano.scalar.ScalarOp, "ScalarOp", "Elemwise, and test op.scalar_op in the function"),
+    ],
+    ids=["op", "class", "base"],
+)
+def test_scalar_ops_are_refused(track, shown, cure):
+    """They are inside Elemwise ops, so the rewriter would never be called."""
+    with pytest.raises(ValueError, match=f"(?s)'exp_to_log' tracks the scalar op {shown}, .*The cure: write {cure}$"):
+        FunctionNodeRewriter(exp_to_log, [tt.exp, track])
+
+
+def test_a_scalar_op_without_a_name_is_refused():
+    composite = theano.scalar.Composite([x := theano.scalar.float64()], [theano.scalar.exp(x)])
+    with pytest.raises(ValueError, match="The cure: write Elemwise"):
+        FunctionNodeRewriter(exp_to_log, [composite])
 
 
 def test_empty_tracks_are_refused():
