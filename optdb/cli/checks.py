@@ -145,6 +145,15 @@ def _results(checks: Mapping[str, Callable[[], str]]) -> Iterator[CheckResult | 
             stop = True
 
 
+#: The number of characters of a value that fit beside its name in 80 columns.
+_BESIDE_NAME = 55
+
+
+def _unwrapped(value: str) -> str:
+    """Return a command or options with paths as one line; a long line is below the name, because users copy it."""
+    return value if len(value) <= _BESIDE_NAME else f"\n{verbatim(value)}"
+
+
 #: The cure for bugs in optdb itself.
 REPORT_IT = f"report it, and attach the file written by:\n{verbatim('python -m optdb doctor --report report.txt')}"
 
@@ -252,7 +261,7 @@ def _compiler() -> str:
     compiler = trials.compiler()
     if compiler is None:
         raise CheckFailed("none", f"install g++. On Debian:\n{verbatim('apt-get install g++')}", fatal=False)
-    return compiler
+    return _unwrapped(compiler)
 
 
 def _blas() -> str:
@@ -263,7 +272,7 @@ def _blas() -> str:
             f"install OpenBLAS (the first line, on Debian), or name another BLAS:\n{verbatim(*_BLAS)}",
             fatal=False,
         )
-    return ldflags
+    return _unwrapped(ldflags)
 
 
 _BLAS = ("apt-get install libopenblas-dev", "export THEANO_FLAGS=blas.ldflags=-lNAME")
@@ -325,7 +334,7 @@ def _opencl() -> str:
         problem, _, cure = str(error).partition("\nThe cure: ")
         raise CheckFailed(problem, f"to compute on devices, {cure}", optional=True) from error
     if not any(row.works and not row.profile.quirks.is_memory_checker for row in rows):
-        raise CheckFailed(f"{best.name.strip()}: a memory checker", devices.INSTALL_DRIVER, fatal=False)
+        raise CheckFailed(f"{best.name.strip()}: a memory checker", devices.driver_cure(rows), fatal=False)
     return "\n".join(f"{row.spec}: {row.name}" for row in rows if row.works)
 
 
@@ -346,7 +355,11 @@ def _kernel_cache() -> str:
                 f"name another folder:\n{verbatim(setting)}",
                 fatal=False,
             ) from error
-    return f"{described(binaries)}\n{verbatim(binaries.folder)}"
+    when = "" if binaries.entries() or not binaries.limit else f". {_WHEN_STORED}"
+    return f"{described(binaries)}{when}\n{verbatim(binaries.folder)}"
+
+
+_WHEN_STORED = "A program is stored when a function first runs on a device, unless the driver has its own cache"
 
 
 def _engine() -> str:

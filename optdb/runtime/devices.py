@@ -18,7 +18,7 @@ import re
 import shutil
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
@@ -27,9 +27,9 @@ import numpy as np
 
 from optdb.callers import caller_level
 from optdb.html_tables import HtmlTables
-from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
-from optdb.runtime.driver_caches import lend_folder, unusable_folder_reason
-from optdb.runtime.errors import DeviceError
+from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, DeviceQuirks, profile_of
+from optdb.runtime.driver_caches import lend_folder, unusable_folder
+from optdb.runtime.errors import DeviceError, DeviceFault
 from optdb.runtime.library import build_quietly, check_process, cl
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = [
     "DeviceInfo",
     "DeviceList",
     "SlowDeviceWarning",
+    "driver_cure",
     "find",
     "list_devices",
     "unsupported_reason",
@@ -57,6 +58,11 @@ __kernel void optdb_trial(__global int *out) {
 
 #: The advice if no driver works. Lines that begin with four spaces are commands to copy.
 INSTALL_DRIVER = "install your device's driver; for the processor, on Debian:\n    apt-get install pocl-opencl-icd"
+#: The fault of drivers that start the linker, where it is missing.
+_NO_LINKER = DeviceFault(
+    "it links kernels with the program ld, which is not in the PATH",
+    "install the package with the program ld; on Debian:\n    apt-get install binutils",
+)
 
 _NO_PLATFORM = (
     f"no OpenCL platform was found.\nThe cure: {INSTALL_DRIVER}\n"
@@ -75,6 +81,7 @@ class DeviceInfo:
     spec: str  #: The string that selects the device.
     profile: DeviceProfile
     unsupported_reason: str | None  #: Why the device does not work; None if it works.
+    cure: str | None = None  #: What makes the device work, if that is known.
 
     @property
     def works(self) -> bool:
@@ -113,13 +120,23 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("state", overflow="fold")
         for row in self:
-            reason = row.unsupported_reason
-            state = "[green]works[/]" if reason is None else f"[red]fails[/]: {escape(reason)}"
+            state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(_failure(row))}"
             memory = f"{row.memory / 2**30:.1f} GiB"
             names = "\n".join(filter(None, [row.spec, row.short_name]))
             lines = [line for text in (row.name, f"{row.kind}, {row.platform}") for line in _wrapped(text)]
             table.add_row(names, escape("\n".join(lines)), str(row.units), memory, state)
         return table
+
+
+def driver_cure(rows: Sequence[DeviceInfo]) -> str:
+    """Return what gives this machine a device that works: the known cure of a device, or another driver."""
+    return next((row.cure for row in rows if row.cure is not None), INSTALL_DRIVER)
+
+
+def _failure(row: DeviceInfo) -> str:
+    """Return the reason why a device does not work, with its cure, in one line."""
+    cure = "" if row.cure is None else f" (the cure: {' '.join(row.cure.split())})"
+    return f"{row.unsupported_reason}{cure}"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -140,7 +157,14 @@ def list_devices() -> DeviceList:
     DeviceError
         If the user's cache folder, where OpenCL drivers store the kernels that they build, is not writable.
     """
-    return DeviceList(DeviceInfo(spec, profile_of(device), unsupported_reason(device)) for spec, device in _all())
+    return DeviceList(_tried(spec, device) for spec, device in _all())
+
+
+def _tried(spec: str, device: cl.Device) -> DeviceInfo:
+    profile = profile_of(device)
+    reason = unsupported_reason(device)
+    fault = None if reason is None else _environment_fault(profile.quirks)
+    return DeviceInfo(spec, profile, reason, None if fault is None else fault.cure)
 
 
 def find(spec: str) -> cl.Device:
@@ -187,7 +211,7 @@ def _warn_of_memory_checker() -> None:
     warnings.warn(
         "optdb computes on Oclgrind, the only OpenCL device that works here. It is a memory checker, hundreds of "
         "times slower than a driver.\n"
-        f"The cure: {INSTALL_DRIVER}\n"
+        f"The cure: {driver_cure(list_devices())}\n"
         "To check memory on purpose, name the device:\n"
         "    export THEANO_FLAGS=optdb.device=oclgrind",
         SlowDeviceWarning,
@@ -270,8 +294,8 @@ def _what_there_is() -> str:
         return _NO_PLATFORM
     lines = [f"    {_described(row)}" for row in rows]
     best = min((row for row in rows if row.works), key=lambda row: DEVICE_TYPES.index(row.kind), default=None)
-    if best is None:
-        cure = INSTALL_DRIVER
+    if best is None or (best.profile.quirks.is_memory_checker and any(row.cure for row in rows)):
+        cure = driver_cure(rows)
     else:
         cure = f"write {best.short_name or best.spec}, or opencl, which selects the best device that works"
     return "\n".join(["there is:", *lines, f"The cure: {cure}"])
@@ -315,17 +339,22 @@ def unsupported_reason(device: cl.Device) -> str | None:
     cannot build kernels.
     """
     quirks = profile_of(device).quirks
-    if quirks.aborts_without_ld and shutil.which("ld") is None:
-        return "it links kernels with the program ld, which is not in the PATH (the cure: apt-get install binutils)"
-    reason = unusable_folder_reason() if quirks.aborts_on_full_disk else None
-    if reason is not None:
-        return reason
+    fault = _environment_fault(quirks)
+    if fault is not None:
+        return fault.reason
     try:
         got = _run_trial(device)
     except (cl.Error, cl.RuntimeError) as error:
         return str(error).strip().partition("\n")[0][:200]
     expected = list(range(40, 44))
     return None if got == expected else f"computed {got}, not {expected}"
+
+
+def _environment_fault(quirks: DeviceQuirks) -> DeviceFault | None:
+    """Return why a driver with these quirks would end the process in this environment; None if it would not."""
+    if quirks.aborts_without_ld and shutil.which("ld") is None:
+        return _NO_LINKER
+    return unusable_folder() if quirks.aborts_on_full_disk else None
 
 
 #: The contexts of trials, kept for drivers that unload their library together with the last context.

@@ -16,9 +16,10 @@ from shutil import rmtree
 from platformdirs import user_cache_path
 
 from optdb.files import check_folder
+from optdb.runtime.errors import DeviceFault
 from optdb.user_cache import warn_unwritable
 
-__all__ = ["lend_folder", "unusable_folder_reason"]
+__all__ = ["lend_folder", "unusable_folder"]
 
 #: The environment variable that sets PoCL's folder, which is in the user's cache by default. PoCL reads it once.
 _VARIABLE = "POCL_CACHE_DIR"
@@ -52,8 +53,8 @@ def lend_folder() -> _Loan | None:
     return loan
 
 
-def unusable_folder_reason() -> str | None:
-    """Return why PoCL cannot cache kernels, with the cure; warn if PoCL uses a temporary folder."""
+def unusable_folder() -> DeviceFault | None:
+    """Return why PoCL cannot cache kernels, and the cure; None if it can. Warn if PoCL uses a temporary folder."""
     loan = lend_folder()
     if loan is None:
         return None
@@ -63,7 +64,10 @@ def unusable_folder_reason() -> str | None:
         warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them again", _VARIABLE)
         return None
     reason = error.strerror or error
-    return f"its kernels cannot be saved in {loan.own} ({reason}) (the cure: export {_VARIABLE}=FOLDER)"
+    return DeviceFault(
+        f"its kernels cannot be saved in {loan.own} ({reason})",
+        f"name a folder for PoCL's kernels:\n    export {_VARIABLE}=FOLDER",
+    )
 
 
 def _error(folder: Path) -> OSError | None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["DeviceError", "FileError", "ForkedContext", "LimitError", "ShapeError"]
+from typing import NamedTuple
+
+__all__ = ["DeviceError", "DeviceFault", "FileError", "ForkedContext", "LimitError", "ShapeError"]
 
 
 class DeviceError(RuntimeError):
     """There is no such device, or it does not work. The message lists the available devices and the cure."""
+
+
+class DeviceFault(NamedTuple):
+    """A reason why a device cannot work here, and its cure."""
+
+    reason: str
+    cure: str
 
 
 class ForkedContext(RuntimeError):

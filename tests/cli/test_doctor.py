@@ -194,6 +194,36 @@ def test_paths_and_commands_have_lines_of_their_own(table, monkeypatch):
     assert {f"    {path}", f"    {command}"} <= set(out.splitlines())
 
 
+def test_long_options_of_a_blas_are_one_line(table, monkeypatch):
+    options = f"-L/folder/{80 * 'x'} -lopenblas"
+    monkeypatch.setattr(checks.trials, "ldflags", lambda: options)
+    assert f"    {options}" in table(BLAS=checks._blas)[1].splitlines()
+    monkeypatch.setattr(checks.trials, "ldflags", lambda: "-lopenblas")
+    assert checks._blas() == "-lopenblas"
+
+
+def test_an_empty_kernel_cache_is_explained(monkeypatch, tmp_path):
+    from optdb.cli import kernels
+    from optdb.runtime.binaries import Binaries
+
+    monkeypatch.setattr(kernels, "folder", lambda: Binaries(tmp_path, 1))
+    assert "0 program(s), 0.0 of 1 MB. A program is stored when a function first runs" in checks._kernel_cache()
+    monkeypatch.setattr(kernels, "folder", lambda: Binaries(tmp_path, 0))
+    assert "is stored when" not in checks._kernel_cache()
+
+
+def test_the_cure_of_a_driver_comes_before_another_driver(monkeypatch):
+    rows = [
+        devices.DeviceInfo("opencl0:0", profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind")), None),
+        devices.DeviceInfo("opencl1:0", profile_of(FakeDevice("Processor", "PoCL")), "no ld", "install binutils"),
+    ]
+    monkeypatch.setattr(devices, "list_devices", lambda: rows)
+    monkeypatch.setattr(devices, "find", lambda spec: rows[0])
+    with pytest.raises(checks.CheckFailed) as caught:
+        checks._opencl()
+    assert caught.value.cure == "install binutils"
+
+
 def test_results_come_after_the_progress(capsys):
     def second():
         assert capsys.readouterr().out == ""

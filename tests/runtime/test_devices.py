@@ -285,7 +285,7 @@ def test_a_device_that_fills_its_folder_is_not_tried(monkeypatch, full_folder, s
         loan.folder.mkdir()
     reason = devices.unsupported_reason.__wrapped__(aborting)
     assert f"its kernels cannot be saved in {full_folder} (No space left on device)" in reason
-    assert "export POCL_CACHE_DIR=FOLDER" in reason
+    assert driver_caches.unusable_folder().cure.endswith("\n    export POCL_CACHE_DIR=FOLDER")
 
 
 def test_no_folder_is_lent_where_none_can_be_written(monkeypatch, full_folder):
@@ -293,7 +293,7 @@ def test_no_folder_is_lent_where_none_can_be_written(monkeypatch, full_folder):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(driver_caches.tempfile, "mkdtemp", refuse)
-    assert "(No space left on device)" in driver_caches.unusable_folder_reason()
+    assert "(No space left on device)" in driver_caches.unusable_folder().reason
     assert os.environ["POCL_CACHE_DIR"] == str(full_folder)
 
 
@@ -301,8 +301,16 @@ def test_a_device_that_would_end_the_process_is_not_tried(monkeypatch):
     aborting = FakeDevice("Processor", "Portable Computing Language")
     monkeypatch.setattr(devices, "_run_trial", lambda device: pytest.fail("tried"))
     monkeypatch.setattr(devices.shutil, "which", lambda program: None)
+    monkeypatch.setattr(devices, "_all", lambda: iter([("opencl0:0", aborting)]))
     assert "ld, which is not in the PATH" in devices.unsupported_reason(aborting)
-    assert "apt-get install binutils" in devices.unsupported_reason(aborting)
+    [row] = rows = list_devices()
+    assert row.cure.endswith("apt-get install binutils")
+    assert devices.driver_cure(rows) == row.cure
+    assert "(the cure: install the package with the program ld; on Debian: apt-get install binutils)" in (
+        " ".join(str(cell) for column in rows.render().columns for cell in column.cells)
+    )
+    with pytest.raises(DeviceError, match=r"\(fails: it links .*\)\nThe cure: .*\n    apt-get install binutils$"):
+        find("opencl")
 
 
 def test_without_ld_devices_are_listed(tmp_path):

@@ -232,7 +232,9 @@ def scalar_op_fault(track: Any) -> str | None:
     else:
         return None
     cure = ", or ".join([*instead, "Elemwise, and test op.scalar_op in the function"])
-    return f"the scalar op {shown}, but the nodes of a graph have Elemwise ops, which contain it.\nThe cure: write {cure}"
+    return (
+        f"the scalar op {shown}, but the nodes of a graph have Elemwise ops, which contain it.\nThe cure: write {cure}"
+    )
 
 
 def _elemwise_names(scalar_op: ScalarOp) -> list[str]:
