@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from optdb.topo.rules import Rule
 
-
 #: The name in messages of a phase whose database is not registered in another one, or of several phases.
 UNNAMED = "(unnamed)"
 
