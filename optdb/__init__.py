@@ -103,9 +103,10 @@ def _import(name: str, module: str, there: str) -> Any:
     except ImportError as error:
         if error.name != "theano":
             raise
-        from optdb.host import pytensor_hint
+        from optdb.host import missing_theano
 
-        raise type(error)(f"{error}{pytensor_hint(name)}", name=error.name) from error
+        # Without the cause, whose message would be printed first, and names only the cure for Theano.
+        raise type(error)(missing_theano(name, error), name=error.name) from None
 
 
 def __dir__() -> list[str]:

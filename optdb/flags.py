@@ -476,11 +476,42 @@ def unknown(name: str, declared: Iterable[str]) -> FlagError:
     declared : iterable of str
         The names of all flags.
     """
+    if name.removeprefix(SECTION) in _ENGINE_SWITCHES:
+        return FlagError(f"{name}: no such flag; optdb.topo=True turns the engine on. optdb.topo is {FLAGS[0].allowed}")
     declared = sorted(declared)
-    guess = _guess(name, declared)
-    return FlagError(
-        f"{name}: no such flag{guess}" if guess else f"{name}: no such flag; the flags are {', '.join(declared)}"
-    )
+    hint = _guess_flag(name, declared) or f"the flags are {', '.join(declared)}"
+    return FlagError(f"{name}: no such flag; {hint}")
+
+
+def misspelt_section(name: str) -> str:
+    """Return a suggestion for a flag that Theano does not know, if its section is missing or misspelt; '' otherwise.
+
+    Parameters
+    ----------
+    name : str
+        What the user wrote, such as ``topo`` or ``opdb.topo``.
+    """
+    import difflib
+
+    names = [flag.name for flag in FLAGS]
+    section, dot, rest = name.partition(".")
+    if not dot:
+        return f"did you mean {SECTION}{name}?" if f"{SECTION}{name}" in names else ""
+    return _guess_flag(SECTION + rest, names) if difflib.get_close_matches(f"{section}.", [SECTION]) else ""
+
+
+#: The section of the flags, as the prefix of their names.
+SECTION = "optdb."
+#: Names that users expect of the flag that turns the engine on.
+_ENGINE_SWITCHES = ("enable", "enabled", "disable", "engine", "on")
+
+
+def _guess_flag(name: str, names: Iterable[str]) -> str:
+    """Return a suggestion of the most similar flag, compared without the section; '' if none is similar."""
+    import difflib
+
+    near = difflib.get_close_matches(name.removeprefix(SECTION), [flag.removeprefix(SECTION) for flag in names], n=1)
+    return f"did you mean {SECTION}{near[0]}?" if near else ""
 
 
 def _guess(name: str, names: list[str]) -> str:

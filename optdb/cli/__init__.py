@@ -8,6 +8,7 @@ exceptions.
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -81,9 +82,10 @@ def explain(
 def _check_script(script: str) -> None:
     """Raise `click.UsageError` if an option that optdb does not have precedes the script."""
     if script.startswith("-") and not Path(script).exists():
-        raise click.UsageError(
-            f"No such option: {script}. Flags such as optdb.device are set by THEANO_FLAGS=optdb.device=opencl"
-        )
+        options = [option for param in click.get_current_context().command.params for option in param.opts]
+        near = difflib.get_close_matches(script.partition("=")[0], options, n=1)
+        flags_hint = "Flags such as optdb.device are set by THEANO_FLAGS=optdb.device=opencl"
+        raise click.UsageError(f"No such option: {script}. {f'Did you mean {near[0]}?' if near else flags_hint}")
 
 
 def _force(topo: bool, tiered: bool) -> None:

@@ -116,9 +116,10 @@ def _is_standard(excepthook: Callable[..., object]) -> bool:
 
 def _print_briefly(error: BaseException, tb: TracebackType | None) -> None:
     """Print an error and its frames down to the call of Theano or optdb in the script."""
-    frames = itertools.takewhile(lambda frame: not _is_internal(frame.filename), traceback.extract_tb(tb))
-    print("Traceback (most recent call last):", file=sys.stderr)
-    print("".join(traceback.format_list(list(frames))), end="", file=sys.stderr)
+    frames = list(itertools.takewhile(lambda frame: not _is_internal(frame.filename), traceback.extract_tb(tb)))
+    if frames:
+        print("Traceback (most recent call last):", file=sys.stderr)
+        print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
     print(f"{type(error).__name__}: {error}", file=sys.stderr)
 
 

@@ -12,6 +12,7 @@ host per process (see `bind`). Importing this package does not import a host.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from typing import Any
 
@@ -74,11 +75,24 @@ def import_host() -> None:
 
 
 def pytensor_hint(name: str) -> str:
-    """Return a line that names PyTensor's equivalent of a public name of optdb; '' if there is none."""
-    return f"\nFor functions of PyTensor: {FOR_PYTENSOR[name]}" if name in FOR_PYTENSOR else ""
+    """Return a sentence that names PyTensor's equivalent of a public name of optdb; '' if there is none."""
+    return f"For functions of PyTensor: {FOR_PYTENSOR[name]}" if name in FOR_PYTENSOR else ""
+
+
+def missing_theano(name: str, error: ImportError) -> str:
+    """Return the message about a public name of optdb that needs Theano, which could not be imported.
+
+    The equivalent for PyTensor comes first if PyTensor is installed.
+    """
+    parts = [str(error), pytensor_hint(name)]
+    if name in FOR_PYTENSOR and ("pytensor" in sys.modules or importlib.util.find_spec("pytensor") is not None):
+        parts = [f"optdb.{name} takes functions of Theano. {parts[1]}", parts[0]]
+    return "\n".join(filter(None, parts))
 
 
 def refuse_pytensor(name: str, function: Any) -> None:
     """Raise TypeError if `function`, which was passed to the public function `name`, is a PyTensor function."""
     if type(function).__module__.partition(".")[0] == "pytensor":
-        raise TypeError(f"optdb.{name} takes functions of Theano, and {function!r} is PyTensor's.{pytensor_hint(name)}")
+        raise TypeError(
+            f"optdb.{name} takes functions of Theano, and {function!r} is PyTensor's.\n{pytensor_hint(name)}"
+        )

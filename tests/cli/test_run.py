@@ -160,6 +160,19 @@ def test_an_option_that_is_not_there_is_named(command):
     assert "THEANO_FLAGS=optdb.device=opencl" in done.stderr
 
 
+def test_a_misspelt_option_gets_a_suggestion():
+    done = python("-m", "optdb", "explain", "--htm=page.html", "script.py")
+    assert done.returncode == 2
+    assert "Error: No such option: --htm=page.html. Did you mean --html?" in done.stderr
+
+
+def test_an_error_without_frames_of_the_script_has_no_header():
+    """A module of Theano is imported before the first frame of a script."""
+    done = python("-m", "optdb", "run", "-m", "theano.misc.ordered_set", flags="optdb.topo=maybe")
+    assert done.returncode == 1
+    assert done.stderr.strip() == "FlagError: optdb.topo=maybe: optdb.topo is True or False"
+
+
 def test_the_list_of_commands_has_whole_sentences():
     commands = python("-m", "optdb", "--help").stdout.partition("Commands:")[2]
     assert "tune" in commands

@@ -86,11 +86,11 @@ def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
 
 
 def warn_without_section(configparser: ModuleType) -> None:
-    """Warn about flags of optdb that the user has written without the section name, and that Theano did not find."""
-    flag_names = {flag.name for flag in flags.FLAGS}
+    """Warn about flags that Theano did not find, and that are optdb's apart from a missing or misspelt section."""
     for name in configparser.THEANO_FLAGS_DICT:
-        if f"optdb.{name}" in flag_names:
-            warnings.warn(f"{name}: no such flag; did you mean optdb.{name}?", stacklevel=caller_level())
+        guess = flags.misspelt_section(name)
+        if guess:
+            warnings.warn(f"{name}: no such flag; {guess}", stacklevel=caller_level())
 
 
 def _set_by_user(configparser: ModuleType) -> Iterator[str]:

@@ -37,6 +37,10 @@ def test_theano_flags_and_theanorc(tmp_path):
         ("optdb.tpoo=True", "optdb.tpoo: no such flag; did you mean optdb.topo?"),
         ("optdb.max_use=3", "optdb.max_use: no such flag; did you mean optdb.max_use_ratio?"),
         ("optdb.topo=maybe", "optdb.topo=maybe: optdb.topo is True or False"),
+        (
+            "optdb.enable=maybe",
+            "optdb.enable: no such flag; optdb.topo=True turns the engine on. optdb.topo is True or False",
+        ),
     ],
 )
 def test_mistakes_in_theano_flags(setting, message):
@@ -59,9 +63,32 @@ def test_theano_still_warns_of_flags_it_does_not_know():
 
 @pytest.mark.slow
 def test_a_flag_without_its_section_names_ours():
-    warned = run_code(SHOW, flags="topo=True,nonsense=1").stderr
+    warned = run_code(SHOW, flags="topo=True,opdb.device=opencl,nonsense=1").stderr
     assert "topo: no such flag; did you mean optdb.topo?" in warned
+    assert "opdb.device: no such flag; did you mean optdb.device?" in warned
     assert "optdb.nonsense" not in warned
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [
+        ("device", "did you mean optdb.device?"),
+        ("opdb.device", "did you mean optdb.device?"),
+        ("opt_db.trce", "did you mean optdb.trace?"),
+        ("opdb.nonsense", ""),
+        ("nonsense", ""),
+        ("gcc.cxxflags", ""),
+    ],
+)
+def test_a_misspelt_section(name, guess):
+    assert flags.misspelt_section(name) == guess
+
+
+def test_unlike_names_are_not_suggested():
+    """The section, which all flags share, does not make them alike."""
+    assert str(flags.unknown("optdb.pallets", ["optdb.trace", "optdb.topo"])).endswith(
+        "no such flag; the flags are optdb.topo, optdb.trace"
+    )
 
 
 @pytest.mark.slow
