@@ -29,6 +29,7 @@ CHECKED := optdb tests profiles conformance memcheck fuzzing models examples doc
 DEMO_MINUTES := 1
 TEST_MINUTES := 9
 TEST_ALL_MINUTES := 35
+DOCS_MINUTES := 3
 
 .PHONY: help demo bench growth test test-all slow-tests test-clusters test-device pytensor test-pytensor lint rules types docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-pytensor fuzz-quality fuzz-states fuzz-tiers clean
 
@@ -114,6 +115,7 @@ types: $(STAMP)
 
 ## The documentation's site, in build/docs; a warning is an error
 docs: $(DOCS_STAMP)
+	@echo "make docs takes about $(DOCS_MINUTES) min on two idle cores, since it runs the tutorials"
 	$(RUN) -m sphinx -W --keep-going -q -d build/doctrees -b html docs build/docs
 	@echo "open build/docs/index.html"
 
