@@ -24,6 +24,7 @@ FOR_ALL = {
     "numpy_types",
     "refcounting",
     "trace_log",
+    "unknown_names",
     "user_cache",
 }
 

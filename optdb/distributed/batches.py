@@ -11,6 +11,7 @@ from optdb.distributed.replica import Part
 from optdb.host.api.graph import Variable
 from optdb.host.api.variables import TensorType
 from optdb.host.theano.functions.originals import CallArgument
+from optdb.unknown_names import UnknownName
 
 __all__ = ["axes_of", "bound", "parts_of"]
 
@@ -47,7 +48,7 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
         chosen[var] = axis
     if given:
         names = ", ".join(str(argument.variable) for argument in arguments)
-        raise KeyError(
+        raise UnknownName(
             f"axes= names {next(iter(given))!r}, which is not an argument of the function; its arguments are: {names}"
         )
     if not chosen:

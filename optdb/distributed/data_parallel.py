@@ -28,6 +28,7 @@ from optdb.host.api.variables import SharedVariable
 from optdb.host.theano.functions.compiled import Function
 from optdb.host.theano.functions.originals import original_of
 from optdb.runtime.sigint import without_sigint
+from optdb.unknown_names import UnknownName
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -387,7 +388,7 @@ class DataParallel:
         if len(matches) != 1:
             what = "several shared variables are" if matches else "no shared variable is"
             names = ", ".join(str(var.name) for var in shared)
-            raise KeyError(f"{what} named {which!r}; the names are: {names}. Pass Theano's variable itself")
+            raise UnknownName(f"{what} named {which!r}; the names are: {names}. Pass Theano's variable itself")
         return matches[0]
 
     # The end

@@ -18,6 +18,7 @@ from optdb.host.api.databases import DB, Query, compile_db, database_names
 from optdb.host.api.rewriters import FunctionNodeRewriter, LocalOptimizer
 from optdb.topo.rewriter import DEFAULT_DIRECTION, TopoRewriter
 from optdb.topo.worklist import DIRECTIONS
+from optdb.unknown_names import UnknownName
 
 
 class TopoOptDB(DB):
@@ -153,13 +154,6 @@ topo_db = TopoOptDB()
 compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_TAG)
 
 
-class UnknownDatabase(KeyError):
-    """Theano has no phase with this name."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 def register_topo(
     *tags: str,
     db: DB | str | None = None,
@@ -272,7 +266,7 @@ def _named_database(name: str) -> DB:
         known = database_names(databases)
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
-        raise UnknownDatabase(f"db={name!r}: theano.compile.optdb has no such database; {hint}") from None
+        raise UnknownName(f"db={name!r}: theano.compile.optdb has no such database; {hint}") from None
     return found
 
 

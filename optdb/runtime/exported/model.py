@@ -22,6 +22,7 @@ from optdb.runtime.exported.methods import LoadedMethod
 from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wanted
 from optdb.runtime.library import cl
+from optdb.unknown_names import UnknownName
 
 #: The maximum number of shared values listed in a file's repr.
 _NAMED = 8
@@ -205,7 +206,7 @@ class Exported:
 
     def _shared(self, name: str) -> _Shared:
         if name not in self._states:
-            raise KeyError(f"{self._path} has no shared value {name!r}; it has {', '.join(self._states) or 'none'}")
+            raise UnknownName(f"{self._path} has no shared value {name!r}; it has {', '.join(self._states) or 'none'}")
         return self._states[name]
 
     @property

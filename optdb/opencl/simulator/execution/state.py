@@ -21,8 +21,9 @@ from optdb.opencl.registry import get_context
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime.arrays import Array, deep_copy, from_host, to_host
 from optdb.runtime.context import Turn
+from optdb.unknown_names import UnknownName
 
-__all__ = ["Mirror", "Shared", "SimulatorClosed", "State", "UnknownShared"]
+__all__ = ["Mirror", "Shared", "SimulatorClosed", "State"]
 
 #: Names of transfers that belong to no op.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
@@ -30,13 +31,6 @@ TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the 
 
 class SimulatorClosed(RuntimeError):
     """A simulator was used after it was closed."""
-
-
-class UnknownShared(KeyError):
-    """A simulator has no such shared variable."""
-
-    def __str__(self) -> str:
-        return self.args[0]
 
 
 class Shared:
@@ -197,7 +191,7 @@ class State:
         return shared
 
     def find(self, which: Any) -> Shared:
-        """Return the shared variable for Theano's variable or its name; raise `UnknownShared` unless one matches."""
+        """Return the shared variable for Theano's variable or its name; raise `UnknownName` unless one matches."""
         storage = getattr(getattr(which, "container", None), "storage", None)
         matches = [shared for shared in self if shared.variable is which or storage is shared._storage]
         if not matches and isinstance(which, str):
@@ -206,7 +200,7 @@ class State:
             return matches[0]
         names = ", ".join(str(shared.variable.name) for shared in self) or "none"
         what = "several shared variables are" if matches else "no shared variable of this simulator is"
-        raise UnknownShared(f"{what} named {which!r}; the names are: {names}. Pass Theano's variable itself")
+        raise UnknownName(f"{what} named {which!r}; the names are: {names}. Pass Theano's variable itself")
 
     def chosen(self, which: tuple[Any, ...]) -> list[Shared]:
         """Return the shared variables in `which`; all of them if it is empty."""
