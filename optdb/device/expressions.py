@@ -42,7 +42,7 @@ def applied(scalar: str, dtype: str, *inputs: Tensor) -> Tensor:
 
 
 def cast(x: Tensor, dtype: str) -> Tensor:
-    """Return a tensor in another dtype."""
+    """Return a tensor cast to a dtype."""
     return x if x.dtype == dtype else applied("Cast", dtype, x)
 
 
@@ -109,7 +109,7 @@ def _bounds(coordinate: Coordinate, shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _operand_within(x: Tensor, bounds: Sequence[tuple[int, int]]) -> tuple[Tensor, list[int]] | None:
-    """Return the one operand that holds all elements within the bounds, and its start; None if there is none."""
+    """Return the operand that holds all elements within the bounds, and its start; None if no single operand does."""
     starts = [0] * len(bounds)
     if isinstance(x, Joined):
         low, high = bounds[x.axis]
@@ -269,7 +269,8 @@ def folded(
 def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
     """Add each element of a tensor to an array of zeros at the given coordinates.
 
-    If each element has a row of its own and a looked-up index in it, short rows become elementwise selections.
+    If each element goes to a row of its own, at a looked-up index in that row, short rows become elementwise
+    selections.
     """
     if not x.size:
         return broadcast(Constant(np.zeros((), x.dtype)), shape)

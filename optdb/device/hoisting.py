@@ -76,7 +76,7 @@ class _AllSteps:
         self._known = dict(rows)
 
     def take(self, tensors: Iterable[Tensor]) -> bool:
-        """Stack tensors, listed after their operands, for all steps; return whether that is possible."""
+        """Stack tensors for all steps; return whether that is possible. Each tensor must follow its operands."""
         for tensor in tensors:
             if tensor not in self._known:
                 found = self._of(tensor)

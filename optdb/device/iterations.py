@@ -2,7 +2,7 @@
 
 An :class:`Iteration` describes all steps by the tensors of a single step. A :class:`StepRow` is a row of an array that
 advances with each step. The arrays of `Carried` rows hold the values that steps compute: states that later steps read,
-and results. ``schedule`` stores values that do not depend on the step once, before the loop.
+and results. If values do not depend on the step, ``schedule`` stores them once, before the loop.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ class Carried:
     length: int
     row_shape: tuple[int, ...]
     dtype: str
-    #: The initial values of rows: pairs of the first row's index and the values.
+    #: Pairs (index, values): the initial values of consecutive rows, and the index of the first of these rows.
     initial: list[tuple[int, Tensor]] = field(default_factory=list)
-    #: The values that each step writes after reading its rows: pairs of the first step's row and the value.
+    #: Pairs (index, value). Each step writes the value after it has read its rows; the index is the row that the first
+    #: step writes.
     written: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
 class StepRow(Tensor):
-    """A row of an array: in step t of a loop, row ``(start + t) % length``, where `length` is the array's."""
+    """A row of an array: in step t of a loop, row ``(start + t) % length``, where `length` is the number of rows."""
 
     def __init__(self, source: Tensor | Carried, start: int = 0) -> None:
         shape = source.row_shape if isinstance(source, Carried) else source.shape[1:]
@@ -194,7 +195,7 @@ def _lookups(coordinates: Iterable[Coordinate]) -> list[Tensor]:
 
 
 def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Tensor]:
-    """Return results and their dependencies in topological order, without `ends` and whatever only `ends` depend on."""
+    """Return results and their dependencies in topological order, except `ends` and tensors that only `ends` need."""
     found: list[Tensor] = []
     seen = set(ends)
     # Not by recursion: graphs are deeper than Python's stack.
@@ -211,7 +212,7 @@ def ordered(results: Iterable[Tensor], ends: Collection[Tensor] = ()) -> list[Te
 
 
 def varying(results: Iterable[Tensor], rows: Iterable[Tensor]) -> set[Tensor]:
-    """Return the rows, and those results and dependencies that depend on a row."""
+    """Return the rows, and all results and intermediate tensors that depend on a row."""
     found = set(rows)
     for tensor in ordered(results, found):
         if not found.isdisjoint(operands_of(tensor)):

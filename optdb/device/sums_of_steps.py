@@ -57,7 +57,7 @@ class StepSums:
     carried: list[Carried]
     most_bytes: int
     _sums: dict[Carried, _StepSum] = field(default_factory=dict)
-    #: Maps an operand of a sum to the array that all steps write it to, and the row for the first step.
+    #: Maps an operand of a sum to the array to which all steps write it, and to the row that the first step writes.
     _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class StepSums:
         return total if max(sizes) <= self.most_bytes else None
 
     def _store(self, operand: Tensor) -> None:
-        """Make all steps write an operand to an array, unless the operand is already a row of one."""
+        """Make all steps write an operand to an array, unless the operand is already a row of an array."""
         if operand in self._stored or (isinstance(operand, StepRow) and isinstance(operand.source, Tensor)):
             return
         for array in self.carried:
@@ -120,7 +120,7 @@ class StepSums:
         self._stored[operand] = array, 0
 
     def _states(self, total: _StepSum, computed: Mapping[Carried, Tensor]) -> Tensor:
-        """Return the two rows of a sum, which hold the last state and the one before."""
+        """Return the two rows of a sum's array, which hold the last two states."""
         rows = {}
         for count in (self.steps - 1, self.steps):
             state = total.initial

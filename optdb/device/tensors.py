@@ -87,7 +87,10 @@ class Mapped(Tensor):
 
 
 class Folded(Tensor):
-    """A fold over axes of a tensor, which are removed. Partial results have the accumulator's dtype."""
+    """A fold over axes of a tensor; the result does not have these axes.
+
+    Partial results have the accumulator's dtype.
+    """
 
     def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
         self.axes = tuple(sorted(axes))
@@ -104,7 +107,7 @@ class Folded(Tensor):
 
 
 class Scanned(Tensor):
-    """A cumulative fold along an axis, with the scalar 'Add' or 'Mul'."""
+    """A cumulative fold along an axis with the scalar op 'Add' or 'Mul'."""
 
     def __init__(self, fold: str, x: Tensor, axis: int) -> None:
         super().__init__(x.shape, x.dtype)
@@ -188,7 +191,7 @@ class Stripe:
 
 @dataclass(frozen=True)
 class ReplacedSlices:
-    """Slices along one axis of a tensor that are replaced one after another; later slices may overlap earlier ones."""
+    """Slices of a tensor, all along one axis, replaced one after another; later ones may overlap earlier ones."""
 
     axis: int
     #: The sum of the lengths of the slices.
@@ -201,7 +204,7 @@ class ReplacedSlices:
 
 
 class Replaced(Tensor):
-    """A tensor in which another tensor, which broadcasts, replaces a strided slice."""
+    """A tensor with a strided slice replaced by another tensor, which is broadcast to the slice."""
 
     def __init__(self, x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> None:
         super().__init__(x.shape, x.dtype)
@@ -211,7 +214,7 @@ class Replaced(Tensor):
 
     @functools.cached_property
     def slices(self) -> ReplacedSlices | None:
-        """The slices along one axis that this replacement and earlier ones replace; None if this replaces no slice."""
+        """The slices along one axis that this and earlier replacements replace; None if this one replaces no slice."""
         axes = [axis for axis, stripe in enumerate(self.stripes) if stripe != Stripe(0, 1, self.shape[axis])]
         if len(axes) != 1:
             return None

@@ -81,7 +81,7 @@ class AliasSets:
     nodes : sequence of Apply
         The nodes, in any order.
     overwrites : callable
-        Predicate that tells whether a node works in place when it runs. By default, whether its op has a
+        Predicate that tells whether a node works in place when it runs. By default, a node does if its op has a
         ``destroy_map``.
     """
 
@@ -111,9 +111,10 @@ def exposed_variables(
 ) -> set[Variable]:
     """Return the variables whose memory is visible outside the function's nodes, or that a node overwrites.
 
-    These are the inputs, whose memory belongs to the caller or to a shared variable; the outputs and next values, which
-    the caller receives and whose cells are emptied before each call; the inputs that nodes overwrite in place; and all
-    variables that may share memory with one of these. `overwrites` is the same predicate as in `AliasSets`.
+    These are all inputs, outputs and next values, the inputs that nodes overwrite in place, and all variables that may
+    share memory with one of these. The memory of inputs belongs to the caller or to a shared variable. The caller
+    receives the outputs and next values, and their cells are emptied before each call. `overwrites` is the same
+    predicate as in `AliasSets`.
     """
     sets = AliasSets(nodes, overwrites)
     return sets.of([*inputs, *outputs, *sets.overwritten])

@@ -1,4 +1,4 @@
-"""Finds the branches that need each node: a branch that is not taken must compute nothing and raise nothing.
+"""Finds the branches that need each node, since a branch that is not taken must compute nothing and raise nothing.
 
 Nodes may therefore be merged only if the same branches need them.
 """

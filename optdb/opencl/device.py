@@ -44,8 +44,8 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays on the device where these are needed. `RandomFunction` is included so that the lift reports
-#: why it stays on the host.
+#: Ops that create arrays; they are lifted where the arrays are needed on the device. `RandomFunction` is included so
+#: that the lift reports why it stays on the host.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Ops that take device arrays but return results on the host.
@@ -54,7 +54,7 @@ HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 #: Maps ops without a counterpart to the index of the first input that stays on the host when the op is lifted.
 FIRST_HOST_INPUT: dict[type[PureOp], int] = {ops.RepeatOp: 1, mrg_uniform: 1}
 
-#: Maps ops that pass over their arrays several times, at least on the host, to the benefit that `weight` returns.
+#: Maps ops that pass over their arrays several times, if only on the host, to the benefit that `weight` returns.
 PASSES: dict[type[PureOp], float] = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
 #: The benefit of a matrix product, a convolution or a loop, measured in elementwise passes over its arrays.

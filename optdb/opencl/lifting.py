@@ -18,7 +18,7 @@ from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.topo.db import register_topo
 
-#: A node's inputs or outputs, in the form that lifters and their predicates take.
+#: The inputs or outputs of a node, as lifters and their predicates receive them.
 Inputs = Sequence[Variable]
 
 
@@ -47,7 +47,7 @@ def real_arrays(op: PureOp, context_name: str | None, inputs: Inputs, outputs: I
 
 
 def floats_only(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject all dtypes except floating point."""
+    """Reject all dtypes except floating-point dtypes."""
     dtypes = {out.type.dtype for out in outputs}
     wrong = sorted(dtype for dtype in dtypes if not dtype.startswith("float"))
     return f"no {wrong[0]} in this op on the device" if wrong else None
@@ -119,7 +119,7 @@ def node_like(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inp
 
 
 def _moved(op: PureOp, context_name: str | None, inputs: Inputs) -> list[Variable]:
-    """Move a node's inputs to where a device op takes them, on the device or the host."""
+    """Move a node's inputs to the device or to the host, wherever the device op takes them."""
     device_slots = op.device_slots(len(inputs)) if isinstance(op, CounterpartBase) else range(len(inputs))
     return [on_device(x, context_name) if i in device_slots else to_host_variable(x) for i, x in enumerate(inputs)]
 

@@ -46,7 +46,7 @@ class FusedScalars(ScalarProgram):
         return cls(program.dtypes, program.steps, program.results)
 
     def make_new_inplace(self, preference: Any = None, name: str | None = None) -> FusedScalars:
-        """Return the program itself if the host requests an in-place version, since the program's dtypes are fixed."""
+        """Return the program itself: the host asks for an in-place version, but the program's dtypes are fixed."""
         return self
 
 
@@ -103,7 +103,7 @@ def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -
 
 
 def _properties(op: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the attributes that distinguish ops of a class; the host's equality ignores some, such as open ends."""
+    """Return the attributes that tell ops of a class apart, including some that the host's equality ignores."""
     if isinstance(op, scalars.Composite):
         return ()  # the host compares their C code
     plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]

@@ -164,7 +164,7 @@ def _unwrapped(compare: Callable[..., bool]) -> Callable[..., bool] | None:
 
 
 def _keep_comparison(x: Variable, out: Variable, adapt: Callable[[Any], Any]) -> None:
-    """Copy the input's custom comparison of values, if it has one, to the output."""
+    """Copy the input's custom comparison of values to the output, if the input has one."""
     compare = getattr(x.tag, "values_eq_approx", None)
     adapted = None if compare is None else adapt(compare)
     if adapted is not None:

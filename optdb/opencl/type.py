@@ -41,15 +41,15 @@ def opencl_type(dtype: str, broadcastable: tuple[bool, ...], context_name: Hasha
     return made[key]
 
 
-#: Has the attribute `skips_zeros` in a thread that is running a loop.
+#: This object has the attribute `skips_zeros` in a thread that is running a loop.
 _local = threading.local()
 
 
 @contextmanager
 def without_zeros() -> Iterator[None]:
-    """Leave arrays of zeros uninitialized within the block, in which a Scan runs.
+    """Leave arrays of zeros uninitialized within the block, which runs a Scan.
 
-    A Scan writes all elements of the arrays that it stores into, including the zeros after its last step.
+    A Scan writes all elements of the arrays in which it stores its results, including the zeros after its last step.
     """
     outer = getattr(_local, "skips_zeros", False)
     _local.skips_zeros = True
@@ -221,7 +221,7 @@ class OpenCLArrayType(Type):
         raise TypeError(f"{other}, of type {other.type}, is not compatible with {self}; convert it first")
 
     def convert_variable(self, var: Variable) -> Variable | None:
-        """Return `var` with fewer axes known to have length 1; None if the types differ in any other way."""
+        """Return `var` as a variable of this type if that only makes fewer axes broadcastable; None otherwise."""
         other = var.type
         if (
             type(self) is not type(other)

@@ -52,7 +52,7 @@ class OpenCLConstant(_Operators, Constant):
 
     def __init__(self, type: OpenCLArrayType, data: Any, name: str | None = None) -> None:
         super().__init__(type, data, name)
-        # Read by the host's rewriters: the common value of all elements, or None if the elements differ.
+        # The common value of all elements, or None if the elements differ; the host's rewriters read it.
         self.tag.unique_value = _unique(self.on_host)
 
     @functools.cached_property
@@ -122,7 +122,7 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         if isinstance(new_value, arrays.Array):
             self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)
             return
-        # Apply the host's checks, since `strict` requires the exact dtype but not a device array.
+        # Apply the host's checks: `strict` requires the exact dtype, but not a device array.
         value = self.type.host_type.filter(new_value, self.container.strict, self.container.allow_downcast)
         self.container.value = arrays.from_host(self.type.context, value, self.container.value)
 

@@ -1,4 +1,4 @@
-"""Determines for which calls a trace is valid: for which other examples, and which lengths must equal the example's."""
+"""Tells for which other examples a trace is valid, and which lengths must equal the example's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tupl
 
 
 def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
-    """Return descriptions of the lengths that a trace's guards fix to the example's values.
+    """Return descriptions of the lengths that a trace requires to equal the example's.
 
     A length is pinned if an op finds it equal to a number or to another array's length, or converts it to a plain
     number (``int(length)``). A condition that many lengths satisfy, such as being even, pins no length.
@@ -56,7 +56,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
 
 
 def _determines_lengths(trace: Trace, size: Any) -> bool:
-    """Return whether a size determines its lengths, because its expression has no rounding and no choice."""
+    """Return whether a size determines the lengths in its expression: it does if nothing is rounded or chosen."""
     if not isinstance(size, Ref):
         return True
     entry = trace.rules.entries[size.number]

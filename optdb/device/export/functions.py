@@ -49,12 +49,12 @@ class InputSpec:
 
 @dataclass(frozen=True, eq=False)
 class Traceable:
-    """A function's computation in a context that replaces the function's own."""
+    """The computation of a function, which can be run in a context that replaces the function's own."""
 
     #: The context of all its arrays.
     context: Context
-    #: Enters a replacement context and returns a copy of the function that is run once. Its nodes run while a tracer
-    #: records, and raise `Untraceable` for anything that a file cannot hold.
+    #: Enters a replacement context, and returns a copy of the function; the copy is run once. Its nodes run while a
+    #: tracer records, and raise `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
     #: The dtypes of the caller's outputs, which come first. The other outputs are next values.
     result_dtypes: Sequence[str]

@@ -158,7 +158,7 @@ class _Walk:
 
 
 def _is_in_place(present: Array, following: Any) -> bool:
-    """Return whether a next value was computed in the buffer of the current one."""
+    """Return whether a next value was computed in the buffer of the current value."""
     if not present.size or buffer_of(following) != buffer_of(present):
         return False
     return bool(following.shape == present.shape and not following.offset and following.flags.c_contiguous)

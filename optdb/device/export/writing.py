@@ -36,7 +36,7 @@ _OWN = "call"
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one example of a function."""
+    """The result of exporting one example of a function."""
 
     #: The function's name.
     function: str
@@ -195,7 +195,7 @@ def _traces(
 
 
 def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, str | None]:
-    """Return a trace, and the reason if it is valid only for the example's shapes, else None."""
+    """Return a trace and, if it is valid only for the example's shapes, the reason for that, else None."""
     if fixed is not None:
         return traced(True), fixed
     try:

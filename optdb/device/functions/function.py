@@ -78,7 +78,7 @@ class TracedFunction:
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the arguments in the cells, with None for next values, which are stored in the cells.
+        """Return the outputs for the arguments in the cells; next values are stored in the cells, and returned as None.
 
         Arguments are NumPy arrays of the declared dtypes, values on the device, and other values.
         """
@@ -100,7 +100,7 @@ class TracedFunction:
             return self.run(cells)
 
     def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
-        """Begin a call; return its outputs, which may not be computed yet, and the events that they wait for."""
+        """Begin a call; return its outputs (possibly not computed yet), and the events that they wait for."""
         with self.context.turn():
             traced = self._fitting(cells)
             if traced is None or traced.needs_host or traced.conditions is not None:

@@ -61,7 +61,8 @@ class HostComputation:
     #: The source of each input: the number of a host cell, a constant array, or a download.
     inputs: Sequence[int | HostArray | Download]
     memory: FunctionMemory
-    #: The target of each output: the number of a host cell, or a buffer, the mailbox that fills it, and the shape.
+    #: The target of each output: the number of a host cell, or a tuple of a buffer, the mailbox that fills the buffer,
+    #: and the shape.
     outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
     #: Total host compute time over all calls, in seconds, excluding waits for the device.
     total_s: float = 0.0

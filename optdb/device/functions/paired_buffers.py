@@ -57,14 +57,17 @@ class PairedBuffer:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
 
     def enqueue_send(self, value: HostArray) -> Any:
-        """Enqueue a transfer of values, which the caller may modify, to the device; return its event, if any."""
+        """Enqueue a transfer of values to the device; return its event, if any.
+
+        The caller may modify the values afterwards.
+        """
         if not self.host.size:
             return None
         own = np.array(value, self.host.dtype, order="C")
         return cl.enqueue_copy(self._queue, self.array.base_data, own, is_blocking=False)
 
     def request(self) -> None:
-        """Enqueue a transfer of the device's values to the host; it is complete when the queue is finished."""
+        """Enqueue a transfer of the device's values to the host; the values are there once the queue is finished."""
         if not self._is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
@@ -122,7 +125,7 @@ _AT_WORK: set[Context] = set()
 
 
 def begin_work(context: Context) -> None:
-    """Note that a call returns before the device is done."""
+    """Record that a call returns before the device has finished."""
     _AT_WORK.add(context)
 
 

@@ -174,7 +174,7 @@ class UpdatedArgument:
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Ensure that a cell's value is on the device; return its array if it is a new one, else None."""
+        """Ensure that a cell's value is on the device; return its array if the array is new, else None."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -200,7 +200,7 @@ class SharedArgument:
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Ensure that a value is on the device; return its array if it is a new one, else None."""
+        """Ensure that a value is on the device; return its array if the array is new, else None."""
         if value is self._settled and value is not None:
             return None
         self._settled = None

@@ -24,7 +24,7 @@ __all__ = ["CompiledStep", "FunctionMemory", "compiled", "device_node"]
 class FunctionMemory:
     """A function's values in one-element cells: the device arrays of its buffers, and other values.
 
-    A bound buffer keeps its array until it is bound to another one. The cell of any other buffer stays empty until a
+    A bound buffer keeps its array until it is bound to another array. The cell of any other buffer stays empty until a
     step writes the buffer, or a plan stores its own array there.
     """
 
@@ -55,7 +55,7 @@ class FunctionMemory:
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
-        """Return a memory for a loop's body that shares some of this memory's buffers."""
+        """Return the memory for a loop's body; it shares some of this memory's buffers."""
         inner = FunctionMemory(self.context)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))
@@ -98,7 +98,7 @@ class CompiledFusedKernel:
         return list(dict.fromkeys(buffer for loop in self.step.loops for buffer in loop.writes))
 
     def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return the buffers that may share the memory of a written one."""
+        """Return the buffers that may share memory with a buffer that the kernel writes."""
         return self.step.kernel.overwritable(written)
 
     def run(self, memory: FunctionMemory) -> None:
@@ -109,7 +109,7 @@ class CompiledFusedKernel:
 
 
 class _NoAliasStep:
-    """Base class of steps whose outputs must not alias inputs: they may read elements after writing others."""
+    """Base class of steps whose outputs must not alias inputs, since a step may read elements after writing others."""
 
     node: ScheduledOperation | ScheduledIteration
 
@@ -119,7 +119,7 @@ class _NoAliasStep:
         return self.node.writes
 
     def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return no buffers: the step must not overwrite a buffer that it reads."""
+        """Return no buffers, since the step must not overwrite a buffer that it reads."""
         return set()
 
 
@@ -207,7 +207,7 @@ class CompiledRepetition(_NoAliasStep):
 
 
 def _from(whole: Array, first: int) -> DeviceArray:
-    """Return the part of a one-dimensional array from an element on; kernels take its offset."""
+    """Return the part of a one-dimensional array that begins at an element; kernels take the part's offset."""
     offset = whole.offset + first * whole.dtype.itemsize
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
@@ -240,7 +240,7 @@ def _compiled_iteration(node: ScheduledIteration, context: Context) -> CompiledS
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:
-    """Return the plan node for a step that reads and writes a memory's buffers."""
+    """Return the plan node for a step that reads and writes buffers of `memory`."""
     written = set(step.written)
     return Node(
         step,

@@ -26,7 +26,7 @@ from optdb.runtime.sigint import commit_point, without_sigint
 
 @dataclass(eq=False)
 class TracedCall:
-    """Computes the calls that have the shapes of one traced call."""
+    """Runs the calls that have the shapes of one traced call."""
 
     context: Context
     memory: FunctionMemory
@@ -43,7 +43,8 @@ class TracedCall:
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
     #: Maps an argument's position to the buffer of its next value, if that replaces the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
-    #: The other next values, such as those with new lengths, in the form of `outputs`.
+    #: Next values that cannot replace the value on the device, for example because of new lengths; in the form of
+    #: `outputs`.
     next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
     #: Conditions that are checked with the results, if there are no updates.
     conditions: Conditions | None = None
@@ -129,7 +130,7 @@ class TracedCall:
         return self._machine
 
     def call(self, cells: Sequence[Cell]) -> list[Any]:
-        """Run a call; raise Mismatch if a value differs from the traced call's."""
+        """Run a call; raise Mismatch if a value differs from the value in the traced call."""
         finish_work(self.context)
         self.send(cells)
         if self._machine is None:

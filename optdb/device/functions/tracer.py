@@ -127,7 +127,7 @@ class FunctionTracer:
         return value
 
     def host_value(self, value: HostValue) -> Any:
-        """Return the value that a host value has in the traced call; later calls may have another one."""
+        """Return the value that a host value has in the traced call; it may differ in later calls."""
         return self._memory.cells[value.number][0]
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
@@ -137,7 +137,7 @@ class FunctionTracer:
         self._errors.append(error)
 
     def on_host(self, work: HostWork, inputs: Sequence[Value]) -> list[Value]:
-        """Run a computation on the host, on host or device values."""
+        """Run a computation on the host; its inputs may be host values or device values."""
         sources: list[int | HostArray | Download] = []
         for x in inputs:
             if isinstance(x, HostValue):
@@ -197,7 +197,7 @@ class FunctionTracer:
         return mailbox, output.shape
 
     def _update(self, position: int, following: Value) -> None:
-        """Store a next value, on the device if its shape equals the current value's."""
+        """Store a next value, on the device if its shape equals that of the current value."""
         present = self.arguments[position]
         if not isinstance(present, Tensor) or not isinstance(following, Tensor) or present.shape != following.shape:
             self.traced.next_values[position] = self._returned(following)
@@ -216,7 +216,7 @@ class FunctionTracer:
         return Conditions(mailbox, self._errors, self.context), buffer
 
     def _check_conditions(self, conditions: Conditions, buffer: Buffer) -> None:
-        """Have each call check the conditions: before its updates if it has any, else with its results."""
+        """Make each call check the conditions: before its updates, or with its results if it has no updates."""
         if not self._updates:
             self.traced.conditions = conditions
             return

@@ -107,7 +107,7 @@ class UncomputedTracer:
 def uncomputed(
     trace: UncomputedTrace, inputs: int, outputs: int, held: Set[int], updates: Mapping[int, int], context: Context
 ) -> Iterator[LinkedFunction]:
-    """Yield a function as a single node, which traces the whole function and enqueues its commands.
+    """Yield a linked function with a single node, which traces the whole function and enqueues its commands.
 
     Parameters
     ----------

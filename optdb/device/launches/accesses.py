@@ -23,12 +23,12 @@ class CommandAccesses:
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
-        #: Maps the `id` of a bound command to the recorded command, the bound one, and the memory blocks it only reads.
+        #: Maps the `id` of a bound command to the recorded command, the bound command, and memory that is only read.
         self._commands: dict[int, tuple[Command, Any, Collection[Memory]]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
 
     def note(self, recorded: Iterable[Command], bound: Iterable[Any], read: Collection[Memory]) -> None:
-        """Add a node's commands, recorded and bound, and the memory blocks that the node only reads."""
+        """Add a node's commands, in recorded and in bound form, and the memory blocks that the node only reads."""
         for command, bound_command in zip(recorded, bound, strict=True):
             self._commands[id(bound_command)] = command, bound_command, read
 

@@ -1,8 +1,8 @@
 """Builds the programs for merged launches, in a child process if calls must not wait for the build.
 
-Writing and compiling a persistent program takes seconds. A thread would hold the GIL or the driver's lock meanwhile and
-stall running functions. So a child process writes and compiles the program (``building_child``), and launches the
-kernel once. The parent process then loads the binary from disk.
+Writing and compiling a persistent program takes seconds. A thread that did this would hold the GIL or the driver's
+lock, and running functions would stall. So a child process writes and compiles the program (``building_child``), and
+launches the kernel once. The parent process then loads the binary from disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _logger = logging.getLogger(__name__)
 #: The module that the child process runs.
 _CHILD = "optdb.device.launches.building_child"
 _CHILD_TIMEOUT_S = 600.0
-#: Marks the start of the child's reply, a line of JSON and the source, since drivers may write to the same stream.
+#: Marks the start of the child's reply, since drivers may write to the same stream. The reply consists of a line of
+#: JSON and the source.
 REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 

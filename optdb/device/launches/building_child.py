@@ -1,7 +1,7 @@
 """Writes, builds and launches a persistent program in a child process: ``python -m`` this module SPEC FOLDER SIZE.
 
-It reads the program's description as JSON. When the binary is on disk and the driver has cached the kernel, it writes
-the case numbers and the source.
+The child process reads the program's description as JSON. When the binary is on disk and the driver has cached the
+kernel, the child process writes the case numbers and the source.
 """
 
 from __future__ import annotations

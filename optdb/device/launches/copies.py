@@ -75,7 +75,7 @@ def gathered(context: Context, commands: Sequence[Command]) -> CommandList:
 
 
 def _runs(commands: Iterable[Command]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in order, and whether a run has enough independent copies to become one launch."""
+    """Yield runs of commands in order, each with a flag: whether it has enough independent copies for one launch."""
     roots: dict[int, tuple[int, int]] = {}
     for is_copy, group in itertools.groupby(unhurried(commands), _is_small_copy):
         block: list[Any] = list(group)

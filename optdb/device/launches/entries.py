@@ -1,8 +1,8 @@
 """Table entries: commands encoded as 64-bit words, which a merged kernel reads (``programs``).
 
-An entry begins with the number of its case in the kernel. In a launch's entry, the number of work items, the group size
-and the number of groups follow, in three dimensions each, and then the arguments. A buffer is passed as its address.
-Each argument is aligned to its size, but to at most 16 words.
+An entry begins with the number of its case in the kernel. In the entry of a launch, this number is followed by the
+number of work items, the group size and the number of groups, each in three dimensions, and then by the arguments. A
+buffer is passed as its address. Each argument is aligned to its size, but to at most 16 words.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "table_of",
 ]
 
-#: Case numbers: copies, fills, and the first kernel.
+#: The case numbers for copies, for fills, and for the first kernel.
 COPY, FILL, FIRST_CASE = range(3)
 #: Tile size of copies and fills, in bytes.
 PIECE_NBYTES = 1 << 14
@@ -60,7 +60,7 @@ def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]
     """
     match command:
         case EnqueueKernel():
-            # If no group size is given, the driver would choose one; a table entry uses groups of one item.
+            # Without a group size, the driver would choose one; a table entry uses groups of one item.
             group = command.local_size or (1,) * len(command.global_size)
             groups = [total // size for total, size in zip(command.global_size, group, strict=True)]
             return launch_entry(case, group, groups, command.args, addresses)

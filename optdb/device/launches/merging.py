@@ -5,7 +5,7 @@ continue in the meantime, and finally returns the merged commands. There are thr
 
 - ``sequential``: on a processor, one work item executes small launches in order;
 - ``persistent``: on a GPU, resident groups execute chains of small commands and synchronize at grid barriers;
-- ``copies``: on both, one launch executes many small copies of next values.
+- ``copies``: on both kinds of device, one launch executes many small copies of next values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Segments = Sequence[CommandList]
 
 @dataclass(frozen=True, eq=False)
 class Pause:
-    """A wait of a course: its condition, and the commands to enqueue in the meantime."""
+    """A wait that a course requests: its condition, and the commands to enqueue in the meantime."""
 
     segments: Segments | None = None  #: The segments to enqueue from the next call on; None to leave them unchanged.
     calls: int = 0  #: Total number of the plan's calls before the course continues.
@@ -68,7 +68,7 @@ class LaunchMerging:
         return self._advance()
 
     def call_ended(self) -> None:
-        """Note that all commands of a call have been enqueued."""
+        """Record that all commands of a call have been enqueued."""
         if self._pause is not None:
             self._pause.call_ended()
 

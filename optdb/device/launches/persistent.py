@@ -1,4 +1,4 @@
-"""Replaces a plan's commands by persistent launches; ``sequential`` does so for processors.
+"""Replaces a plan's commands by persistent launches; ``sequential`` merges launches on processors instead.
 
 :func:`persistent_course` finds runs of commands that one persistent kernel can execute (``residencies``).
 ``persistent_program`` assigns phases by their dependencies, and writes the tables that the kernel reads.
@@ -36,21 +36,22 @@ __all__ = ["MAX_ROUNDS", "persistent_course"]
 
 _logger = logging.getLogger(__name__)
 
-#: Maximum number of tiles per group if only commands that leave compute units idle are merged.
+#: Maximum number of tiles per group for a configuration that merges only commands that leave compute units idle.
 _MAX_ROUNDS_OF_SMALLEST = 1
 #: Number of calls before a thread looks for commands to merge; a function with fewer calls gains nothing.
 _CALLS_UNTIL_LOADED = 8
 #: The build starts when the saved launches add up to this share of the compile time; no call waits for the compiler.
 _BACKGROUND_SHARE = 0.25
-#: The timed configurations: maximum number of tiles per group, and minimum number of commands in a run. Short runs gain
-#: little, since a phase takes 2.1 to 2.5 us and a launch takes hardly longer. The first configuration includes all
-#: commands that any other one merges.
+#: The timed configurations: pairs of the maximum number of tiles per group and the minimum number of commands in a run.
+#: Short runs gain little, since a phase takes 2.1 to 2.5 us and a launch takes hardly longer. The first configuration
+#: merges all commands that any other configuration merges.
 _CONFIGURATIONS = (MAX_ROUNDS, 4), (MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
 #: Among configurations within 3 % of the fastest, choose the one with the fewest launches: it needs the least host
 #: time, and the host may become busier.
 _AS_QUICK = 1.03
 
-#: For each segment, pairs of a run of commands and the handle of its queue; 0 if the run is not merged.
+#: For each segment, its runs of commands. Each run is paired with the handle of its queue, or with 0 if it is not
+#: merged.
 _Runs = list[list[tuple[list[Any], int]]]
 
 
@@ -111,7 +112,7 @@ class PersistentMerger:
         self._residencies = residencies
         self._accesses = accesses
         self._is_timed = is_timed
-        #: The commands that persistent launches can execute. Finding them parses kernel bodies in advance.
+        #: The commands that persistent launches can execute. Finding them also parses the kernels' bodies in advance.
         self._mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
         #: The distinct configurations to time.
         self._configurations: list[_Runs] = []
@@ -146,7 +147,7 @@ class PersistentMerger:
             return 0 if was_built else self._calls_until_paid()
 
     def _find_configurations(self) -> list[_Runs]:
-        """Return the configurations, except any that merges as many commands as an earlier one."""
+        """Return the configurations; if several merge equally many commands, return only the first of these."""
         found: dict[int, _Runs] = {}
         for most, least in _CONFIGURATIONS if self._is_timed else [(MAX_ROUNDS, MIN_COMMANDS)]:
             chosen = {
@@ -160,7 +161,7 @@ class PersistentMerger:
         return list(found.values())
 
     def prepare(self) -> list[Segments] | None:
-        """Build the programs in child processes; return the unmerged segments, then each configuration's segments."""
+        """Build the programs in child processes; return the segments, first unmerged, then for each configuration."""
         self._build(in_child=True)
         if not any(program.is_built for program in self._programs.values()):
             return None
@@ -188,7 +189,7 @@ class PersistentMerger:
         ]
 
     def _calls_until_paid(self) -> int:
-        """Return the number of calls whose saved launches add up to a share of the compile time."""
+        """Return after how many calls the saved launches add up to a share of the compile time."""
         commands, quirks = self._mergeable, next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
         compile_s = len(kernels_of(commands)) * quirks.kernel_compile_s
@@ -203,7 +204,10 @@ def _is_mergeable(command: Any, residencies: Mapping[int, Residency]) -> bool:
 def _runs(
     segment: Iterable[Any], residencies: Mapping[int, Residency], accesses: Accesses
 ) -> Iterator[tuple[list[Any], int]]:
-    """Yield runs of commands, reordered within their dependencies: runs to merge, with their queues, and other runs."""
+    """Yield runs of commands, each with the handle of its queue, or with 0 if the run is not to be merged.
+
+    Commands are reordered where their dependencies allow it.
+    """
 
     def key(command: Any) -> int:
         # The address of a rebindable operand is unknown.

@@ -188,7 +188,7 @@ class PersistentProgram:
 
 
 def kernels_of(commands: Iterable[Any]) -> dict[KernelKey, int]:
-    """Return the smallest group size of each kernel that the commands launch or that may replace one of these."""
+    """Return the smallest group size of each kernel that the commands launch, and of its half-tile variant, if any."""
     kernels: dict[KernelKey, int] = {}
     for command in unhurried(commands):
         if isinstance(command, EnqueueKernel):

@@ -2,8 +2,8 @@
 
 On a CPU, launch overhead is ten times the run time of a small kernel; on a GPU, it also exceeds that run time.
 :func:`merged_program` writes a kernel that takes a table of commands (``entries``). A *tile* is the work that one group
-does at a time: one work item of the command per item of the group, or a piece of a copy. The kernel has one of three
-forms:
+does at a time: either a work item of the command for each item of the group, or a piece of a copy. The kernel has one
+of three forms:
 
 - *sequence*: one work item executes all commands in order; for processors.
 - *scattered*: each group executes one tile of a copy or a fill, in any order.
@@ -11,11 +11,11 @@ forms:
   these among themselves, and meet at a grid barrier before the next phase. A group copies a tile's entry into local
   memory, and prefetches its first entry of the next phase while waiting at the barrier.
 
-The kernel calls the functions that ``bodies`` makes from kernels, and passes the ids that these would query. In the
-persistent form, a command's work items are numbered group by group, and a tile is a range of consecutive items. So the
-items of a kernel without barriers can run in any group. A kernel whose items synchronize needs groups as large as the
-persistent kernel's, or *teams*: if subsets of a group can synchronize (``GridBarrier.has_teams``), several of the
-kernel's groups share one group.
+The kernel calls the functions that ``bodies`` makes from kernels, and passes them the ids that the original kernels
+would query. In the persistent form, a command's work items are numbered group by group, and a tile is a range of
+consecutive items. So the items of a kernel without barriers can run in any group. A kernel whose items synchronize
+needs groups as large as the persistent kernel's. If subsets of a group can synchronize (``GridBarrier.has_teams``),
+several of the kernel's groups can instead share one group, as *teams*.
 
 Merging requires a driver that never changes the address of a buffer while the buffer exists
 (``quirks.keeps_addresses``).
@@ -137,7 +137,7 @@ def merged_program(
             by_unit.setdefault(unit, []).append(name)
     texts, lines, structs = [], [], []
     cases: dict[KernelKey, int] = {}
-    # Sorted to make the source identical in every process.
+    # This is sorted, so that the source is identical in every process.
     for index, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         bodies = bodies_of(unit)
         names = sorted(by_unit[unit])

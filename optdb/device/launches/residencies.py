@@ -28,10 +28,10 @@ _ITEMS = {"cpu": 1, "gpu": 256}
 #: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet is equally fast
 #: with eight tiles and with two, but eight halves the number of commands.
 MAX_ROUNDS = 4
-#: Maximum number of tiles per group for products and for reductions, whose items synchronize: in a launch of their own,
-#: several groups share a compute unit; in a persistent launch, each unit has one group. On an H200, the sum of 3,200
-#: rows of 10,000 columns takes 75 us in its own launch, and 130 us as a phase; a product of 512 x 512 x 3840 with large
-#: tiles takes 80 us in its own launch, and 210 us beside other commands of a phase.
+#: Maximum number of tiles per group for products and for reductions. Their items synchronize, so it helps if several
+#: groups share a compute unit, as they do in a launch of their own; in a persistent launch, each unit has one group. On
+#: an H200, the sum of 3,200 rows of 10,000 columns takes 75 us in its own launch, and 130 us as a phase; a product of
+#: 512 x 512 x 3840 with large tiles takes 80 us in its own launch, and 210 us beside other commands of a phase.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
 #: Maximum number of tiles per command if a single group does all the work, as in tests.

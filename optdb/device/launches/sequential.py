@@ -1,18 +1,18 @@
 """Merges consecutive small launches of a plan into one launch whose single work item executes them in order.
 
 On a CPU, a launch takes about ten microseconds, and most kernels of a small graph take less than one. Two kinds of
-commands are merged: those with a single work item, which run on one core anyway, and those for which using several
-cores saves less time than a launch costs. One launch of a *sequence* (``programs``) replaces consecutive commands of
-these kinds.
+commands are merged: commands with a single work item, since they run on one core anyway, and commands for which several
+cores save less time than a launch costs. A *sequence* (``programs``) replaces consecutive commands of these kinds with
+one launch.
 
 Profiling events measure the run time of commands: for a few calls, commands are enqueued to a profiling queue, and the
 host waits for each one. Commands are timed in order during the program's own calls, since many cannot be repeated. The
 host clock is not accurate enough: waking a waiting thread takes longer than many kernels.
 
 Compiling the merged kernel takes as long as compiling the kernels that it replaces. So compilation starts when the
-launches that merging would have saved add up to the compile time. A program that ends earlier has lost nothing, and one
-that continues spends at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica
-3, 1988).
+launches that merging would have saved add up to the compile time. A program that ends before that has lost nothing, and
+one that continues spends at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching",
+Algorithmica 3, 1988).
 """
 
 from __future__ import annotations
@@ -194,7 +194,10 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands in one queue, all small or none small, and whether the run can be merged."""
+    """Yield runs of commands, each with a flag that says whether it can be merged.
+
+    A run's commands are in one queue, and are all small or all not small.
+    """
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr

@@ -13,8 +13,8 @@ nodes once per function. Each call compares their inputs with the recorded ones,
 value, or its address on the device, has changed.
 
 A plan keeps a node's host result between calls only if it owns the result: no value that may share the result's memory
-is an input, an output, a next value, or overwritten. Other host results are recomputed in every call. A next value is
-on the same side as its input, either host or device.
+is an input, an output or a next value, and none is overwritten. Other host results are recomputed in every call. A next
+value is on the same side as its input, either host or device.
 """
 
 from optdb.device.plans.graph import Node, ValueId

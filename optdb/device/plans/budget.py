@@ -1,8 +1,8 @@
 """Memory budget of a function on a device, and the error for a function that exceeds it.
 
 Some drivers grant any allocation; once the memory is used, they fail, or the system kills the process. So the memory of
-a function's values is counted: by a :class:`BudgetedRecorder` at each allocation while a call is recorded, and by
-:func:`check_plan` before a plan allocates. The count includes the function's inputs, but no other functions or
+a function's values is counted. A :class:`BudgetedRecorder` counts at each allocation while a call is recorded, and
+:func:`check_plan` counts before a plan allocates. The count includes the function's inputs, but no other functions or
 processes.
 """
 
@@ -41,7 +41,7 @@ def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
 def _arrays(
     linked: LinkedFunction, context: cl.Context, wanted: Callable[[ValueId], bool]
 ) -> Iterator[tuple[ValueId, Array]]:
-    """Yield wanted values and their arrays, for cells that currently hold an array in the context."""
+    """Yield the `wanted` values that are currently arrays in the context, each with its array."""
     for var in filter(wanted, linked.cells):
         value = linked.value(var)
         if isinstance(value, Array) and value.base_data is not None and value.context == context:
@@ -85,7 +85,7 @@ class BudgetedRecorder(Recorder):
             yield segment
 
     def _held(self, last: Memory) -> dict[Memory, tuple[ValueId, ArrayLayout] | None]:
-        """Map each memory block still held to its value, if any; `last` has just been allocated."""
+        """Map each memory block that is still held to its value, if any; the block `last` has just been allocated."""
         # A loop's steps release the memory that they allocate.
         fresh = [last] if self._in_loop else self._segment.allocated
         held: dict[Memory, Any] = dict.fromkeys(memory for memory in fresh if memory.context == last.context)

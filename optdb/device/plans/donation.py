@@ -3,9 +3,9 @@
 A call updates a shared variable completely or not at all, so a next value is usually computed elsewhere and copied at
 the very end. Two kinds of next values can be computed in place:
 
-- A value that is written only in the plan's *final* part, in which nothing raises. The writing command must follow the
-  last command that reads the current value, or be that command and read each element before overwriting it. If no step
-  of a plan runs in Python, the whole plan is final.
+- A value that is written only in the plan's *final* part, in which nothing raises. The command that writes the next
+  value must follow the last command that reads the current value. It may also be that last command, if it reads each
+  element before overwriting it. If no step of a plan runs in Python, the whole plan is final.
 - The next value of a *scratch* variable: no function reads the value that an earlier call left there, so a call may
   write it at any time.
 """
@@ -30,7 +30,7 @@ __all__ = ["Donation", "find_donation"]
 class Donation(NamedTuple):
     """Next values that are computed in the buffers of the current values."""
 
-    #: Maps a next value's memory block to the buffer, and the offset in bytes, where the value is computed.
+    #: Maps a next value's memory block to the place where the value is computed: a buffer and an offset in bytes.
     places: Mapping[Memory, tuple[cl.Buffer, int]]
     #: Index of the final part's first step; the number of steps if there is no final part.
     final: int
@@ -78,7 +78,7 @@ class _Values:
 
     @functools.cached_property
     def _parts(self) -> Counter[int]:
-        """The number of memory blocks in each buffer, by handle: the user's arrays may be in sub-buffers."""
+        """The number of memory blocks in each buffer, by the buffer's handle; arrays of users may be in sub-buffers."""
         given = {layout.memory for layout in self._layouts.values() if layout.memory is not None}
         return Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
 
@@ -160,7 +160,7 @@ def _first_steady(recording: Recording) -> int:
 
 
 def _users(recording: Recording) -> Counter[Memory]:
-    """Count the outputs in each memory block; a block that is kept or external counts once more."""
+    """For each memory block, count its outputs, and one more if the block is kept or external."""
     kept = recording.invariant | recording.kept_uploads
     return Counter(
         [

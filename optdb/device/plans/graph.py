@@ -28,8 +28,8 @@ class Node:
     outputs: Sequence[ValueId]
     #: Computes the outputs from the inputs; both are in cells.
     compute: Callable[[], Any]
-    #: For a choice between two branches, the number of outputs. The inputs are the condition, then the values for a
-    #: true condition, then those for a false one.
+    #: The number of outputs if the node chooses between two branches, otherwise 0. The inputs are the condition, then
+    #: the values for a true condition, then those for a false one.
     chosen: int = 0
     #: Whether the node reads only the shapes of its inputs, and computes host values.
     reads_shapes: bool = False

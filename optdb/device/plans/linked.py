@@ -35,8 +35,7 @@ class LinkedFunction(NodeGraph):
 
     #: Maps an input to the output that is its next value.
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
-    #: Cells to empty before a call: if a result that the caller gets is a view, the viewed array must be new in each
-    #: call.
+    #: Cells to empty before a call. If the caller gets a view as a result, the viewed array must be new in each call.
     clear_before: list[list[Any]] = field(default_factory=list)
     #: Device inputs that may have a different buffer in each call if they are large. Each is C-contiguous, fills a
     #: buffer that no other input uses, and is not overwritten.
@@ -46,8 +45,8 @@ class LinkedFunction(NodeGraph):
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
     #: Device inputs whose current values are never read, so that next values may be written there early (``donation``).
     scratch: frozenset[ValueId] = frozenset()
-    #: Whether plans merge small launches immediately, without waiting until that pays off: other devices wait for
-    #: calls.
+    #: Whether plans merge small launches immediately, even before that is known to pay off, because other devices wait
+    #: for calls.
     merges_at_once: bool = False
     #: Whether a call with the same inputs as the last one only enqueues the last call's commands.
     repeats_commands: bool = False

@@ -17,7 +17,7 @@ def provided_liveness(recording: Recording) -> Liveness:
 
 
 def plan_liveness(recording: Recording) -> Liveness:
-    """Return the liveness of a recording's memory blocks; a variable's block is live during whole nodes."""
+    """Return the liveness of a recording's memory blocks; a block is live throughout every node that uses it."""
     memories = recording.memories
     steps = [
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))

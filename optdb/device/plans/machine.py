@@ -1,7 +1,7 @@
 """Runs a linked function: records a call, makes a plan from the recording, and repeats the plan.
 
-The branches that a call takes are guards, like the shapes (``paths``). Early conditions are evaluated before a plan is
-selected, and other conditions while the plan runs.
+A plan is valid for certain input shapes, and for the branches that the recorded call took (``paths``); guards check
+both. Early conditions are evaluated before a plan is selected, and other conditions while the plan runs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class PlannedMachine:
         self._unused_recordings = 0
         #: Whether a call has no effects besides its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The output cells if an output is also an updated input: the input's cell changes, so calls return the values.
+        #: The output cells if an updated input is also an output; its cell changes, so calls return the values.
+        #: Otherwise empty.
         self._returned = [linked.cells[var] for var in linked.outputs]
         if set(linked.updates).isdisjoint(linked.outputs):
             self._returned = []
@@ -129,8 +130,8 @@ class PlannedMachine:
     def __call__(self, before: Before | None = None) -> list[Any] | None:
         """Compute the outputs from the values in the input cells.
 
-        `before` is called with the first commands, before anything that another function could observe. It only
-        enqueues commands, and returns whether it has enqueued the given ones.
+        `before` is called with the first commands, before anything happens that another function could observe. It only
+        enqueues commands, and returns whether it has enqueued the given commands.
 
         Return None if the outputs are in their cells.
         """
@@ -184,10 +185,10 @@ class PlannedMachine:
         """Load and return the plan for the inputs, and the search that found it.
 
         The plan is None if the call must be recorded; the search is also None if the call must run without a plan. If
-        the inputs are the last call's, its plan is returned without a search, which is much faster than computing the
-        key of many inputs.
+        the inputs are the same as in the last call, its plan is returned without a search, which is much faster than
+        computing the key of many inputs.
         """
-        # Within another function, such as an enclosing Scan, the outer function is recorded.
+        # A call within another function, such as an enclosing Scan, is recorded as a part of the outer function.
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
             return None, None
         before = self._loaded
@@ -211,12 +212,12 @@ class PlannedMachine:
         )
 
     def _repeats_first_commands(self) -> bool:
-        """Return whether a call enqueues the same first commands as the last one."""
+        """Return whether a call enqueues the same first commands as the last call."""
         cached = self._last.cached
         return cached is not None and self._finds_last_plan() and not cached.plan.expect(1)
 
     def _find_next(self, search: PlanSearch, taken: Round) -> CachedPlan | None:
-        """Return another plan, since the call's conditions differ from those of the last plan tried."""
+        """Return another plan, for a call whose conditions differ from those of the last plan tried."""
         search.guesses -= 1
         search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
         return self._load(search.shapes, search.addresses, search.path)
@@ -449,7 +450,7 @@ class PlannedMachine:
         return path
 
     def _load(self, shapes: Shapes, addresses: Addresses, path: Path | None) -> CachedPlan | None:
-        """Return the plan for a path, made if necessary and loaded; None if no cache entry matches."""
+        """Return the plan for a path, loaded and made first if necessary; None if no cache entry matches."""
         entry = self._cache.get((shapes, path))
         if entry is None or entry.addresses != addresses:
             return None

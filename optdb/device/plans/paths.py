@@ -1,8 +1,8 @@
 """The nodes that a call runs, in order: all nodes, or those that its branch conditions select.
 
 A :class:`Path` is one sequence of nodes through a function. A function without branches has a single path; in a
-function with branches (`ifelse`), the conditions select the path. A plan is made for one path, so the values of the
-conditions are guards, like the shapes.
+function with branches (`ifelse`), the conditions select the path. A plan is made for one path. Guards therefore compare
+the values of the conditions, as other guards compare the shapes.
 
 :class:`Branches` finds the path of a call in *rounds*. A round runs all nodes that are certainly needed and have all
 their inputs. It ends by evaluating the available conditions, which select the next round. So nodes in untaken branches
@@ -37,7 +37,7 @@ class Path:
         #: Index of the first step that overwrites an input of the function; the number of steps if none does.
         self.final = next(final, len(self.steps))
         starts = itertools.accumulate(len(round_.order) for round_ in rounds)
-        #: Pairs of the index of the step after a round, and the round, for rounds that end with conditions.
+        #: For each round that ends with conditions: the index of the step after the round, and the round.
         self.guards = [(index, round_) for index, round_ in zip(starts, rounds) if round_.asked]
 
     def inputs_of(self, node: Node) -> Sequence[ValueId]:
@@ -156,7 +156,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return the inputs that a node certainly uses under these conditions, or those that it possibly uses."""
+        """Return a node's inputs under these conditions: those that it uses `certainly`, or all that it may use."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]
@@ -166,7 +166,7 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs and `more` certainly or possibly depend on.
+        """Return the numbers of the nodes on which the outputs and `more` depend, either certainly or possibly.
 
         If the function has no conditions, return all nodes, since some may exist only for their side effects.
         """
@@ -189,7 +189,7 @@ class Branches:
         return [index for index in needed if state[index] is None]
 
     def _early_cone(self, condition: ValueId) -> list[int] | None:
-        """Return, in order, the nodes that compute a condition from host inputs alone; None if it needs others."""
+        """Return, in order, the nodes that compute a condition from host inputs alone; None if others are needed."""
         cone: set[int] = set()
         todo = [condition]
         while todo:

@@ -83,7 +83,7 @@ class Plan:
         )
         #: Cache of `_concatenated`: the lists of commands, and their concatenation.
         self._concatenation: tuple[list[CommandList], CommandList] = [], CommandList()
-        #: Cache of `_divided`: a command list in which some commands wait for another device, and its two parts.
+        #: Cache of `_divided`: a command list with commands that wait for another device, and its two parts.
         self._waiting: tuple[CommandList, CommandList, CommandList] | None = None
         # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
@@ -149,8 +149,8 @@ class Plan:
         Parameters
         ----------
         before : callable, optional
-            Called with the first commands, before anything that another function could observe. The caller must have
-            counted this call with `expect`.
+            Called with the first commands, before anything happens that another function could observe. The caller must
+            have counted this call with `expect`.
         """
         if before is None and not self._merging.done:
             self._merge()
@@ -207,7 +207,7 @@ class Plan:
 
     @property
     def final_computes(self) -> bool:
-        """Whether a step in the final part must run in Python in the current call, and may raise."""
+        """Whether a step in the final part must run in Python in the current call; such a step may raise."""
         changed = self._changed
         return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
 
@@ -221,7 +221,7 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def call_ended(self) -> None:
-        """Note that all commands of a call have been enqueued, including those that commit its updates."""
+        """Record that all commands of a call have been enqueued, including those that commit its updates."""
         if not self._merging.done:
             self._merging.call_ended()
 

@@ -1,7 +1,7 @@
 """The plan cache: its entries, how a call selects one, and what a call keeps for the next call.
 
 The shapes and the addresses of a call's inputs (`InputKeys`) and its path select a cached plan (`PlanSearch`). A call
-whose inputs are the last call's finds its plan without a search (`LastCall`), or even just repeats the last call's
+with the same inputs as the last call finds its plan without a search (`LastCall`), or even just repeats the last call's
 commands (`Repetition`).
 """
 
@@ -24,7 +24,8 @@ from optdb.runtime.host_buffers import pays_zero_copy
 
 __all__ = ["CachedPlan", "InputKeys", "LastCall", "PlanCacheEntry", "PlanSearch", "Repetition", "SameValues"]
 
-#: Maximum number of plans that a call tries when its branches differ from the last call's, before it runs without one.
+#: Maximum number of plans that a call tries if its branches differ from those of the last call. After that, the call
+#: runs without a plan.
 _MOST_GUESSES = 3
 #: The shape and the address of each input in a call, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
@@ -65,7 +66,8 @@ class InputKeys:
         self._linked = linked
         #: For each input: the variable, its cell, and whether it is on the device.
         self.inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
-        #: For each input, a recent array and its part of the key, since most inputs stay the same between calls.
+        #: For each input, a recent array and the key's part for it. Most inputs stay the same between calls, so this
+        #: saves work.
         self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self.inputs)
         #: The inputs that have been rebindable in any plan.
         self.rebound: frozenset[ValueId] = frozenset()
@@ -124,7 +126,7 @@ class Repetition:
     """A call that can be repeated by enqueueing its commands, as long as all values are unchanged."""
 
     plan: Plan
-    #: Arrays on the device, and results.
+    #: The device arrays and results that must not have changed.
     values: SameValues
     #: The cells of the function's host inputs, with copies of their values.
     given: list[tuple[list[Any], Any]]
@@ -142,7 +144,7 @@ class CachedPlan:
 
     plan: Plan
     commit: CommitUpdates
-    #: Whether a call may have to copy results for the caller, even if its commit is recorded.
+    #: Whether calls may have to copy results for the caller; a recorded commit does not exclude this.
     copies: bool = True
 
 

@@ -37,9 +37,10 @@ from optdb.runtime.sigint import commit_point
 COMPARED = 1 << 14
 #: Number of leading elements that are compared first, since they reveal most changes.
 _COMPARED_FIRST = 64
-#: Maximum number of bytes that a node's results keep in separate memory; larger results share memory with others.
+#: Maximum number of bytes that a node's results keep in separate memory; larger results share memory with other values.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: Maximum size in bytes of a moving view that is copied: on devices that share host memory, and on others.
+#: Maximum sizes in bytes of a moving view that is copied: first for devices that share host memory, then for other
+#: devices.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
 
 
@@ -80,8 +81,7 @@ class Recording:
 
         Raises
         ------
-        ValueError
-            If inputs that may be external share a buffer, which the function's caller must prevent.
+        If inputs that may be external share a buffer; the function's caller must prevent this.
         """
         linked, layouts = self.linked, self.layouts
         outputs = {var: layouts[var] for var in linked.external_outputs if var in layouts}
@@ -97,7 +97,7 @@ class Recording:
 
     @property
     def copied_inputs(self) -> frozenset[ValueId]:
-        """The inputs that may be external and are large enough to be, but are cheaper to copy."""
+        """The inputs that are large enough to be external, but are copied because that is cheaper."""
         memories = self._input_memories.items()
         large = {var for var, memory in memories if memory is not None and pays_zero_copy(memory.nbytes)}
         return frozenset(large - self.io.inputs.keys())
@@ -118,7 +118,7 @@ class Recording:
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that compute the same small arrays in each call, where no node overwrites the arrays.
+        """The numbers of nodes that compute the same small arrays in each call, if no node overwrites these arrays.
 
         These nodes' commands run once, and their memory is not shared. Many such nodes upload a number that the host
         computes from shapes, such as the axis length in a mean. Others depend only on constants and shapes, such as the
@@ -139,7 +139,7 @@ class Recording:
 
     @functools.cached_property
     def kept_uploads(self) -> frozenset[int]:
-        """The numbers of guarded nodes whose small arrays stay on the device while host inputs are unchanged.
+        """Guarded nodes, by number, whose small arrays stay on the device while host inputs are unchanged.
 
         Such nodes upload host values that depend, for example, on the shape of a value-dependent array. The arrays'
         memory is not shared, and no node overwrites it. Nodes whose commands may be held back and dropped are excluded,

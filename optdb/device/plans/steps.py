@@ -55,7 +55,7 @@ class PlanStep:
         return not self.computes and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
-        """Note that cells of host values may hold values other than the recorded ones.
+        """Record that cells of host values may hold values other than the recorded ones.
 
         The cells of device values hold the plan's arrays again, which the commands write.
         """
@@ -64,7 +64,7 @@ class PlanStep:
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
         """Return the commands that repeat the last run; None if the step must run in Python.
 
-        The values of the variables in `changed` differ from the recorded ones, now and in the last run.
+        The variables in `changed` differ from their recorded values, both now and in the last run.
         """
         return None if self.computes or not changed.isdisjoint(self.inputs) else self.commands
 
@@ -84,7 +84,7 @@ class PlanStep:
 
 
 class GuardedStep(PlanStep):
-    """A node that may have to run in Python; a `free` one does so every time."""
+    """A node that may have to run in Python; if the step is `free`, it runs in Python every time."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class GuardedStep(PlanStep):
         self.on_host = [var for var in node.outputs if var not in arrays]
         layouts, values = recording.layouts, recording.values
         owned = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
-        #: For each output: its cell, the variable, the plan's array if it is on the device, the recorded value from
-        #: `kept` if it is on the host, and whether it owns its memory, that is, is not a view of an input.
+        #: For each output: its cell; the variable; the plan's array if the output is on the device; the recorded value
+        #: if it is on the host; and whether the node allocated its memory, so that it is not a view of an input.
         self._outputs = [
             (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
         ]
@@ -131,7 +131,7 @@ class KeptUpload(GuardedStep):
         return not any(map(self._linked.on_device, node.inputs)) and self._linked.exposed.isdisjoint(node.outputs)
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
-        """Return no commands: the memory holds the results of the last run."""
+        """Return no commands, since the memory holds the results of the last run."""
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -146,7 +146,7 @@ class TableUpload(PlanStep):
     """Computes the lookup tables that a node's kernels read from the current host values, and uploads them.
 
     If a table cannot be computed, for example because a class index is out of bounds, the upload adds its `failure` to
-    the changed variables. The node's step guards `failure`, so the node runs and raises its own error.
+    the changed variables. The node's step depends on `failure`, so the node then runs and raises its own error.
     """
 
     def __init__(self, recording: Recording, tables: Sequence[NodeTable]) -> None:
@@ -156,7 +156,7 @@ class TableUpload(PlanStep):
         self.failure: ValueId = object()
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
-        """Return no commands: the tables of the last run are still valid."""
+        """Return no commands, since the tables of the last run are still valid."""
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -176,7 +176,7 @@ class TableUpload(PlanStep):
 class TableUploads:
     """Places a plan's table uploads at boundaries of command segments, or else where the host values become known.
 
-    The last such position before the table is read is best, since the device is busy by then.
+    The last such position before the kernels read the table is best, since the device is busy by then.
 
     Parameters
     ----------
@@ -188,18 +188,19 @@ class TableUploads:
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves
-        #: Maps a host value to the position from which it is known: the half, and the number of preceding steps.
+        #: Maps a host value to the position from which it is known: a pair of the half and the number of preceding
+        #: steps.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
         #: For each upload: its earliest position, the upload, and the step that reads its tables.
         self._uploads: list[tuple[tuple[int, int], TableUpload, PlanStep]] = []
 
     def begin_round(self) -> None:
-        """Note that whether the next steps run depends on the conditions evaluated so far."""
+        """Begin a round: the conditions evaluated so far decide whether the next steps run."""
         self._round_begin = self._end
 
     def precede(self, number: int, step: PlanStep) -> None:
-        """If a node reads host values only through tables, upload these before its step; drop the host guards."""
+        """If a node reads host values only through tables, upload the tables before its step; drop host guards."""
         tables = self._recording.tables.get(number)
         if tables is None or step.free or type(step) is not GuardedStep:
             return
@@ -209,7 +210,7 @@ class TableUploads:
         self._uploads.append((max(self._round_begin, *known), upload, step))
 
     def follow(self, step: PlanStep) -> None:
-        """Note that the last step's host outputs are known from this position on."""
+        """Record that the host outputs of `step` are known from this position on."""
         self._known.update(dict.fromkeys(step.on_host, self._end))
 
     def insert(self, changing: Iterable[ValueId]) -> None:
@@ -220,7 +221,7 @@ class TableUploads:
             self._halves[half].insert(position, upload)
 
     def _separate_positions(self, changing: set[ValueId]) -> tuple[list[int], list[int]]:
-        """Return, for each half, the positions of steps that are not merged into segments."""
+        """For each half, return the positions of the steps that are not merged into segments."""
         found: tuple[list[int], list[int]] = [], []
         for half, steps in enumerate(self._halves):
             for position, step in enumerate(steps):
@@ -253,7 +254,7 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(PlanStep):
-    """Checks the conditions evaluated during a call, before the steps in the branches that they select."""
+    """Checks conditions during a call, before the steps in the branches that the conditions select."""
 
     #: The conditions may change in each call.
     free = True
@@ -263,7 +264,7 @@ class BranchGuard(PlanStep):
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
         self._branches, self._round = branches, round_
-        #: The values on this path of the conditions that are evaluated after the round.
+        #: The values that the conditions evaluated after the round have on this path.
         self._expected = tuple(path.rounds[-1].state[index] for index in round_.asked)
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -284,7 +285,7 @@ class CommandSegment(PlanStep):
         return not self.commands and all(step.is_unobservable for step in self._steps)
 
     def restore(self) -> None:
-        """Note that cells of host values may hold values other than the recorded ones."""
+        """Record that cells of host values may hold values other than the recorded ones."""
         for step in self._steps:
             step.restore()
         self.stale = self.stale or any(step.stale for step in self._steps)

@@ -1,7 +1,7 @@
 """Commits updates: copies the next values of shared arrays over the current ones.
 
 If a call replaced the arrays instead, their addresses would change in each call, and no plan could be used twice. So at
-the end of a call, a next value is copied over the current one, unless it was computed in place. Other values in the
+the end of a call, a next value is copied over the current value, unless it was computed in place. Other values in the
 overwritten buffer, such as a result that equals the current value, are copied elsewhere first. :func:`find_commit`
 selects the copies for calls, plans and traces. :func:`commit` makes the copies for a call. :class:`CommitUpdates`
 records a commit's commands for a plan, and repeats them while the arrays' addresses are unchanged.
@@ -90,9 +90,10 @@ def find_commit(
 ) -> Commit:
     """Find the next values to write, and the values to copy before they are overwritten.
 
-    `updates` contains a key, the current value and the next value of each update. `values` contains pairs of a key and
-    a result or next value that is needed after the updates. `buffer_of` returns the id of a value's buffer, or None if
-    there is none. `is_in_place` returns whether a next value is already in the current value's place.
+    `updates` contains a key, the current value and the next value of each update. `values` contains pairs (key, value);
+    each value is a result or a next value that is needed after the updates. `buffer_of` returns the id of a value's
+    buffer, or None if there is none. `is_in_place` returns whether a next value is already in the current value's
+    place.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -118,7 +119,7 @@ class CommitUpdates:
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])
         self._cells = [linked.cells[var] for var in concerned]
-        #: Whether some next values with length checks are not compared arrays.
+        #: Whether any next value with a length check is not among the compared arrays.
         self._checks = any(linked.updates[var] not in concerned for var in linked.next_value_checks)
         contexts = {linked.contexts[var] for var in concerned}
         #: The context of the arrays; None if they are in several contexts.

@@ -1,4 +1,4 @@
-"""Schedules loops: which tensors each step stores, and where the step's rows are.
+"""Schedules loops: decides which tensors each step stores, and where the step's rows are.
 
 A loop's body is scheduled once; its arguments are buffers that stand for a different row in each step.
 """
@@ -22,7 +22,7 @@ __all__ = ["BodySchedule", "ScheduledIteration", "repeated", "scheduled"]
 
 
 class ScheduledIteration(ScheduleNode):
-    """A scheduled loop: the steps of its body, which are compiled once, and the rows that advance.
+    """A scheduled loop: the steps of its body, which are compiled once, and the rows that advance from step to step.
 
     Parameters
     ----------

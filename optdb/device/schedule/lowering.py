@@ -35,11 +35,11 @@ from optdb.device.tensors import (
 
 #: Maximum number of elements in an unrolled fold.
 UNROLLED = SHORT
-#: Maximum number of an earlier kernel's partial results that are folded where they are read.
+#: Maximum number of partial results of an earlier kernel that a kernel folds where it reads them.
 UNROLLED_PARTS = 64
 #: Maximum total number of elements for which nested folds are unrolled.
 MOST_NESTED = 64
-#: Requests elements of tensors at indices, and returns one.
+#: A generator that requests elements of tensors at given indices, and finally returns one element.
 _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
@@ -91,7 +91,8 @@ class Lowering(LoopBody):
                     stack.append((request, started))
                 else:
                     result = self._memo[request] = started
-            # Pass the result to the evaluation that waits for it, until one requests more.
+            # Pass the result to the evaluation that waits for it, and so on, until an evaluation requests another
+            # element.
             while stack:
                 key, evaluation = stack[-1]
                 try:
@@ -105,7 +106,7 @@ class Lowering(LoopBody):
                 return result
 
     def divided(self, root: Tensor | None) -> list[Tensor]:
-        """Return tensors to store to make the body smaller: unrolled folds, or else one about half way to `root`."""
+        """Return tensors to store so that the body shrinks: unrolled folds, or one tensor about half way to `root`."""
         found: list[Tensor] = [x for x in self.unrolled if x is not root and not has_parts(x, self._stored)]
         if found:
             return found
@@ -283,7 +284,7 @@ class Lowering(LoopBody):
         return (yield tensor.x, tuple(at))
 
     def _inside(self, tensor: Replaced, coordinates: tuple[Index, ...]) -> list[Index | None] | None:
-        """Return the indices in the replaced slice, None for any that is outside; None if that is unknown."""
+        """Return the indices within the replaced slice, with None for one outside; return None if any is unknown."""
         inside: list[Index | None] = []
         for index, stripe, length in zip(coordinates, tensor.stripes, tensor.shape, strict=True):
             if stripe == Stripe(0, 1, length):
@@ -306,7 +307,7 @@ class Lowering(LoopBody):
         return (yield tensor.part, tuple(at))
 
     def _row_product(self, tensor: MatrixVector) -> Operand:
-        """Multiply the kernel's row of a matrix with contiguous rows by a vector."""
+        """Multiply the row of a matrix that the kernel handles by a vector; the matrix must have contiguous rows."""
         matrix = resolve(tensor.matrix, self._stored)
         if not isinstance(matrix, Stored):
             self._miss(matrix)

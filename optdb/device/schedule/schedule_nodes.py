@@ -108,14 +108,14 @@ def ordered_steps(
 
 
 def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> list[FusibleLoop]:
-    """Return the loops to fuse next: the class with the fewest blocked loops, then the fewest points."""
+    """Return the loops to fuse next: the class with the fewest blocked loops or, among these, the fewest points."""
     classes: dict[Any, list[FusibleLoop]] = {}
     for node in ready:
         if isinstance(node, FusibleLoop):
             classes.setdefault((node.domain, node.grid), []).append(node)
 
     def blocked(key: Any) -> int:
-        """Return the number of a class's loops that wait only for other classes."""
+        """Return how many loops of a class wait only for loops of other classes."""
         late: set[ScheduleNode] = set(classes[key])
         count = 0
         for node in pending:  # nodes may be listed before the nodes that they need

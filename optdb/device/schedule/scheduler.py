@@ -120,7 +120,8 @@ class Schedule:
     def store_in_place(self, tensor: Tensor, region: Stored) -> None:
         """Add the nodes that store a tensor in a buffer region that nothing else writes.
 
-        Later reads of a tensor that no kernel computes element by element use the region, instead of a second copy.
+        If no kernel computes the tensor element by element, later reads use the region instead of storing a second
+        copy.
         """
         if resolve(tensor, self.stored) is tensor and isinstance(tensor, Joined | Replaced | ScatterSet):
             self.stored[tensor] = region
@@ -376,7 +377,7 @@ class Schedule:
         return out
 
     def _prologue(self, x: Tensor) -> tuple[list[ArraySpec], list[Stored], Any]:
-        """Return a reduction's arrays, and the program that computes its elements, or None to read them directly."""
+        """Return a reduction's arrays, and the program that computes its elements; None if it reads them directly."""
         at = [Index.of(axis) for axis in range(x.ndim)]
         try:
             while True:
@@ -458,7 +459,7 @@ class Schedule:
             for at in _positions(x.shape, looped):
                 value = lowering.evaluate(x, at)
                 index = _offset(lowering, tensor.coordinates, at, tensor.shape, strides)
-                # The constant is separate, so that neighbours share one computed index.
+                # The constant is kept apart, so that neighbours share one computed index.
                 computed = lowering.index_value(Index(0, index.terms))
                 found.append(Scatter(value, computed, index.const, tensor.size, parts, shared))
             return found
@@ -473,7 +474,7 @@ class Schedule:
         return Folded("Add", whole, [0], tensor.dtype)
 
     def _shared_parts(self, tensor: ScatterSum) -> int:
-        """Return how many partial results of a scattered sum the groups share; 0 if each item has its own."""
+        """Return how many partial results of a scattered sum all groups share; 0 if each item has its own."""
         size = np.dtype(tensor.dtype).itemsize
         has_atomics = size == 4 or (size == 8 and WIDE_ATOMICS in self.context.device.extensions)
         if self._profile.runs_items_serially or not has_atomics:
@@ -519,7 +520,7 @@ class Schedule:
         while self._waiting:
             while self._waiting:
                 self._lower(self._waiting.pop())
-            # After a node was lowered, a larger program may replace a tensor that the node needs.
+            # Lowering a node may let a larger program replace a tensor that another node needs.
             self._waiting = [
                 node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node)
             ]

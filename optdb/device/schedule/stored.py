@@ -53,7 +53,7 @@ class Stored(Tensor):
         return self.size == 0 or all(step == dense_step or length == 1 for step, dense_step, length in lengths)
 
     def part(self, shape: Sequence[int], offset: int, strides: Sequence[int]) -> Stored:
-        """Return a tensor with other elements of the same buffer."""
+        """Return a tensor that consists of other elements of the same buffer."""
         return Stored(self.buffer, shape, offset, strides)
 
 

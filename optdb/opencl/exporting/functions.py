@@ -80,8 +80,8 @@ def of_function(function: Any) -> Exportable:
 def of_method(function: Any, executable: Any) -> Exportable:
     """Return the exportable form of a simulator's method, with the values that shared variables have in the simulator.
 
-    The method was created from `function`, and is computed by `executable` from ``optdb.opencl.simulator``. Raises the
-    same errors as `of_function`.
+    The method was created from `function`; `executable`, from ``optdb.opencl.simulator``, runs it. Raises the same
+    errors as `of_function`.
     """
     cells = dict(zip(function.input_storage, executable.input_cells, strict=True))
     return _exportable(function, executable.run, cells.__getitem__)
@@ -130,7 +130,7 @@ def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[
 
 
 def _context_name(linked: LinkedFunction) -> Hashable:
-    """Return the name of the only context with arrays of a function; raise Untraceable unless there is exactly one."""
+    """Return the name of a function's only context; raise Untraceable if its arrays are in none or in several."""
     names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.contexts)))
     if not names:
         raise Untraceable("the function does not run on a device: compile it for one")

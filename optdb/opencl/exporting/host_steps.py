@@ -1,12 +1,12 @@
-"""Symbolic execution of host nodes in a trace, which compute numbers that depend on shapes.
+"""Executes a trace's host nodes symbolically, since they compute numbers from shapes.
 
 A host value that is unknown before a call is a `SymInt`, a vector of these (`SymIntVector`), or a `DeferredArray`.
 `follow` applies a node to such values symbolically, so that each call of the exported function can recompute the
 result.
 
 Other nodes would need a call's values on the host, for example to increment an optimizer's counter or to multiply by a
-shared scalar. For these, `device_counterpart` returns an equivalent device node, so the result stays on the device, and
-the host only returns, keeps or uploads it. If there is no counterpart, the trace fails and names the node.
+shared scalar. For these, `device_counterpart` returns an equivalent device node. The result stays on the device, and
+the host only returns it, keeps it or uploads it. If there is no counterpart, the trace fails and names the node.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
     try:
         if step is not None:
             value = step(node, *values)
-            # Convert known values to arrays, for nodes that run normally.
+            # Nodes that run normally need known values as arrays.
             return [value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)]
     except _NotFollowed:
         pass
@@ -175,7 +175,7 @@ def _part(node: Apply, value: Any, *index: Any) -> Any:
 
 
 def _plain_index(entry: Any) -> int | slice:
-    """Return an index as plain numbers, fixed by guards, since known arrays have no symbolic lengths."""
+    """Return an index as plain numbers, which guards fix, since known arrays have no symbolic lengths."""
     if isinstance(entry, slice):
         return slice(*(None if bound is None else int(bound) for bound in (entry.start, entry.stop, entry.step)))
     return int(entry)
@@ -205,7 +205,7 @@ def _of_one_number(node: Apply, value: Any) -> Any:
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
-    """Reshape an argument or a value computed from one."""
+    """Reshape an argument, or a value computed from arguments."""
     if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
         raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), op_of(node, ops.Reshape).ndim)

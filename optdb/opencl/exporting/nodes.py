@@ -50,7 +50,7 @@ Cells = dict[Variable, list[Any]]
 
 @contextmanager
 def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
-    """Replace a named context, and return a copy of a function whose arrays are all in the replacement.
+    """Substitute `context` for a named context, and return a copy of a function that has all its arrays in `context`.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def _twins(nodes: Sequence[Apply]) -> tuple[list[Apply], dict[Variable, Variable
 
 
 def _settle(cells: Cells, node: Apply) -> None:
-    """Replace a loop's symbolic numbers of steps and kept values with plain numbers: the trace unrolls the loop."""
+    """Replace symbolic numbers of steps and of kept values with plain numbers, since the trace unrolls the loop."""
     op = scan_of(node)
     for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
         cell = cells[var]
@@ -223,7 +223,7 @@ def _named(node: Apply, why: str) -> str:
 def thunks_of(
     nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] = MappingProxyType({})
 ) -> list[Any]:
-    """Return thunks for nodes that work on `cells`; `loops` maps loops to replacements for their inner functions."""
+    """Return thunks that execute nodes on `cells`; `loops` maps loops to replacements for their inner functions."""
     computed = {var: [False] for var in cells}
 
     def thunk_of(node: Apply) -> Any:
@@ -236,7 +236,7 @@ def thunks_of(
 
 
 class _Container:
-    """Holds an input or output of an inner function, which the loop reads and writes."""
+    """Holds an input or output of an inner function; the loop reads and writes these containers."""
 
     def __init__(self, cell: list[Any]) -> None:
         self.storage = cell

@@ -2,7 +2,7 @@
 
 Nodes are visited from the outputs to the inputs, and each joins a group of its users. If other nodes also use its
 result, the kernel has one more output. Two groups that use the same value are merged. DimShuffles between members do
-not separate groups.
+not split a group.
 
 No path may leave a group and reenter it. Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) therefore keeps the
 groups and all other nodes in a topological order: a node joins a group only if its other users can be ordered after the
@@ -50,7 +50,7 @@ def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
 
 
 def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
-    """Return the array to which DimShuffles were applied, and its frame, given the frame of the resulting variable."""
+    """Return the array below a chain of DimShuffles, and its frame; `frame` is the frame of the chain's result."""
     while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
         frame = through(frame, var.owner.op.new_order)
         (var,) = var.owner.inputs
@@ -82,7 +82,7 @@ class FusionGroup:
     def __init__(self, node: Apply) -> None:
         #: The frame of each node.
         self.members: dict[Apply, Frame] = {}
-        #: The groups that this group depends on, and below, the groups that depend on it.
+        #: The groups that this group depends on, and the groups that depend on it.
         self.before: set[FusionGroup] = set()
         self.after: set[FusionGroup] = set()
         if not can_fuse(node):
@@ -142,7 +142,7 @@ class FusionGroups:
                 self._join(node, group, frame, between)
 
     def _users(self, node: Apply) -> dict[tuple[FusionGroup, Frame], list[Apply]]:
-        """Map each group that uses a node, and the node's frame in that group, to the DimShuffles in between."""
+        """Map the groups that use a node, each with the node's frame in it, to the DimShuffles on the way there."""
         uses: dict[tuple[FusionGroup, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
@@ -154,7 +154,7 @@ class FusionGroups:
         return uses
 
     def _seen_by(self, client: Apply) -> tuple[FusionGroup, Frame] | None:
-        """Return the only group that reads a value through a client or a DimShuffle, and the value's frame in it."""
+        """Return the only group that reads a value in `client` or through it, and the value's frame in the group."""
         group = self._group_of[client]
         if client in group.members:
             return group, group.members[client]
@@ -222,7 +222,7 @@ class FusionGroups:
 
     def _contract(self, gone: FusionGroup, kept: FusionGroup, position_of: FusionGroup) -> None:
         if position_of is not kept:
-            # The remaining group takes the later position.
+            # The group that remains takes the later of the two positions.
             self._order.remove(kept)
             position = self._order.position_of.pop(gone)
             position.node = kept
@@ -264,5 +264,5 @@ def argument_bytes(ndim: int, arrays: int, numbers: int = 0) -> int:
 
 
 def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:
-    """Tell whether an elementwise op, without its scalar ops in `besides`, costs no more than reading a value."""
+    """Tell whether an elementwise op costs no more than reading a value; scalar ops in `besides` are not counted."""
     return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in node_program(node).steps)

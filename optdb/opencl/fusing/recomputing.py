@@ -37,7 +37,7 @@ Replace = Callable[[FunctionGraph, list[tuple[Variable, Variable]]], None]
 
 
 def recompute(fgraph: FunctionGraph, replace: Replace) -> None:
-    """Let kernels recompute the outputs of elementwise nodes if this moves fewer arrays."""
+    """Let kernels recompute the outputs of elementwise nodes if fewer arrays are then read and written."""
     needs = needs_of(fgraph)
     queue = deque(node for node in fgraph.toposort() if _may_be_recomputed(node))
     while queue:
@@ -116,7 +116,7 @@ def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Need
 
 
 def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tuple[int, ...] | None:
-    """Return the outputs whose storing moves the fewest arrays; None if all outputs should be stored."""
+    """Return which outputs to store so that the fewest arrays are moved; None if all outputs should be stored."""
     every = range(len(node.outputs))
     best, kept = _moved(node, readers, tuple(every)), None
     for more in [(), *((number,) for number in every if number not in needed)]:
@@ -163,7 +163,7 @@ def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:
 
 
 def _kernel_of_reader(node: Apply, reader: _Reader, stored: Collection[int]) -> _Kernel:
-    """Return a reader's kernel, which recomputes the outputs of a node that are not stored."""
+    """Return a reader's kernel; it recomputes the outputs of a node that are not stored."""
     arrays = [node.outputs[number] for number in stored]
     own = [var for var in reader.inputs if var not in node.outputs]
     sources = list(dict.fromkeys([*node.inputs, *arrays, *own]))

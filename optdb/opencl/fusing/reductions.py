@@ -85,7 +85,7 @@ def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Va
 
 
 def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], ScalarProgram]:
-    """Return a node's other inputs, with the axes of the result, and the epilogue's program."""
+    """Return the program for using a node as an epilogue, and its other inputs, with the axes of the result."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))

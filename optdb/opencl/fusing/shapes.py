@@ -12,8 +12,9 @@ from optdb.opencl.fusing.groups import can_fuse
 def shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variable]]:
     """Yield each shape of an elementwise result, and the shape of an operand that is not broadcast.
 
-    A shape is a user of its array. If a result is otherwise only summed, this second user would make the kernel store
-    the result before the sum. A mean has such a user, since it divides by the number of elements.
+    A shape counts as a user of its array. If a result is otherwise only summed, this second user would make the kernel
+    store the result before the sum. The mean of a result has such a user: it divides by the number of elements, which
+    comes from the shape.
     """
     for node in fgraph.toposort():
         if isinstance(node.op, Shape | Shape_i):

@@ -32,7 +32,7 @@ class Family:
     """Reductions that may be merged."""
 
     members: list[Apply]
-    #: The arrays that are not broadcast; an elementwise node represents all arrays that it computes.
+    #: The arrays that are not broadcast; all results of one elementwise node are represented by the node.
     sources: set[Variable | Apply]
     #: Bit masks: the reductions that the family depends on, and the family's own reductions.
     depends: int
@@ -80,7 +80,7 @@ def _kind(node: Apply, needs: Needs | None) -> Hashable:
 
 
 def _sources(node: Apply) -> set[Variable | Apply]:
-    """Return the arrays that are not broadcast; an elementwise node represents all arrays that it computes."""
+    """Return the arrays that are not broadcast; all results of one elementwise node are represented by the node."""
     folded, _ = _reduction(node).parted(node.inputs)
     whole = common_pattern(folded)
     arrays = [var for var in folded if var.type.broadcastable == whole and not all(whole)]
@@ -111,14 +111,15 @@ def _join(family: Family, other: Family, families: Sequence[Family]) -> None:
     family.sources |= other.sources
     family.depends |= other.depends
     family.bits |= other.bits
-    # A dependent of one member depends on everything that the family depends on, so update every member's dependents.
+    # Whatever depends on one member now depends on everything that the family depends on, so update all families that
+    # share members.
     for one in families:
         if one.bits & family.bits:
             one.depends, one.bits = family.depends, family.bits
 
 
 def _all_before(family: Family, families: Sequence[Family]) -> int:
-    """Return all reductions that a family depends on, including those that it depends on through joined families."""
+    """Return all reductions that a family depends on, directly or through other joined families."""
     before, seen = family.depends, 0
     while rest := before & ~seen:
         number = (rest & -rest).bit_length() - 1

@@ -35,14 +35,14 @@ class _Operands:
         return _Operands(self.steps + other.steps, self.arrays | other.arrays, self.numbers | other.numbers)
 
     def fit(self, node: Apply) -> bool:
-        """Tell whether one kernel may compute these inputs and, with one more array, an output of the node's type."""
+        """Tell whether one kernel has room for these inputs, one more array, and an output of the node's type."""
         kind = node.outputs[0].type
         size = argument_bytes(max(kind.ndim, 1), len(self.arrays) + 2, len(self.numbers))
         return self.steps < MOST_STEPS and size <= kind.context.profile.max_parameter_bytes
 
 
 def split_wide_nodes(fgraph: FunctionGraph) -> set[Apply]:
-    """Split sums and products in a graph that are too wide; return the nodes of all parts except each last part."""
+    """Split sums and products that are too wide; for each, return the nodes of all parts except the last."""
     separate: set[Apply] = set()
     for node in fgraph.toposort():
         if not _may_be_split(node):
@@ -76,7 +76,7 @@ def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
 
 
 def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
-    """Return the operands that a kernel reads and computes for `var`, up to the limits of one kernel."""
+    """Return the operands for computing `var` within a kernel, as far as the limits of one kernel allow."""
     operands = _Operands()
     todo = [(var, user)]
     while todo:
@@ -93,7 +93,7 @@ def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
 
 
 def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
-    """Tell whether only one node uses an elementwise op's result and can compute it itself."""
+    """Tell whether only `user` uses an elementwise op's result and can be fused with that op."""
     if var.owner is None or not can_fuse(var.owner) or len(var.owner.outputs) > 1:
         return False
     same_pattern = var.type.broadcastable == user.outputs[0].type.broadcastable

@@ -27,11 +27,12 @@ class OpenCLKernelBase(Op):
     """An op that launches kernels. Subclasses define ``make_node``, `gpu_kernels` and `run`."""
 
     _f16_ok = True
-    #: Whether `run` only launches kernels and copies with ``optdb.runtime.arrays``. If so, a plan can replay its
-    #: commands as long as its inputs stay the same (see ``optdb.device.plans``).
+    #: Whether `run` does nothing except launch kernels, and copy with ``optdb.runtime.arrays``. If so, a plan can
+    #: replay its commands as long as its inputs stay the same (see ``optdb.device.plans``).
     repeatable = True
-    #: Whether `run` checks that broadcastable axes have length 1, or does not rely on it. Otherwise the arrays' lengths
-    #: are checked against their types before `run` is called, and the results' dtypes are checked afterwards.
+    #: Whether `run` checks that broadcastable axes have length 1, or does not rely on these lengths. Otherwise the
+    #: arrays' lengths are checked against their types before `run` is called, and the results' dtypes are checked
+    #: afterwards.
     checks_lengths = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

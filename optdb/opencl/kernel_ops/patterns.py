@@ -2,9 +2,9 @@
 
 A type with a broadcastable axis promises that the axis has length 1. Theano's ops can break that promise: `Split` gives
 all pieces of a broadcastable axis the same pattern, whatever their lengths are, and a user's op may return any shape. A
-kernel that relies on the pattern would then read and write out of bounds. The checks run when Python computes a node. A
-plan replays its commands without the checks: the inputs' shapes select the plan, and if the shape of a node's result
-changes, Python computes the nodes that read it again.
+kernel that relies on the pattern would then read and write out of bounds. The checks run when a node is executed in
+Python. A plan replays its commands without the checks: the inputs' shapes select the plan, and if the shape of a node's
+result changes, Python computes the nodes that read it again.
 """
 
 from __future__ import annotations

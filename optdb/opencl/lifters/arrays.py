@@ -61,7 +61,7 @@ def lift_subtensor(op: host.Subtensor, context_name: str | None, inputs: Inputs,
 
 @lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
 def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply a host op that returns its input or the input's shape and works on arrays anywhere, without moving them."""
+    """Apply a host op that needs no move: it takes arrays anywhere, and returns its input or the input's shape."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
@@ -117,7 +117,7 @@ def lift_contiguous(op: PureOp, context_name: str | None, inputs: Inputs, output
 
 @lifts([host.RepeatOp], 60)
 def lift_repeat(op: host.RepeatOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift the repetition of elements: the host computes indices, and the device takes the elements at them."""
+    """Lift the repetition of elements: the host computes indices, and the device takes the elements there."""
     x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
     axis = op.axis
     if axis is None:

@@ -26,7 +26,7 @@ _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 
 
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
-    """Return the device op for a scalar op, always the same object, which is fast to compare and hash."""
+    """Return the device op for a scalar op. It is always the same object, so it is fast to compare and hash."""
     op = _ops.get(id(scalar_op))
     # The op may hold another, equal scalar op because of the op cache, or the id may have been reused.
     if op is None or op.scalar_op is not scalar_op:

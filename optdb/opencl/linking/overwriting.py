@@ -1,4 +1,4 @@
-"""Decides which nodes may overwrite a function's state, and when: a call that raises changes no shared variable.
+"""Decides which nodes may overwrite state, and when, so that a call that raises changes no shared variable.
 
 The state consists of the inputs that have a next value. The planned VM holds back the commands of nodes that overwrite
 state, and of their dependents, until no node can raise; these nodes therefore run last. Host nodes and nodes that read
@@ -49,7 +49,7 @@ def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
-    """Return the state that is overwritten by a node that cannot be held back, or before such a node."""
+    """Return the state overwritten by nodes that cannot be held back, or by nodes that run before such a node."""
     slots = ((node, slot) for node in _NodeOrder(fgraph, state).unheld() for slot in destroyed_slots(node))
     return state & may_lie_in(*[node.inputs[slot] for node, slot in slots])
 
@@ -113,7 +113,7 @@ class _NodeOrder:
                 self.late.add(node)
 
     def unheld(self) -> list[Apply]:
-        """Return the nodes that overwrite state and either cannot be held back or run before a node that cannot."""
+        """Return the nodes that overwrite state too early: they, or nodes that run after them, cannot be held back."""
         blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
         reached = reachable(blocking, self.prior)
         return [node for node in self._overwriting if node in reached]

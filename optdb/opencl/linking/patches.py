@@ -1,9 +1,9 @@
 """Patches to Theano's linkers: functions with device arrays run in a planned VM, and fewer nodes need a C compiler.
 
 Ops that take or return device arrays have no C code. The other ops in a graph compute sizes and indices, and Theano
-compiles C code for each kind of these. If Theano's cache is empty, this dominates the compile time, although a plan
-computes most of these ops only once. Therefore ops that return only scalars and integer vectors, and ops that take only
-a few numbers, use ``perform``.
+compiles C code for each of them. If Theano's cache is empty, this dominates the compile time, although a plan computes
+most of these ops only once. Therefore ops that return only scalars and integer vectors, and ops that take only a few
+numbers, use ``perform``.
 
 Theano's linker searches the outputs for each input of each node, and searches all later nodes for host scalars that
 could share a cell. In large functions, these searches would take longer than creating the thunks.
@@ -57,7 +57,7 @@ class Outputs(list):
 def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-        """Link a function, noting whether it has device arrays; inner functions, such as Scan's, are separate."""
+        """Link a function, and note whether it has device arrays; inner functions, such as Scan's, do not count."""
         outer = _linking.device
         _linking.device = _is_here(self)
         if _linking.device:
@@ -235,14 +235,15 @@ _patches = PatchGroup(
         Wrapper(Op, "make_thunk", _by_python, "small work on the host of a device function needs no compiler"),
     ],
 )
-#: Never uninstalled, since functions without plans need this patch most.
+#: These patches are never uninstalled: functions without plans need them most.
 _safety = PatchGroup(
     "State on a device",
     "from `import optdb.opencl` on",
     "nothing",
     [Wrapper(LocalLinker, "make_thunk", _keeping_state, "a call that raises changes no shared variable")],
 )
-#: Never uninstalled, since functions compiled earlier and functions of the linker `opencl` still share device arrays.
+#: These patches are never uninstalled: functions compiled earlier and functions of the linker `opencl` still share
+#: device arrays.
 _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
 
 

@@ -66,7 +66,7 @@ class PlannedVM(PlannedMachine, VM):
 
     @property
     def storage_map(self) -> dict[Variable, list[Any]]:
-        """Empty, since plans own the cells: `Function.free` must not clear them, and copies must not share them."""
+        """An empty map, since plans own the cells: `Function.free` must not clear them, and no copy may share them."""
         return {}
 
     @storage_map.setter
@@ -84,7 +84,7 @@ def applies(linked: LinkedFunction) -> list[Apply]:
 
 
 def as_variables(values: Iterable[ValueId]) -> list[Variable]:
-    """Cast values of a Theano function to variables; each value is a variable in the function's graph."""
+    """Tell the type checker that the values of a Theano function are variables in the function's graph."""
     return [cast("Variable", value) for value in values]
 
 
@@ -183,13 +183,13 @@ def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places
 
 
 def _compute_loop(thunk: Callable[[], Any]) -> None:
-    """Compute a loop; while it is recorded, do not zero memory that its steps overwrite."""
+    """Run a loop; while it is recorded, do not zero memory that its steps overwrite."""
     with without_zeros() if isinstance(listening(), Recorder) else nullcontext():
         thunk()
 
 
 def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-    """Compute a node that launches kernels itself; record that it cannot be replayed, and check its results.
+    """Run a node that launches kernels itself; record that it cannot be replayed, and check its results.
 
     The node's kernels may ignore the offset of an array that it allocated with `empty` in an earlier call, so results
     must start at offset 0. The kernels also rely on the broadcast patterns of the inputs.
@@ -256,7 +256,7 @@ def _described_value(value: ValueId, layout: ArrayLayout) -> str:
 
 
 def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]:
-    """Return a thunk for a node with branches; the taken branch is computed before it."""
+    """Return a thunk for a node with branches; the taken branch is computed before the thunk runs."""
     condition = cells[node.inputs[0]]
     op = op_of(node, IfElse)
     count, as_view = op.n_outs, op.as_view
@@ -277,7 +277,7 @@ def _copied(value: Any) -> Any:
 
 
 def recording_memory(recording: Recording) -> CallMemory:
-    """Return the device memory that a recorded call uses: liveness over nodes, and the plan's buffer assignment."""
+    """Return the device memory that a recorded call uses, from node-wise liveness and the plan's buffer assignment."""
     live = provided_liveness(recording)
     # The range of command indices for each node, counted as in `liveness`.
     spans, stop = [], 0

@@ -57,7 +57,7 @@ def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]
 
 
 def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tuple[bool, float]]:
-    """Return each node's sort key: whether it is a wait, and the first wait or copy that depends on it.
+    """Return each node's sort key: whether it ends a wait, and the rank of the first wait or copy that it leads to.
 
     Copies sort after all waits.
     """

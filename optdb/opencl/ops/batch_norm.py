@@ -25,7 +25,7 @@ class _ChannelsOp(Counterpart, Shell):
     axes: tuple[int, ...]
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node for arrays of floats, which are cast to a common dtype, and for numbers on the host."""
+        """Return a node for arrays of floats (cast to a common dtype), and for numbers on the host."""
         node = super().make_node(*inputs)
         x = node.inputs[0].type
         if not x.dtype.startswith("float"):
@@ -70,7 +70,7 @@ class OpenCLChannelMoments(_ChannelsOp, ChannelMoments):
 
 
 class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
-    """Each channel's sums over a part of a batch, which the gradient of batch normalization needs."""
+    """For each channel, the sums over a part of a batch that the gradient of batch normalization needs."""
 
     def operation(self, node: Apply) -> Operation:
         return operations.BatchNormGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)

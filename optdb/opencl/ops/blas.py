@@ -121,8 +121,8 @@ class OpenCLGer(Counterpart, Shell, host.Ger):
 class OpenCLDot(Counterpart, Shell):
     """The product of matrices or vectors of floats, which may have different dtypes.
 
-    It does not derive from the host op, since Theano's rewriters, which replace the host op with BLAS ops, would match
-    it in a loop's graph.
+    It does not derive from the host op. Otherwise, Theano's rewriters that replace the host op with BLAS ops would
+    match it in a loop's graph.
     """
 
     __props__ = ()
@@ -145,7 +145,7 @@ class OpenCLDot(Counterpart, Shell):
 
 
 class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
-    """The products of the matrices or vectors stacked along the first axes of two arrays."""
+    """The products of two arrays' corresponding matrices or vectors, which are stacked along the first axes."""
 
     common_dtype = "upcast"
 

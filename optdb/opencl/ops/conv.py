@@ -47,7 +47,7 @@ class _Convolution(Counterpart, Shell):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients for the two arrays, each on its array's device or host; the shape has none."""
+        """Return the gradients for the two arrays, each on the device or host of its array; the shape has none."""
         gradients = self.gradients(inputs, grads[0])
         of_arrays = [_as(grad, x) for grad, x in zip(gradients, inputs)]
         return [*of_arrays, *[host.disconnected() for _ in inputs[2:]]]

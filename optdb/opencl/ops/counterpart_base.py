@@ -1,7 +1,7 @@
 """Base classes of the host ops' device counterparts, which inherit parameters, shapes and gradients from the host op.
 
-A counterpart's `device_inputs` lists the inputs that are device arrays; all other inputs are host values. The
-counterpart's `make_node`, its lifter and the lift's plan call `device_slots`.
+A counterpart's `device_inputs` lists the inputs that are device arrays; all other inputs are host values.
+`device_slots` returns their positions for the counterpart's `make_node`, for its lifter, and for the plan of the lift.
 
 Views derive from the classes in this module and do not cast their inputs, since a cast is an elementwise op and
 elementwise ops need views. Ops whose inputs need a common dtype derive from `optdb.opencl.ops.counterpart.Counterpart`.
@@ -168,7 +168,7 @@ class View(Performed, CounterpartBase):
 
 
 def on_one_device(arrays: Sequence[Any]) -> list[Variable]:
-    """Move arrays to one device: the device of the first array that is on one, or else the default device."""
+    """Move arrays to one device: the device of the first array that is on a device, or else the default device."""
     context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
     return [as_opencl_variable(x, context_name) for x in arrays]
 

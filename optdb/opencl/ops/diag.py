@@ -1,4 +1,4 @@
-"""Theano's diagonal ops on the device, which return diagonals as views, create diagonal arrays, and fill diagonals."""
+"""Theano's diagonal ops on the device: they return diagonals as views, create diagonal arrays, and fill diagonals."""
 
 from __future__ import annotations
 

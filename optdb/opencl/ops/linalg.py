@@ -57,7 +57,7 @@ class OpenCLCholesky(Shell):
 
 
 class OpenCLSolveTriangular(Shell):
-    """The solution of a triangular system for a vector or a matrix, and the numbers for `OpenCLRequire`."""
+    """The solution of a triangular system for a vector or a matrix, and the numbers that `OpenCLRequire` checks."""
 
     __props__ = ("lower",)
     checks_lengths = True
@@ -124,7 +124,7 @@ def _matrix_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inp
 
 @lifts([host.Cholesky], 96, _matrix_unsupported_reason)
 def lift_cholesky(op: host.Cholesky, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a factorization; if the host op raises errors, the device op reads back whether it has failed."""
+    """Lift a factorization; if the host op raises errors, the device op reads back whether the factorization failed."""
     x = as_opencl_variable(inputs[0], context_name)
     if op.on_error == "nan":
         return OpenCLCholesky(op.lower)(x)

@@ -20,10 +20,10 @@ from optdb.runtime.sizes import as_int
 
 
 class OpenCLAlloc(Shell, host.Alloc):
-    """An array filled with a value that is broadcast to its shape; by default in the default context."""
+    """An array filled with a value that is broadcast to the array's shape; by default in the default context."""
 
     __props__ = ("context_name",)
-    #: The operation checks the lengths of the value; the shape consists of host numbers.
+    #: The operation checks the lengths of the value; the lengths in the shape are numbers on the host.
     checks_lengths = True
 
     def __init__(self, context_name: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Theano's ops that join, tile and split arrays or change parts of arrays, on the device."""
+"""Theano's ops on the device that join, tile or split arrays, or change parts of arrays."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
 
 
 class OpenCLPad(Shell):
-    """An array of zeros with another array in one of its parts, or that array itself if the part is everything.
+    """An array of zeros with another array in one of its parts; if the part is the whole array, the other array itself.
 
-    The inputs are the array, the lengths of the result, whose type is `kind`, and the numbers in the index. Slices in
+    The inputs are the array, the lengths of the result (its type is `kind`), and the numbers in the index. Slices in
     `entries` are tuples of their bounds, since tuples are hashable in all versions of Python.
     """
 

@@ -16,7 +16,7 @@ from optdb.opencl.type import OpenCLArrayType, opencl_type
 class OpenCLPlacedElemwise(Shell):
     """A scalar program applied to all elements of arrays, which writes its first results to slices of a zero array.
 
-    The inputs are the lengths of the zero array, whose type is `kind`, and the operands. The outputs are that array and
+    The inputs are the lengths of the zero array (its type is `kind`), and the operands. The outputs are that array and
     the other results. `places` holds the start and stop of each slice along `axis`, in ascending order.
     """
 
@@ -33,7 +33,7 @@ class OpenCLPlacedElemwise(Shell):
         return f"OpenCLPlacedElemwise{{{self.program}, axis={self.axis}, places={list(self.places)}}}"
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return a node for lengths, which are host numbers, and for device arrays with one axis per length."""
+        """Return a node for lengths (host numbers), and for device arrays with one axis per length."""
         flags = zip(*[var.type.broadcastable for var in self._arrays(inputs)], strict=True)
         pattern = tuple([all(axis) for axis in flags])
         others = self.program.out_dtypes[len(self.places) :]

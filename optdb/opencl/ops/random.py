@@ -34,7 +34,7 @@ class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
         super().__init__(output_type, inplace)
 
     def make_node(self, rstate: Any, size: Any) -> Apply:
-        """Return a node for a state of int32 with shape (n_streams, 6) and for the sample's shape, on the host."""
+        """Return a node for a state of int32 with shape (n_streams, 6), and for the sample's shape (on the host)."""
         rstate = as_opencl_variable(rstate, self.output_type.context_name)
         if rstate.type.dtype != "int32" or rstate.type.ndim != 2:
             raise TypeError(f"{self} takes a state of type int32 matrix, not {rstate.type}")

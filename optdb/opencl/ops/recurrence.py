@@ -16,7 +16,7 @@ from optdb.runtime.sizes import lengths_of
 
 
 class OpenCLSavedProducts(Shell):
-    """Products of states and a matrix, plus an optional addend; a loop has computed some of them in its steps.
+    """Products of states and a matrix, plus an optional addend. A loop has already computed some of the products.
 
     The inputs are the inputs of the operation.
     """
@@ -38,7 +38,9 @@ class OpenCLSavedProducts(Shell):
 
 
 class OpenCLInOneOrder(Performed, Op):
-    """Two sequences in their own order or both reversed, which does not change a product that sums over all their rows.
+    """Two sequences, both in their own order or both reversed, for a product that sums over all their rows.
+
+    Reversing both sequences does not change the product.
 
     The inputs are two sequences with three axes, and the shapes of the matrices into which they are reshaped for the
     product. The sequences are reversed if fewer of the reshapes then need a copy.

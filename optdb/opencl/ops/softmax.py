@@ -91,10 +91,10 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.Crossentr
 
 
 class OpenCLCrossentropyAndGradient(Shell):
-    """For each row, the cross entropy for its class, the gradient for the matrix, and the most likely class.
+    """Each row's cross entropy for its class, the gradient for the matrix, and each row's most likely class.
 
-    The inputs are the cross entropy's inputs and the gradient of its first result, which is one number or one for each
-    row.
+    The inputs are the inputs of the cross entropy and the gradient of its first result. This gradient is one number, or
+    one number for each row.
     """
 
     __props__ = ()

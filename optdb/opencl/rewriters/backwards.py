@@ -76,7 +76,7 @@ def _replace(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> N
 
 
 def _memory_of(fgraph: FunctionGraph, loop: Apply, number: int) -> Variable | None:
-    """Return reversed memory for a result's steps and one part before them; None if the result's shape is unknown."""
+    """Return memory in reverse order for a result's steps and one more part; None if the result's shape is unknown."""
     op = scan_of(loop)
     result = op.outer_nitsot_outs(loop)[number]
     steps = loop.inputs[0]
@@ -85,12 +85,12 @@ def _memory_of(fgraph: FunctionGraph, loop: Apply, number: int) -> Variable | No
         return None
     assert isinstance(steps, TensorOperators), steps
     empty = OpenCLAllocEmpty(result.type.dtype, result.type.context_name)
-    # Make the memory contiguous, like other states, unless the loop overwrites it.
+    # Make the memory contiguous, as the memory of other states is, unless the loop overwrites it.
     return opencl_contiguous(_BACKWARDS(empty(steps + 1, *lengths), np.int64(-1)))
 
 
 def _products_of(fgraph: FunctionGraph, result: Variable) -> list[Apply] | None:
-    """Return the products that sum over a result's steps; None if the result is not only needed in reverse."""
+    """Return the products that sum over a result's steps; None if something else also needs the unreversed result."""
     if not isinstance(result.type, OpenCLArrayType) or result.type.ndim != 3 or any(result.type.broadcastable):
         return None
     products: list[Apply] = []
@@ -120,7 +120,7 @@ def _runs_backwards(node: Apply) -> bool:
 
 
 def _products_of_matrix(fgraph: FunctionGraph, matrix: Variable) -> list[Apply] | None:
-    """Return the products that use a matrix; None if the matrix has a user that is not a product summing over steps."""
+    """Return the products that use a matrix; None if anything except products that sum over steps uses it."""
     products: list[Apply] = []
     for client, _ in clients(fgraph, matrix):
         if not is_output(client) and _is_transpose(client):
@@ -145,7 +145,7 @@ class _Factor:
     views: tuple[Apply, ...]  #: The nodes that compute the matrix, in order.
 
     def of(self, sequence: Variable) -> Variable:
-        """Return the matrix made from another sequence in the same way."""
+        """Return the matrix that the factor's views make from another sequence."""
         for node in self.views:
             sequence = node.op(sequence, *node.inputs[1:])
         return sequence
@@ -161,7 +161,7 @@ def _factors(node: Apply) -> tuple[_Factor, _Factor] | None:
 
 
 def _factor(matrix: Variable, is_left: bool) -> _Factor | None:
-    """Return a matrix as a factor; None if the product does not sum over the rows of a sequence."""
+    """Return the factor for a matrix made from a sequence; None if the product does not sum over its rows."""
     views: list[Apply] = []
     node, is_transposed = matrix.owner, False
     if node is not None and _is_transpose(node):

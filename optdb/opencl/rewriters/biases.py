@@ -52,7 +52,7 @@ def _biased(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def _vector(row: Variable) -> Variable | None:
-    """Return the vector that was broadcast along all axes but the last to give an array; None if there is none."""
+    """Return the vector that was broadcast along all axes except the last to give an array; None for other arrays."""
     node = row.owner
     if node is None or type(node.op) is not OpenCLDimShuffle or node.inputs[0].type.ndim != 1:
         return None
@@ -76,7 +76,7 @@ def _is_of_rows(fgraph: FunctionGraph, node: Apply) -> bool:
 
 
 def _is_for_one(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Tell whether a node computes a variable and exactly one node uses it, once."""
+    """Tell whether a variable is the result of a node, and is used exactly once, as an input of a node."""
     users = clients(fgraph, var)
     return var.owner is not None and len(users) == 1 and not is_output(users[0][0])
 

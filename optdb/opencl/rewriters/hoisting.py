@@ -1,9 +1,10 @@
 """Moves products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
-The body of a Scan often multiplies a part of a sequence by a loop-invariant matrix: a network's input by its weights
-or, in the gradient of a recurrent network, the forward pass's states, which are then known, by the forward pass's
-weights. Computed step by step, these are small products that do not fill a GPU, and they add work-groups to each step.
-Stacking the steps of a sequence yields one large product, whose parts are a new sequence.
+The body of a Scan often multiplies a part of a sequence by a loop-invariant matrix. For example, a network multiplies
+its input by its weights. The gradient of a recurrent network multiplies the forward pass's states, which are then
+known, by the forward pass's weights. If each step computed its own product, the products would be too small to fill a
+GPU, and would add work-groups to each step. Stacking the steps of a sequence yields one large product, whose parts are
+a new sequence.
 
 A loop that may end early keeps its products, since it may need only a few of them.
 """
@@ -100,7 +101,7 @@ def _is_transpose(var: Variable) -> bool:
 
 
 def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: WantedProduct) -> Variable:
-    """Return the products of a sequence's first `steps` parts and a matrix, plus the wanted addend if there is one."""
+    """Return the product of each of the first `steps` parts of a sequence with a matrix, plus the addend, if any."""
     # A loop may run fewer steps than its sequences have parts.
     first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])
     parts, matrix = first(wanted.states, ops.ScalarFromTensor()(steps)), wanted.matrix

@@ -49,7 +49,8 @@ def _switched_off(make: Callable[[Any, bool], Op]) -> Callable[[Any], Op]:
     return lambda op: make(op, False)
 
 
-#: Maps op classes to functions that return an op that does not work in place, for graphs that are lifted again.
+#: Maps op classes to functions that return a variant of an op that does not work in place. Graphs that are lifted again
+#: use these variants.
 PLAIN: Plain = {
     **{kind: _switched_off(make) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
@@ -117,7 +118,7 @@ def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
 
 
 def _in_order_by_steps(var: Variable) -> Variable:
-    """Return a state, copied only if a step's part is not C-contiguous, which suffices for overwriting it."""
+    """Return a state whose parts, one for each step, are C-contiguous; that suffices for overwriting it."""
     node = owner_of(var)
     return opencl_sequence(node.inputs[0]) if isinstance(node.op, OpenCLContiguous) else var
 
@@ -136,8 +137,8 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
     return outputs[0].owner
 
 
-#: Before 60, the position of Theano's own rewriters, which match device ops by their base classes and would insert host
-#: ops.
+#: This is before 60, the position of Theano's own rewriters. They match device ops by their base classes and would
+#: insert host ops.
 _POSITION = 59.9
 
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))

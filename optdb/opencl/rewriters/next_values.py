@@ -33,7 +33,7 @@ class NextValuesInOrder(GraphRewriter):
         for index in mapping:
             out = fgraph.outputs[index]
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
-                # A node that starts copying the next value must receive the contiguous array, which it returns.
+                # If a node starts copying the next value and returns it, the node must receive the contiguous array.
                 node = out.owner
                 begins = node is not None and begins_copy(node)
                 client, slot = (node, out.index) if begins else ("output", index)
@@ -46,7 +46,7 @@ class NextValuesInOrder(GraphRewriter):
 
 
 def _may_be_out_of_order(out: Variable) -> bool:
-    """Tell whether a value may have a view's layout: it is a view, or an op has overwritten a view with it."""
+    """Tell whether a value may have a view's layout, because it is a view or an op has written it over a view."""
     owners = (var.owner for var in may_lie_in(out))
     return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
 

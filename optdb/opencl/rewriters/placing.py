@@ -131,7 +131,7 @@ def _number(bound: Any) -> int | None:
 
 
 def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a result has one use, as an input of a node."""
+    """Tell whether a result is used exactly once, as an input of a node."""
     users = clients(fgraph, node.outputs[0])
     return len(users) == 1 and not is_output(users[0][0])
 

@@ -1,8 +1,9 @@
 """Lets a loop save products of its states that its gradient would otherwise recompute.
 
 The gradient of a recurrent network multiplies the states of the forward pass by the same weights again to recover the
-inputs of the activation functions. The forward pass has already computed these products. With this rewrite, it stores
-them for all steps instead of in a temporary array, and a GPU does not compute them again.
+inputs of the activation functions. The forward pass has already computed these products. With this rewrite, the loop
+stores the products of all steps instead of reusing a temporary array, and a GPU does not compute them again for the
+gradient.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Var
 
 
 def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
-    """Return the variable in the loop's body that is the wanted product, and the added sequence if there is one."""
+    """Return the variable in the loop's body that is the product `wanted`, and the added sequence if there is one."""
     op = scan_of(loop)
     before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
     sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))

@@ -117,7 +117,7 @@ def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | No
 
 
 def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Variable, Variable]]]:
-    """Yield replacements for products of many parts of an array and one matrix, if the same branches need them."""
+    """Yield replacements for products of many parts of one array with one matrix, if the same branches need them."""
     by_factors: dict[tuple[Variable, Variable, Needs], dict[Variable, Variable]] = {}
     needs = needs_of(fgraph)
     for node in fgraph.toposort():
@@ -138,7 +138,7 @@ def _of_steps(fgraph: FunctionGraph, joins: _Joins) -> Iterator[list[tuple[Varia
 
 
 def _is_step(var: Variable) -> bool:
-    """Tell whether a matrix is the part of an array with three axes at a constant index."""
+    """Tell whether a matrix is one part of a three-dimensional array, selected by a constant index."""
     node = var.owner
     if node is None or type(node.op) is not OpenCLSubtensor or len(node.op.idx_list) != 1 or len(node.inputs) != 2:
         return False
@@ -177,7 +177,7 @@ def _is_sum(node: Apply) -> bool:
 
 
 def _added(node: Apply) -> Product | None:
-    """Return the product that a node adds to a matrix, both unscaled; None if the node does something else."""
+    """Return the product that a node adds to a matrix; None if the node scales one of them or is another op."""
     if type(node.op) is not OpenCLGemm or node.op.inplace or any(node.outputs[0].type.broadcastable):
         return None
     _, alpha, a, b, beta = node.inputs
@@ -190,7 +190,7 @@ def _is_transpose(node: Apply) -> bool:
 
 
 def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a result has one use, as an input of a node."""
+    """Tell whether a result is used exactly once, as an input of a node."""
     users = clients(fgraph, node.outputs[0])
     return len(users) == 1 and not is_output(users[0][0])
 

@@ -211,8 +211,7 @@ class DeviceFunction:
 
         Returns
         -------
-        CheckReport
-            The steps that differ, with all details of the first. It prints as tables.
+        A report of the steps that differ, with full details of the first one. It prints as tables.
 
         Raises
         ------
@@ -228,7 +227,7 @@ class DeviceFunction:
         return report
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
-        """Measure the time that each kernel takes on the device, and each node on the host, in a call.
+        """Measure how much time each kernel takes on the device, and how much each node takes on the host, in a call.
 
         As in `check`, no values change. Use ``simulator.name.profile(...)`` to profile an added method.
 
@@ -284,7 +283,7 @@ class DeviceFunction:
             return explained(self._title, *self._executable.placement(), traffic)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the method by means of the simulator and the method's name."""
+        """Pickle and copy the method as its simulator and its name."""
         return getattr, (self._simulator, self.__name__)
 
     def __repr__(self) -> str:
@@ -327,12 +326,12 @@ class DeviceFunction:
         return [copy.copy(container.storage[0]) for container in _updated(self._taker)]
 
     def _keep_inputs(self, values: Iterable[Any]) -> None:
-        """Set the inputs that calls change to `values`."""
+        """Assign `values` to the inputs that calls change."""
         for container, value in zip(_updated(self._taker), values, strict=True):
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Reset inputs that calls change to the values in Theano's function."""
+        """Reset the inputs that calls change: they get the values in Theano's function."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:

@@ -44,7 +44,7 @@ def is_placed(simulator: SimulatorOCL, variable: Variable) -> bool:
 
 
 def finish(simulator: SimulatorOCL) -> None:
-    """Wait until the device has finished all enqueued work, since a call without results does not wait."""
+    """Wait until the device has finished all enqueued work; a call that returns no results does not wait for it."""
     state = simulator._state
     with state.turn():
         state.check_open()
@@ -55,7 +55,7 @@ class PackedVariables:
     """Shared variables on a device in one buffer per dtype, so that one transfer copies all variables of a dtype.
 
     The simulator's functions read the variables from these buffers and write their next values there. No function may
-    run between `download` or `open` and `release` or `upload`.
+    run between `download` and `release`, or between `open` and `upload`.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class PackedVariables:
                 vector.copy_from(other._vectors[dtype])
 
     def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], calls: Calls) -> None:
-        """Set the variables to the sums of terms, which the device adds in order, without waiting.
+        """Set the variables to the sums of the terms. The device adds the terms in order; the host does not wait.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class PackedVariables:
                     self._adders[dtype].add([each[dtype] for each in vectors], total, calls)
 
     def pack(self) -> None:
-        """Copy arrays that functions stored elsewhere because of another shape or order into the vectors."""
+        """Copy arrays into the vectors if functions stored them elsewhere because of another shape or order."""
         self.release()
         # A replayed plan stores the same array objects again.
         if len(self._packed) == len(self._cells) and all(map(operator.is_, map(_first_of, self._cells), self._packed)):
@@ -222,7 +222,7 @@ class _Adder:
         self._operation = Elementwise(
             context, ScalarProgram.of(Scalar("Add", dtype.name), [dtype.name, dtype.name]), [vector, vector]
         )
-        #: The vectors in the last sum, which `_commands` adds.
+        #: The terms and the total of the last sum, which `_commands` computes.
         self._vectors: list[PackedVector] = []
         self._commands = CommandList()
 

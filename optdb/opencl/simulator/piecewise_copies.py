@@ -37,7 +37,7 @@ PIECE_NBYTES = 1 << 19
 
 @dataclass
 class Piece:
-    """Some of the packed variables on the host, whose values are complete once `wait` returns."""
+    """Some of the packed variables on the host; the values are complete once `wait` returns."""
 
     #: For each part, its dtype, its range in the vector of this dtype, and its values.
     parts: list[tuple[np.dtype, slice, np.ndarray]]
@@ -88,7 +88,7 @@ class _EnqueuePart(Transfer):
         self.call = None
 
     def enqueue(self) -> None:
-        """Start the copy if a call is prepared and the driver accepts it; otherwise the part is copied at the end."""
+        """Start the copy if its driver call is prepared and accepted by the driver; otherwise it follows at the end."""
         if self.call is not None:
             self.call()
 
@@ -116,11 +116,11 @@ class _PackedPart:
         self._packed, self.dtype, self.numbers, self._shapes = packed, dtype, numbers, shapes
         self._mark, self._event = mark, EventHandle()
         self.nbytes = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
-        #: The vector that contains the variables, once a plan computes them in it.
+        #: The vector that contains the variables; None until a plan computes them there.
         self._vector: PackedVector | None = None
 
     def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
-        """Return the call that starts the copy; None if the buffers are not those of the packed variables."""
+        """Return the driver call that starts the copy; None if the buffers do not belong to the packed variables."""
         calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
         if calls is None or vector is None:
             return None
@@ -258,7 +258,7 @@ class PackedTerm:
         self._fence: list[Any] = []
 
     def restart(self) -> None:
-        """Start a step, whose pieces are uploaded after all earlier commands, since these read the previous pieces."""
+        """Start a step. Its pieces are uploaded after all earlier commands, since these read the previous pieces."""
         self.reading.wait()
         self._events.clear()
         self._fence = [mark(self._context.queue)]
@@ -284,7 +284,7 @@ class PackedTerm:
         like = self._packed._vectors[dtype]
         vector = self.vectors.get(dtype)
         if vector is None or vector.shapes != like.shapes:
-            # The device's main queue writes the vector's zeros.
+            # The main queue of the device fills the new vector with zeros.
             vector = self.vectors[dtype] = PackedVector(self._context, dtype, like.shapes, on_host=False)
             self._fence = [mark(self._context.queue)]
         return vector

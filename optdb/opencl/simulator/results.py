@@ -35,7 +35,7 @@ class Results:
 
     def __init__(self, mirrors: _Mirrors) -> None:
         self._mirrors = mirrors
-        #: For each output, its value, or its shape and mirror.
+        #: For each output: either its value, or its shape and mirror.
         self._begun: list[tuple[Any, tuple[int, ...], HostMirror | None]] = []
         self._copies: list[Any] = []
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ class _Mirrors:
 
 
 class PendingResults:
-    """Calls a method repeatedly, so that the host may do other work before it waits for the results.
+    """Calls a method repeatedly; the host may do other work before it waits for the results.
 
     Results are copied to pinned memory if the device supports it, since a copy to other memory may block in the driver.
 
@@ -129,7 +129,7 @@ class PendingResults:
         self._function = function
         self._call = RepeatedMethod(function)
         context = function._state.context
-        #: The mirrors, with those for the next call first.
+        #: The mirrors; the mirrors for the next call come first.
         self._mirrors = [_Mirrors(context) for _ in range(_MOST_PENDING)]
 
     def begin(self, *args: Any) -> Results:

@@ -354,7 +354,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         return Group(*[table for table in tables if table.row_count])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the simulator by means of its functions, the requested device and the state.
+        """Pickle and copy the simulator as its functions, the requested device and the state.
 
         A copy shares the functions but has its own state; a deep copy also has its own functions.
         """
@@ -396,7 +396,7 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
 
 
 def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
-    """Return `opencl_backend(device)`, under the name in the first proposal; sizes need not be fixed.
+    """Return `opencl_backend(device)`. The name comes from the first proposal; sizes do not have to be fixed.
 
     Parameters
     ----------

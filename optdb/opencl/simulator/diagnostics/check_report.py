@@ -40,7 +40,7 @@ class StepCheck:
     number: int
     #: The device op.
     op: str
-    #: Preceding device ops without a counterpart on the host, one of which may be the wrong op.
+    #: Preceding device ops without a counterpart on the host. The wrong op may be one of these.
     within: list[str]
     #: The host ops that computed the value, last op first.
     host_ops: list[str]
@@ -52,7 +52,7 @@ class StepCheck:
     trace: str
     #: None if the values agree.
     difference: Difference | None = None
-    #: The names and values of the inputs, which both sides share, if the values differ.
+    #: If the values differ, the names and values of the inputs, which are the same for the device and the host.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 

@@ -39,7 +39,8 @@ class Checker:
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = NodeEvaluator()
-        # Some ops have no ``perform`` or a wrong one, so if its result differs, the checker also compares with C code.
+        # Some ops have no ``perform`` or a wrong one, so if the result of ``perform`` differs, the checker also
+        # compares with C code.
         self._on_host = [NodeEvaluator()] if executable.c_thunks else [NodeEvaluator("py"), NodeEvaluator()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
@@ -138,7 +139,7 @@ class Checker:
         return steps.compute([origin], values)[0]
 
     def _cut(self, origin: Variable) -> list[Variable]:
-        """Return the variables from which the host computes a variable and whose values the device also has."""
+        """Return the variables from which the host computes a variable; the device has the values of all of them."""
         inputs = (var for node in self._host_nodes(origin) for var in node.inputs)
         return list(dict.fromkeys(filter(self._is_known, inputs)))
 
@@ -185,7 +186,7 @@ def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[A
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
-    """Return whether the device computes a variable whose value is defined."""
+    """Return whether the device computes a variable and its value is defined; `empty` leaves its result undefined."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
     return _placement(var.owner) == "device"

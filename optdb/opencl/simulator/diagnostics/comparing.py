@@ -2,7 +2,7 @@
 
 Two numbers agree if their difference is at most a relative tolerance plus a smaller fraction of the array's largest
 number (`TOLERANCES`). A sum whose terms cancel may legitimately differ by more. If numbers disagree, the host therefore
-repeats the computation with inputs perturbed by a few units in the last place: an element may differ by a multiple
+repeats the computation with inputs perturbed by a few units in the last place. An element may differ by a multiple
 (`FREEDOM`) of the change that the perturbation causes.
 """
 
@@ -32,7 +32,7 @@ class Difference:
     what: str
     #: Index of the largest difference; None if the values cannot be compared elementwise.
     index: tuple[int, ...] | None
-    #: The two numbers at `index`, or the shapes, or the values.
+    #: The two numbers at `index`, or the two shapes, or the two values.
     on_device: Any
     on_host: Any
     #: The number of elements that differ, and the number of all elements.
@@ -91,7 +91,7 @@ def _wide(value: np.ndarray) -> np.ndarray:
 
 
 def _allowed(host: np.ndarray) -> np.ndarray | float:
-    """Return by how much each element may differ; integers must be equal."""
+    """Return the allowed difference for each element; integers must be equal."""
     if host.dtype.kind not in "fc":
         return 0.0
     relative, absolute = TOLERANCES[np.finfo(host.dtype).dtype.name]

@@ -47,7 +47,7 @@ class MemoryReport(ReportTables):
 
     #: Memory for the results of nodes; values that are not live at the same time share memory.
     values: int
-    #: Memory for the results of nodes if each had its own buffer.
+    #: Memory that the results of nodes would need if each had its own buffer.
     separately: int
     #: The arguments of the call.
     inputs: int

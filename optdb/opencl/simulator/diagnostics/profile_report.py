@@ -37,7 +37,7 @@ class Row:
     where: str = HOST
     #: Name of the kernel, or ``copy``, ``fill``, ``upload`` or ``download``; empty for host-only work.
     kernel: str = ""
-    #: ``launch``, or the same as `kernel`.
+    #: ``launch`` for kernel launches; otherwise the same as `kernel`.
     kind: str = ""
     #: Time on the device in seconds; None if nothing was enqueued.
     device: float | None = None
@@ -45,7 +45,7 @@ class Row:
     host: float = 0.0
     #: Number of bytes read and written; each array is counted once.
     nbytes: int = 0
-    #: Number of floating-point operations in the node, on the row of the node's longest command; None if unknown.
+    #: Number of floating-point operations in the node, given in the row of the node's longest command; None if unknown.
     operations: int | None = None
 
     @property
@@ -167,7 +167,7 @@ class ProfileReport(ReportTables):
         return path
 
     def _summary(self, commands: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
-        """Yield the count, the milliseconds and the bytes for each kind of rows."""
+        """Yield the count, the milliseconds and the bytes for each kind of row."""
         yield "on the device", *_sums(commands, _device)
         for kind in dict.fromkeys(row.kind for row in commands):
             yield f"    {kind}", *_sums([row for row in commands if row.kind == kind], _device)

@@ -78,7 +78,11 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline by Python's clock: a command is queued before the call to enqueue it returns."""
+        """Return the device's timeline in terms of Python's clock.
+
+        The clocks are compared when commands are enqueued: a command is queued before the call that enqueues it
+        returns.
+        """
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 

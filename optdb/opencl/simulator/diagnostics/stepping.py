@@ -52,9 +52,9 @@ class NodeEvaluator:
     ) -> list[Any]:
         """Compute variables and their dependencies, and return the variables' values.
 
-        Variables in `values` are not computed again; newly computed values are added to it. `computed` is called with
-        each node once its outputs are known, and may remove values that are no longer needed. An error in a node names
-        the node and its source line.
+        Variables in `values` are not computed again; newly computed values are added to `values`. `computed` is called
+        with each node once its outputs are known, and may remove values that are no longer needed. An error in a node
+        names the node and its source line.
         """
         todo = list(wanted)[::-1]
         while todo:

@@ -1,8 +1,8 @@
 """Executes a function's graph on a device: uploads the inputs, runs the VM, and downloads the outputs.
 
 Theano's own ``Function`` receives the arguments, so names, defaults, checks and outputs are the same as in the original
-function. It calls an :class:`Executable` to compute. The executable's state decides where the values of shared
-variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``).
+function. It calls an :class:`Executable`, which computes the outputs. The executable's state decides where the values
+of shared variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``).
 
 A function may overwrite shared arrays on the device with their next values. Nodes that do this, and their dependents,
 run last, and the VM holds their commands back until none of them can raise. The commands of a node that reads device
@@ -49,15 +49,8 @@ class Executable:
     inputs : sequence of (Variable, list)
         For each input of the graph, Theano's variable and its storage, a list with one element.
     updates : mapping
-        Maps the index of an output to the index of the input that it updates. These outputs come last.
-    mutable : collection of Variable
-        The inputs that may be overwritten.
-    borrowed : sequence of bool
-        For each output that the caller receives, whether the next call may overwrite it.
-    c_thunks : bool
-        Whether nodes that stay on the host may be compiled to C.
-    results : sequence of list
-        Cells from which Theano reads the outputs, if it does not use only the returned values.
+        Maps the index of an output to the index of the input that it updates. Cells from which Theano reads the
+        outputs, unless it uses only the returned values.
     """
 
     # Theano's Function reads this attribute; it is False because the executable performs the updates itself.
@@ -85,7 +78,8 @@ class Executable:
         updated = set(updates.values())
         bound = InputBindings(source, state, inputs, updated, mutable)
         bindings = list(bound)
-        #: Lists with one element, from which `run` reads the inputs; `output_cells` receive the outputs.
+        #: The cells from which `run` reads the inputs, each a list with one element; `run` stores the outputs in
+        #: `output_cells`.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
@@ -106,7 +100,7 @@ class Executable:
         self._updated_cells = [self.input_cells[number] for number in updated]
         self._padding = [None] * len(updates)
         self._shared = [binding for binding in bindings if isinstance(binding, Shared)]
-        #: Shared variables whose host value each call changes.
+        #: Shared variables whose value on the host changes in each call.
         self._changing = [binding for i in updated if isinstance(binding := bindings[i], Mirror)]
         #: Theano's storage cells for shared variables.
         self.shared_storages: list[list[Any]] = [
@@ -117,7 +111,7 @@ class Executable:
         self._zero_copy = ZeroCopyScope(state.context, self)
 
     def _build(self, source: FunctionGraph, bound: InputBindings, updates: dict[int, int]) -> None:
-        """Create the graph and its VM, which overwrites the only copy of a value only at the very end of a call."""
+        """Create the graph and its VM; a value without another copy is overwritten only at the very end of a call."""
         may_overwrite, only_here = bound.overwritable, bound.only_copies
         last, narrowed = may_overwrite - only_here, False
         while True:
@@ -146,7 +140,7 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Run the function and return all outputs, even if not in `output_subset`, with None for each next value.
+        """Run the function and return all outputs, including those not in `output_subset`; each next value is None.
 
         Either all variables get their next values or, if the call raises, none of them do.
 
@@ -281,7 +275,7 @@ class InputBindings:
             else Input(var, storage, [None], var in uploaded, number in updated, var in self._mutable, var in of_user)
             for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
         }
-        #: The inputs on the device. A shared variable has the same location in all functions of the state.
+        #: The inputs on the device. All functions of the state agree on whether a shared variable is on the device.
         self.placed = {var for var, binding in self._bindings.items() if binding is not None and binding.placed}
         #: The inputs whose values outlive a call.
         self.lasting = {var for var, binding in self._bindings.items() if not isinstance(binding, Input)}

@@ -4,8 +4,8 @@ The copy has the same inputs and outputs in the same order. Inputs placed on the
 device arrays. The later phases of Theano's optimizer run on the copy: the lift, fusion, and in-place rewrites.
 
 Inputs that are arrays of floats are placed on the device. Integers and scalars, such as an index, a length or a scale
-factor, are often read on the host. They are placed on the device only if no op reads them on the host, and if the
-device can run every op that depends on them, up to the ops whose results are arrays of floats.
+factor, are often read on the host. They are placed on the device only if no op reads them on the host and the device
+can run every op that depends on them. Dependents are followed only up to ops that return arrays of floats.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def device_graph(
     updates: dict[int, int],
     mutable: Collection[Variable],
 ) -> DeviceGraph:
-    """Copy a compiled function's optimized graph for a device on which the inputs in `placed` are.
+    """Copy a compiled function's optimized graph for a device that holds the inputs in `placed`.
 
     `updates` maps the index of an output to the index of the input that it updates. The inputs in `mutable` may be
     overwritten.
@@ -112,7 +112,7 @@ def device_graph(
 
 
 def _warn_of_refused_inputs(inputs: Iterable[Variable], context_name: Hashable, lifted: LiftReport) -> None:
-    """Warn if no node runs on the device and if the device does not support an input."""
+    """Warn if no node runs on the device and the device also does not support one of the inputs."""
     if any(node.lifter is not None for node in lifted.nodes):
         return
     reason = next(filter(None, (_refusal(var, context_name) for var in inputs)), None)
@@ -164,7 +164,8 @@ def _without_transfers(
     return fgraph, copied
 
 
-#: Left out because only sizes and indices remain on the host, and plans compare them with the previous call's values.
+#: Rewriters left out of the phases, because only sizes and indices remain on the host, and plans compare them with the
+#: previous call's values.
 _LEFT_OUT = ("inplace_elemwise_opt",)
 #: Theano's name for the fusion of nodes that stay on the host.
 _FUSION = "elemwise_fusion"
@@ -245,7 +246,7 @@ def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether the device computes everything that depends on a variable, as far as arrays of floats."""
+    """Return whether the device computes all dependents of a variable; the search ends at arrays of floats."""
     seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()

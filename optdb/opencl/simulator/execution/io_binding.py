@@ -72,7 +72,7 @@ class Input:
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
     def take(self, context: Context, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
-        """Pass the value to the VM, lent by `scope` if possible.
+        """Pass the value to the VM; `scope` lends the array if it can.
 
         If `events` is given, the list receives the copy's event, and the copy is not waited for.
         """
@@ -121,7 +121,7 @@ class Input:
         return self.mutable and not (self.updated or self.overwritten_by_user)
 
     def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
-        """Return an array over the caller's buffer, reusing the last array if its shape fits: creation is slow."""
+        """Return an array over the caller's buffer; reuse the last array if its shape fits, since creation is slow."""
         if self._lent is None or self._lent.shape != shape:
             self._lent = DeviceArray(context.queue, shape, self._dtype, data=buffer)
         self._lent.base_data = buffer
@@ -170,8 +170,8 @@ class ZeroCopyScope:
     """Binds the caller's arrays to a device while a function is called.
 
     It lends arrays only within a ``with`` block. It never lends to a function that returns device arrays to the caller,
-    since these might be parts of arguments. It does not lend in calls that do not wait for results, since these would
-    have to wait until the arguments are read.
+    since these might be parts of arguments. It does not lend in calls that do not wait for results, since such calls
+    would then have to wait until the arguments are read.
 
     Creating a scope sets the linked function's rebindable inputs and external outputs.
     """
@@ -227,7 +227,7 @@ class ZeroCopyScope:
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
-        """Track an argument that is not lent, since no result may overwrite it."""
+        """Track an argument that is not lent, so that no result overwrites it."""
         if isinstance(value, np.ndarray):
             self._in_use.add(value)
 
@@ -301,7 +301,7 @@ class AddressRanges:
     """The address range from the first to the last byte of each array, compared as in ``numpy.may_share_memory``."""
 
     def __init__(self) -> None:
-        # Ascending; no two ranges overlap.
+        # In ascending order; no two ranges overlap.
         self._starts: list[int] = []
         self._ends: list[int] = []
 
@@ -327,7 +327,7 @@ class AddressRanges:
         self._ends.clear()
 
     def _met(self, start: int, end: int) -> tuple[int, int]:
-        """Return the slice of the stored ranges that overlap a given range."""
+        """Return a slice that selects the stored ranges that overlap a given range."""
         return bisect_right(self._ends, start), bisect_left(self._starts, end)
 
 

@@ -25,10 +25,10 @@ _COMPARED_NBYTES = 1024
 
 
 def merge_at_once(function: DeviceFunction) -> None:
-    """Make a simulator's method merge small launches in its first plan, not only once that is known to save time.
+    """Make a simulator's method merge small launches in its first plan, even before that is known to save time.
 
-    Merging saves time when the device waits for the host: when its queue is empty while the method's commands are
-    enqueued. On a CPU device, which shares the host's memory, this function does nothing.
+    Merging saves time when the device waits for the host, that is, when its queue is empty while the method's commands
+    are enqueued. On a CPU device, which shares the host's memory, this function does nothing.
     """
     run, state = function._executable.run, function._state
     if isinstance(run, PlannedVM) and not state.context.profile.shares_host_memory:
@@ -36,7 +36,7 @@ def merge_at_once(function: DeviceFunction) -> None:
 
 
 class RepeatedMethod:
-    """Calls a simulator's method; a call under the same conditions as the previous one enqueues its commands again.
+    """Calls a simulator's method; if nothing has changed since the previous call, enqueues that call's commands again.
 
     This saves most of the host's time in calls of a function with many shared variables.
 
@@ -75,7 +75,7 @@ class RepeatedMethod:
         self._given = given
 
     def commands(self, *args: Any) -> CommandList | None:
-        """Return a call's commands for the caller to enqueue; None if the call does more or needs Python."""
+        """Return a call's commands for the caller to enqueue; None if the call does more than that or needs Python."""
         commands = self._repeated(args)
         return None if commands is None or commands.needs_python else commands
 
@@ -119,10 +119,10 @@ class TrustedMethod:
         self._stages: dict[int, StagingBuffer] = {}
 
     def stage(self, args: Sequence[Any]) -> list[Any]:
-        """Start uploading large arguments while the device computes; return replacements for `args` in one call.
+        """Upload large arguments while the device computes; return replacements for `args`, which one call may use.
 
-        Any thread may call this method. It may be called a second time before the first arguments are used, but before
-        a third time, the device must have finished using the first arguments.
+        Any thread may call this method. Any thread may call this method. It may be called again before the first
+        arguments are used. Before a third call, the device must have finished using the first arguments.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class TrustedMethod:
 
 
 def _run_after(machine: PlannedVM | CommittingVM, before: Before, at_once: bool) -> None:
-    """Run a VM after calling `before` with the VM's first commands or with none."""
+    """Call `before`, with the VM's first commands if possible, and then run the VM."""
     if at_once or not isinstance(machine, PlannedVM):
         before(CommandList())
         machine()

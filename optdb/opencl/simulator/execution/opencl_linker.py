@@ -28,7 +28,7 @@ __all__ = ["HostState", "host_state_of", "link_with_host_state"]
 
 
 class HostState(State):
-    """The copies of shared variables on one device, each of which exists as long as a function uses it."""
+    """The copies of shared variables on one device; each copy exists as long as a function uses it."""
 
     is_only_copy = False
     _kind = Mirror

@@ -55,11 +55,11 @@ class Shared:
 
     @property
     def in_step(self) -> bool:
-        """Whether Theano's value is still the value last copied to or from Theano's storage."""
+        """Whether Theano's value has not been replaced since it was last copied to or from Theano's storage."""
         return self._storage[0] is self._seen
 
     def value(self) -> Any:
-        """Return a copy of the value in the form that Theano's variable has, which may be a device array."""
+        """Return a copy of the value as Theano's variable would hold it: on the host, or as a device array."""
         return self.host_value() if isinstance(self.variable.type, TensorType) else deep_copy(self.cell[0])
 
     def host_value(self) -> Any:
