@@ -33,7 +33,7 @@ from optdb.runtime.errors import DeviceError, DeviceFault
 from optdb.runtime.library import build_quietly, check_process, cl
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 __all__ = [
     "SHORT_NAMES",
@@ -101,31 +101,33 @@ class DeviceInfo:
 class DeviceList(HtmlTables, list[DeviceInfo]):
     """A list of devices, which notebooks show as the table that ``python -m optdb devices`` prints."""
 
-    def render(self) -> Table:
+    def render(self) -> Group:
         """Return the devices as a table.
 
         Returns
         -------
-        rich.table.Table
-            A table with a row for each device; memory is in GiB.
+        rich.console.Group
+            A table with a row for each device (memory is in GiB), and the reason for each device that does not work.
         """
+        from rich.console import Group
         from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(title="optdb: OpenCL devices", title_justify="left")
-        # Only failure reasons may be wrapped anywhere, since users copy names.
         for name in ("optdb.device", "device"):
             table.add_column(name, no_wrap=True)
         for name in ("units", "memory"):
             table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("state", overflow="fold")
+        table.add_column("state", no_wrap=True)
         for row in self:
-            state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(_failure(row))}"
+            state = "[green]works[/]" if row.works else "[red]fails[/]"
             memory = f"{row.memory / 2**30:.1f} GiB"
             names = "\n".join(filter(None, [row.spec, row.short_name]))
             lines = [line for text in (row.name, f"{row.kind}, {row.platform}") for line in _wrapped(text)]
             table.add_row(names, escape("\n".join(lines)), str(row.units), memory, state)
-        return table
+        # Below the table, where commands and paths fit into a line, so that users can copy them.
+        return Group(table, *(Text(_failure(row)) for row in self if not row.works))
 
 
 def driver_cure(rows: Sequence[DeviceInfo]) -> str:
@@ -134,9 +136,9 @@ def driver_cure(rows: Sequence[DeviceInfo]) -> str:
 
 
 def _failure(row: DeviceInfo) -> str:
-    """Return the reason why a device does not work, with its cure, in one line."""
-    cure = "" if row.cure is None else f" (the cure: {' '.join(row.cure.split())})"
-    return f"{row.unsupported_reason}{cure}"
+    """Return the reason why a device does not work, and its cure if that is known."""
+    cure = "" if row.cure is None else f"\nThe cure: {row.cure}"
+    return f"{row.spec} fails: {row.unsupported_reason}{cure}"
 
 
 def _wrapped(text: str) -> list[str]:

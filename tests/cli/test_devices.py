@@ -88,6 +88,16 @@ def test_names_are_whole_in_80_columns(monkeypatch, capsys):
         assert word in printed
 
 
+def test_the_command_of_a_cure_can_be_copied_in_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    cure = f"install the package with the program ld; on Debian:\n    {'apt-get install binutils ' + 30 * 'x'}"
+    row = DeviceInfo("opencl0:0", profile_of(FakeDevice("cpu-x", "Portable Computing Language")), "no ld", cure)
+    monkeypatch.setattr(devices, "list_devices", lambda: [row])
+    monkeypatch.setattr(devices, "find", lambda spec: row)
+    assert hardware.report() == 0
+    assert f"opencl0:0 fails: no ld\nThe cure: {cure}\n" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_terminal_without_unicode_shows_whole_names():
     env = {
