@@ -7,12 +7,12 @@ from types import FrameType
 
 __all__ = ["caller_level"]
 
-#: Packages whose frames are between the user's code and a warning, including those of decorators and imports.
+#: Packages whose frames are between the user's code and a warning, including the frames of decorators and imports.
 _WITHIN = ("optdb", "pytensor", "theano", "importlib", "functools", "contextlib")
 
 
 def caller_level() -> int:
-    """Return the level, as `warnings.warn` counts it, of the code that called the host or optdb."""
+    """Return the stack level of the code that called the host or optdb, counted as in `warnings.warn`."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _WITHIN:

@@ -31,7 +31,8 @@ def growing() -> Iterator[None]:
     """Keep automatic collection off, and promote the young objects to the oldest generation at the end.
 
     A compiled function keeps its graph and its thunks alive. If these objects stayed young, the next collection would
-    walk all of them, which takes a tenth of the time to optimize a graph, and find little garbage.
+    walk all of them. This would take a tenth of the time that optimizing the graph takes, and would find little
+    garbage.
     """
     with collector_paused():
         _promotion.is_due = True
@@ -57,10 +58,12 @@ class _Promotion:
         self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
-        """Promote all young objects unless some objects are frozen, which this would thaw; sometimes collect all.
+        """Promote all young objects; sometimes, run a full collection.
+
+        Do nothing if some objects are frozen: promotion would thaw them.
 
         A full collection is due when half of all objects have been promoted here since the last full collection. Very
-        large graphs are left to Python, which walks them once.
+        large graphs are left to Python's own collections, which traverse such a graph once.
         """
         self.is_due = False
         young = gc.get_count()[0]
@@ -72,7 +75,7 @@ class _Promotion:
             self._start_over()
         self._promoted += young
         if self._promoted > self._bound:
-            # Counting a heap of a million objects takes 10 ms, so the result is used until half as many objects were
+            # Counting a heap of a million objects takes 10 ms. Do it again only after half as many objects have been
             # promoted.
             self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
             if self._promoted > self._bound:

@@ -1,8 +1,8 @@
-"""Connects optdb's packages: installs the import hook and, once Theano is imported, optdb's parts in Theano.
+"""Connects optdb's packages. Installs the import hook and, once Theano is imported, installs optdb's parts in it.
 
-Only this module knows all packages. `optdb.host` makes Theano importable and does not depend on other packages; it is
-passed the function to call after the import of Theano. No package is imported before that: ``import optdb.codegen``
-imports no part of the host.
+Only this module knows all packages. `optdb.host` makes Theano importable and does not depend on other packages. This
+module passes it a function, which is called after Theano has been imported. No package is imported before that:
+``import optdb.codegen`` imports no part of the host.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _HostFinder:
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the result of the host's finders, which are installed now; None for all other modules."""
+        """Install the host's finders and return their result. Return None for modules that are not in `HOSTS`."""
         if name not in HOSTS:
             return None
         with cls._lock:
@@ -48,8 +48,8 @@ class _HostFinder:
                 sys.meta_path.remove(cls)
             if not cls.done:
                 _make_host_ready()
-        # The host has inserted its finders at the front of the list, which the caller has already passed. Call them
-        # here.
+        # The host has inserted its finders at the front of the list. The caller has already passed that position, so
+        # call the finders here.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 
@@ -76,10 +76,10 @@ def _make_host_ready() -> None:
 
 
 def compose() -> None:
-    """Install the parts of the engine, the op cache and the OpenCL device in Theano, and enable those that flags name.
+    """Install the engine, the op cache and the OpenCL device in Theano, and enable the parts that flags select.
 
-    Called after Theano's code has run. Modules are imported by their full names, because their package may still be
-    importing.
+    Called after Theano's code has run. Modules are imported by their full names, because the package that contains them
+    may not have finished importing.
     """
     from optdb.host.api import device_linker
     from optdb.host.api.config import config
@@ -97,7 +97,7 @@ def compose() -> None:
 
 
 def _link_for_opencl(linker: DeviceLinker, *storage: Any) -> Any:
-    """Link a function for an OpenCL device. The modules for that are imported when the first function is linked."""
+    """Link a function for an OpenCL device. The modules that do this are imported when the first function is linked."""
     from optdb.opencl.simulator.execution.opencl_linker import link_with_host_state
 
     return link_with_host_state(linker, *storage)

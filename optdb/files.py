@@ -1,8 +1,8 @@
 """Reads and replaces files that other processes, possibly of other users, may have written.
 
 `read_file` is for untrusted files. It never waits for a writer, and it checks the size before it reads.
-`replace_file` writes atomically. `check_folder` tests beforehand whether files can be written, and `is_truncated`
-whether a shared library is complete.
+`replace_file` writes atomically. `check_folder` tests beforehand whether files can be written, and `is_truncated` tests
+whether a shared library is incomplete.
 
 This module imports nothing of optdb, so that every package can import it.
 """
@@ -27,8 +27,9 @@ __all__ = [
     "replace_file",
 ]
 
-# O_NONBLOCK: opening a FIFO without a writer does not block. O_NOCTTY: a terminal does not become this process's.
-# O_BINARY: Windows does not convert line ends. A system that lacks one of these does not need it.
+# O_NONBLOCK: opening a FIFO without a writer does not block. O_NOCTTY: opening a terminal does not make it this
+# process's controlling terminal. O_BINARY: Windows does not convert line ends. A system that lacks one of these does
+# not need it.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
 #: The header of a 64-bit little-endian ELF file: the offset of the section table, and its entries' size and number.

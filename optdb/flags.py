@@ -107,7 +107,7 @@ class Flag:
         return value if self.reads else text
 
 
-#: A device named by its numbers; any other text is part of a device's name.
+#: Matches a device named by its numbers. Any other text is matched against parts of devices' names.
 _NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
 _ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
 #: Device numbers in Theano's own GPU back-end.
@@ -406,7 +406,7 @@ FORCED: dict[str, Any] = {}
 _FLAG_FOR = {"device": "optdb.device", "init_gpu_device": "optdb.device", "contexts": "optdb.contexts"}
 
 
-#: The prefixes of that back-end's device names, and the corresponding devices of optdb.
+#: The prefixes of device names in Theano's own GPU back-end, and the corresponding devices of optdb.
 _DEVICE_FOR = {"cuda": "nvidia", "gpu": "gpu", "opencl": "opencl"}
 
 

@@ -1,6 +1,6 @@
-"""Shows rich's tables as HTML in notebooks: `HtmlTables` gives a class with `render` the method ``_repr_html_``.
+"""Shows rich's tables as HTML in notebooks: `HtmlTables` adds the method ``_repr_html_`` to classes that have `render`.
 
-The cells are those of the printed tables, as escaped text. The notebook chooses colours and column widths.
+The cells contain the same text as in the printed tables, escaped. The notebook chooses colours and column widths.
 """
 
 from __future__ import annotations

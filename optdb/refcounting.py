@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 class RefCountedSetting(Generic[Found]):
     """A setting that the first holder turns on, and that the last holder restores to its previous value.
 
-    If each thread restored the value that it found, one could undo a setting that another thread still needs.
+    If each thread restored the value that it found, a thread could undo a setting that another thread still needs.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def when_changed(callback: Callable[[], None]) -> None:
 
 
 def wants(topic: str, *names: str) -> bool:
-    """Return whether a topic is traced for something with any of these names.
+    """Return whether a topic is traced for an object that has one of these names.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def compiler_runs() -> Iterator[list[CompilerRun]]:
 
 @contextmanager
 def compiler_run(compiler: str, purpose: Callable[[], str]) -> Iterator[None]:
-    """Time a compiler that runs in the block; print and collect the result even if the block raises.
+    """Time the compiler that runs in the `with` block. Print and collect the result even if the block raises.
 
     Parameters
     ----------

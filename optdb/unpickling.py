@@ -42,7 +42,7 @@ class SimulatorNotRestored(DeviceError):
         self._values = values
 
     def sync_to_theano(self) -> None:
-        """Store the simulator's values of shared variables in the functions, which still hold Theano's values."""
+        """Copy the simulator's shared values into the functions, which still hold the values from Theano."""
         for storage, value in zip(_shared_storages(self.functions), self._values, strict=True):
             storage[0] = value
 

@@ -1,4 +1,4 @@
-"""Votes by which either all threads in a step commit it, or none does (`Agreement`)."""
+"""Votes after which either all threads in a step commit the step, or none of them does (`Agreement`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Agreement"]
 
 
 class Agreement:
-    """Makes either all workers or none commit a step: if one worker fails before all have agreed, all fail.
+    """Makes either all workers or none commit a step. If one worker fails before all have agreed, no worker commits.
 
     Parameters
     ----------
     count : int
         Number of workers.
     timeout : float
-        Time in seconds within which all workers must agree once one has.
+        Time in seconds within which all workers must agree once one worker has agreed.
     """
 
     def __init__(self, count: int, timeout: float) -> None:

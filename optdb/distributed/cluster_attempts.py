@@ -22,7 +22,8 @@ from optdb.distributed.errors import WorkerFailed, WorkerTimeout
 from optdb.distributed.replica import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, run_steps
 
-#: How many seconds longer than a worker the client waits, so that the worker can report for which worker it has waited.
+#: The client waits this many seconds longer than a worker, so that the worker can first report which other worker did
+#: not answer.
 GRACE_S = 5.0
 
 
@@ -70,8 +71,8 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: Maps the address of a worker for which others waited in vain to the deadline for its answer and the others'
-        #: message.
+        #: Maps the address of each worker that others waited for in vain to a deadline for its answer, and to the
+        #: message from the others.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False

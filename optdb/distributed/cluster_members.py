@@ -24,7 +24,7 @@ from optdb.distributed.workers import facts, install
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two queries to the scheduler for its workers, during a step and between steps.
+#: Seconds between two queries that ask the scheduler for its workers: during a step, and between steps.
 POLL_S, LOOK_S = 0.1, 0.5
 
 
@@ -224,7 +224,8 @@ def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = Non
     Returns
     -------
     list of str
-        GPUs in turn; if there is no GPU, parts of the CPU device, as far as it has enough compute units.
+        A GPU for each worker, repeated in turn. If there is no GPU, equal parts of the CPU device, or the whole device
+        for each worker if it has too few compute units.
     """
     gpus = [spec for spec, kind, _ in found if kind == "gpu"]
     if gpus:

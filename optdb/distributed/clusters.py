@@ -245,7 +245,10 @@ class ClusterGroup:
             self._attempts.forget(member)
 
     def _announce_commit(self) -> None:
-        """Tell the workers to commit while the next batch is prepared; the next step's message says so again."""
+        """Tell the workers to commit while the next batch is prepared.
+
+        The message for the next step repeats this.
+        """
         for member in self._members:
             call = self._calls.rpc(member.address).optdb_commit(
                 session=self._session, committed=self._steps, reply=False

@@ -39,9 +39,10 @@ __all__ = ["DataParallel", "StepFuture"]
 class DataParallel:
     """Trains on several devices, each of which has a copy of the shared variables and computes a part of each batch.
 
-    Call it like the function. By default, steps are exact: except for rounding, results and next values are the same as
-    when one device computes the whole batch. Sums over the batch, such as gradients, are found in the function's graph
-    and added up over workers; all workers then apply the same update.
+    An object of this class is called like the function that it trains. By default, steps are exact: except for
+    rounding, results and next values are the same as when one device computes the whole batch. Sums over the batch,
+    such as gradients, are found in the function's graph and added up over workers; all workers then apply the same
+    update.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ class DataParallel:
         The client whose workers run the steps. If neither a client nor `devices` is given, this machine runs a worker
         for each device.
     devices : sequence of str, optional
-        Names of devices, as for `optdb.SimulatorOCL`. Without a client, a thread of this process uses each device, and
-        dask is not needed. With a client, the devices are assigned to each host's workers in turn.
+        Names of devices, as for `optdb.SimulatorOCL`. Without a client, each device is used by a thread of this
+        process, and dask is not needed. With a client, the devices are assigned to each host's workers in turn.
     axes : mapping, optional
         Maps an argument's name or variable to the axis along which it is split, or to None to send the whole argument
         to all workers. The default is axis 0; scalars are never split.
@@ -167,7 +168,7 @@ class DataParallel:
         Raises
         ------
         WorkerFailed
-            If the step raised an error on a worker; the state is that before the step.
+            If the step raised an error on a worker; the state is the same as before the step.
         StateLost
             If all workers died.
         """
@@ -297,7 +298,7 @@ class DataParallel:
 
     @property
     def shared(self) -> list[SharedVariable]:
-        """Theano's shared variables of which workers have copies."""
+        """Theano's shared variables; each worker has a copy of each of them."""
         return list(self._training.shared)
 
     def get(self, which: Any) -> Any:

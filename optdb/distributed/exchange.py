@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "Link", "Mailbox"]
 
-#: Every worker sends vectors of fewer bytes to all other workers, since latency depends on the number of successive
-#: messages.
+#: If vectors have fewer bytes than this, every worker sends them to all other workers, since latency depends on the
+#: number of successive messages.
 SMALL_BYTES = 64 * 1024
 #: Arrays of fewer bytes are copied into one vector, since a separate message frame takes longer than the copy.
 PACKED_BYTES = 64 * 1024
-#: The numbers of the sum at the end of a step, and of the message from the first worker to workers without a part.
+#: The number of the sum at the end of a step, and the number of the first worker's message to workers without a part.
 FINAL, PASSED_ON = -1, -2
 #: The size in bytes of the blocks that threads add up; blocks of this size stay in a core's cache until the sums are
 #: copied.
@@ -47,7 +47,8 @@ class Link:
     lends: bool
     #: The member for the worker's device; None if some workers are in other processes.
     member: Member | None = None
-    #: If workers lend arrays, for each rank, objects that wait until that worker's device has read the lent pieces.
+    #: If workers lend arrays, `readers` contains objects for each rank. They wait until that worker's device has read
+    #: the lent pieces.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
@@ -126,14 +127,14 @@ class Mailbox:
             return list(self._messages.pop((sender, tag)))
 
     def refuse(self, sender: Any = None) -> NoReturn:
-        """Raise `WorkerTimeout` if a sender's message is missing, else raise why the attempt was given up."""
+        """Raise `WorkerTimeout` if a sender's message is missing; otherwise raise `Aborted` with the reason."""
         if sender is not None:
             raise WorkerTimeout(f"received no part of a sum from {sender} within {self.timeout:g} seconds")
         raise Aborted(self._abort_reason or "the step was aborted")
 
 
 class Exchange:
-    """One worker's part in the sums over workers during one attempt at a step.
+    """Sums values over the workers on behalf of one worker, during one attempt at a step.
 
     Parameters
     ----------
@@ -156,13 +157,16 @@ class Exchange:
         self._seconds = 0.0
         #: The rounds for device arrays. A caller that runs several steps passes the same dict to each exchange.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and arrays, after the commands that compute them, to enqueue more commands.
+        #: Called with a bucket's number and arrays after the commands that compute them are enqueued; it may enqueue
+        #: more commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
         #: Called once, when the step's first commands are in the queue.
         self.on_launched: Callable[[], None] | None = None
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return sums over all workers that have a part; all of them must call this method with the same numbers.
+        """Return sums over all workers that have a part.
+
+        Each of these workers must call this method with the same `number`.
 
         Parameters
         ----------
@@ -211,7 +215,7 @@ class Exchange:
         return self._link.member
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise why C code has failed: the step was aborted, or a worker was late."""
+        """Raise an error that says why C code has failed: the step was aborted, or a worker was late."""
         self._link.refuse(missing)
 
     def note(self, seconds: float) -> None:
@@ -224,7 +228,7 @@ class Exchange:
         return self._seconds + (0.0 if self.member is None else self.member.seconds)
 
     def reduce(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Write the sums of the vectors of all workers that have a part into other vectors.
+        """Add up the vectors of all workers that have a part, and write the sums into other vectors.
 
         Parameters
         ----------
@@ -274,7 +278,10 @@ class Exchange:
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
-        """Wait until other workers have read the pieces that this worker lent in a step that all have prepared."""
+        """Wait until other workers have read the pieces that this worker lent them.
+
+        All workers must have prepared the step.
+        """
         for rank in self._others:
             for arrival in self._link.readers[rank]:
                 arrival.wait()
@@ -359,7 +366,8 @@ class Exchange:
             step = max(1, BLOCK_BYTES // vector.itemsize)
             for begin in range(start, stop, step):
                 _add_block(slice(begin, min(begin + step, stop)), terms, targets)
-        # A barrier: until all workers reach it, others read this worker's vectors and write its sums.
+        # Wait for all workers. Until every worker gets here, others may still read this worker's vectors and write its
+        # sums.
         self._exchanged((self.attempt, number, 1), [])
 
     def _sum(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -391,7 +399,7 @@ class Exchange:
 
 
 def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
-    """Write the sum of one block of all terms to the same block of all targets."""
+    """Add up a block of all terms, and write the sum to the same block of each target."""
     total = targets[0][block]
     np.add(terms[0][block], terms[1][block], out=total)
     for term in terms[2:]:

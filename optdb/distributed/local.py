@@ -1,4 +1,4 @@
-"""A cluster of processes on this machine that restarts workers that die (`RestartingCluster`)."""
+"""A cluster of worker processes on this machine; workers that die are restarted (`RestartingCluster`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class _KeepingNanny(Nanny):
-    """Starts workers that keep the memory used for a step's sums for the next step.
+    """Starts workers that keep the memory for a step's sums, and reuse it in the next step.
 
     The system clears each page of new memory on the first write. For sums of 3.2 MB, that took longer than receiving
     the sums.

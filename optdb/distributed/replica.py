@@ -82,7 +82,7 @@ class Replica:
         return False
 
     def settle(self, committed: int) -> bool:
-        """Commit the prepared step if it is among the first `committed` ones, else discard it.
+        """Commit the prepared step if it is among the first `committed` steps; otherwise discard it.
 
         Return whether the state now includes exactly `committed` steps.
         """
@@ -91,7 +91,7 @@ class Replica:
         return self.steps == committed
 
     def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
-        """Commit the prepared step if it is among the first `committed` ones.
+        """Commit the prepared step if it is among the first `committed` steps.
 
         `agree` is called right before values are stored; if it raises, nothing is stored.
         """
@@ -157,7 +157,9 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return a script that finishes, agrees and commits almost without Python; None if the step needs Python.
+        """Return a script that finishes the step, agrees with the other workers and commits, almost without Python.
+
+        Return None if the step needs Python.
 
         Must be called after `collect`.
         """

@@ -1,4 +1,4 @@
-"""The two kinds of training: a worker's copy of the state on its device for each.
+"""Replicas for the two kinds of training. A replica is a worker's copy of the state on its device.
 
 `SynchronousReplica` makes exact steps, and `LocalReplica` makes independent steps. Both have the phases of `Replica`.
 """
@@ -43,7 +43,7 @@ class _Lent:
     own: Piece
     #: Yields ranks and pieces of the other workers in the order in which the pieces become ready.
     pieces: Iterator[tuple[int, Piece]]
-    #: The rank and the last piece of each other worker.
+    #: The rank of each other worker, with that worker's last piece.
     last: list[tuple[int, Piece]] = field(default_factory=list)
 
 
@@ -248,7 +248,7 @@ class SynchronousReplica(Replica):
 
 
 class _Rehearsed(Exception):
-    """An update has reached the point at which it would store next values."""
+    """Raised at the point at which an update would store next values."""
 
 
 def _end_rehearsal() -> None:

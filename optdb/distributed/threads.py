@@ -73,7 +73,8 @@ class ThreadGroup:
         self._replicas: list[Replica] = [replica_of(training, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # Either all devices lend or none: a device that shares the host's memory has its vectors added up on the host.
+        # Either all devices lend or none of them does: the vectors of a device that shares the host's memory are added
+        # up on the host.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -162,8 +163,9 @@ class ThreadGroup:
     def _run(self, step: PendingStep, rank: int) -> None:
         """Run a worker's part of a step in the worker's thread.
 
-        If the next step is known and devices lend, the thread launches that step early: its arguments are copied to the
-        device while the device is busy, and its commands directly follow the update.
+        If the next step is known and all devices lend their summands to each other, the thread launches the next step
+        early: its arguments are copied to the device while the device is busy, and its commands directly follow the
+        update.
         """
         try:
             ahead, self._ahead[rank] = self._ahead[rank], False
@@ -187,7 +189,10 @@ class ThreadGroup:
             self._ahead[rank] = error
 
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
-        """Launch a worker's part of a step on its device, after finishing the previous step, `unfinished`, if given."""
+        """Launch a worker's part of a step on its device.
+
+        If the previous step, `unfinished`, is given, finish it first.
+        """
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
         ending = None if unfinished is None else self._ending(unfinished, rank)
@@ -414,11 +419,11 @@ class PendingStep:
         self.agreement = Agreement(len(parts), timeout)
         #: For each rank, the thread's prepared results or its error; None while the thread is busy.
         self.outcomes: list[Prepared | BaseException | None] = [None] * len(parts)
-        #: Receives an item with each outcome.
+        #: Receives an item whenever a thread has stored its outcome.
         self._changes: SimpleQueue[None] = SimpleQueue()
         #: Whether the caller was interrupted, so that its error is not reported.
         self.is_given_up = False
-        #: Set when the step has ended: its error, chained to the error of the failed step that caused it.
+        #: The step's error, chained to the error of the failed step that caused it; None until the step has ended.
         self.error: WorkerFailed | None = None
         self.root: WorkerFailed | None = None
 

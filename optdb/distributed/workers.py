@@ -259,7 +259,10 @@ class Session:
         self._loop.call_soon_threadsafe(set_result)
 
     def state(self, committed: int) -> list[Any]:
-        """Return the shared variables' values after `committed` steps; raise if the state includes another number."""
+        """Return the values of the shared variables after `committed` steps.
+
+        Raise an error if the state includes another number of steps.
+        """
         with self._turn:
             if not self.replica.settle(committed):
                 raise _Stale(f"its state is the one after {self.replica.steps} steps, not after {committed}")

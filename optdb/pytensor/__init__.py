@@ -12,7 +12,7 @@ For this mode, PyMC samples in fresh processes instead of forked ones, because O
 Shared variables that a function updates stay on the device between calls. `call_n_times` calls a function many times;
 `run_async` returns without waiting for it.
 
-In mode 'OPENCL_AUTO', a function uses PyTensor's default linker for input shapes for which that is faster.
+In mode 'OPENCL_AUTO', a function uses PyTensor's default linker if that is faster for the shapes of the inputs.
 
 `enable` lets optdb's engine rewrite the graphs of all modes (`switch`, `rewriting`).
 

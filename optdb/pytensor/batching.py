@@ -33,15 +33,15 @@ _BATCHED: weakref.WeakKeyDictionary[Any, _Batched] = weakref.WeakKeyDictionary()
 def evaluate_many(f: Any, *xs: Any) -> Any:
     """Evaluate a function at many points in one call.
 
-    The results are those of ``f(x)`` for each x, within rounding. The first call compiles a function with a batch axis
-    in front of every argument and result; it is kept as long as `f`. A call needs memory for all points.
+    The results equal ``f(x)`` for each x, up to rounding. The first call compiles a function with a batch axis in front
+    of every argument and result; this function is kept as long as `f`. A call needs memory for all points.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function
         A function compiled in mode OPENCL, without updates of shared variables.
     *xs : array_like
-        For each argument of `f`, its values, with the axis of the points in front.
+        The values of each argument of `f`, with a first axis for the points.
 
     Returns
     -------

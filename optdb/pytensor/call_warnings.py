@@ -40,7 +40,7 @@ class HostNote:
     Parameters
     ----------
     function : TracedFunction
-        Computes a call.
+        The function to call.
     host : HostNodes
         The function's nodes that run on the host.
     """
@@ -85,7 +85,7 @@ class HostNote:
 #: The number of untimed first calls, after which small launches are merged.
 _WARMUP_CALLS = 500
 _TIMED_CALLS = 20
-#: A shorter call, in seconds, mostly consists of launches and waiting, on any device.
+#: A call that takes less time than this, in seconds, mostly consists of launches and waiting on any device.
 SMALL_CALL_S = 1.5e-4
 
 
@@ -100,7 +100,7 @@ def _mark() -> Path:
 
 
 def _is_first() -> bool:
-    """Return whether no process of this program has warned before, and record that one has now."""
+    """Return whether this is the first warning in any process of this program, and record the warning."""
     try:
         _mark().touch(exist_ok=False)
     except FileExistsError:
@@ -120,7 +120,7 @@ class SizeNote:
     Parameters
     ----------
     function : callable
-        Computes a call.
+        The function to call.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -1,7 +1,7 @@
 """Mode 'OPENCL_AUTO': functions run on the device or by PyTensor's default linker, whichever is faster.
 
-For new input shapes, the first calls alternate between both sides. One of these calls runs on both sides, whose results
-must agree. No other call is computed twice, so shared variables and random generators advance once per call.
+For new input shapes, the first calls alternate between both sides. One of these calls runs on both sides, and the two
+results must agree. No other call is computed twice, so shared variables and random generators advance once per call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
     "graph_digest",
 ]
 
-#: The sides of a choice.
+#: The two sides that a function can run on.
 DEFAULT, DEVICE = "default", "device"
 
 #: The version of stored choices; change it when the procedure for choosing changes.
@@ -66,7 +66,7 @@ _MOST_CHOICES = 8
 #: Largest difference between values, relative to the largest number in the array.
 _TOLERANCE, _TOLERANCE_OF_SINGLES = 1e-6, 1e-3
 
-#: A function that computes a call for the inputs in cells, stores their next values there, and returns the outputs.
+#: A function that runs a call on the inputs in cells, stores their next values there, and returns the outputs.
 CellFunction = Callable[[Sequence[Cell]], Any]
 
 
@@ -76,7 +76,7 @@ class DifferingValuesWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SideChoice:
-    """The side that computes the calls of some shapes, and the reason.
+    """The side that is chosen for calls with certain shapes, and the reason for the choice.
 
     Parameters
     ----------
@@ -101,12 +101,12 @@ class SideChoice:
 
 
 class Trial:
-    """Alternates the calls of some shapes between both sides until one is chosen.
+    """Alternates calls with certain shapes between both sides until one side is chosen.
 
     Parameters
     ----------
     run : callable
-        Returns the function that computes a call on a given side, for the inputs in cells.
+        Takes a side, and returns the function that runs a call there on the inputs in cells.
     overwritable : sequence of int
         Positions of the inputs that the default may overwrite.
     updates : mapping
@@ -125,7 +125,7 @@ class Trial:
         self.choice: SideChoice | None = None
 
     def call(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call, and choose a side once enough calls are timed."""
+        """Run a call, and choose a side once enough calls have been timed."""
         self._calls += 1
         if self._calls == 1:
             return self._first(cells)
@@ -140,7 +140,7 @@ class Trial:
         return results
 
     def _first(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call by the default, or on the device if the default cannot compile the graph."""
+        """Run a call by the default. If the default cannot compile the graph, run the call on the device."""
         kept = [(cells[n], copy.deepcopy(cells[n][0])) for n in self._overwritable]
         try:
             run = self._run(DEFAULT)
@@ -154,7 +154,7 @@ class Trial:
             return self._without_default(cells, error)
 
     def _without_default(self, cells: Sequence[Cell], error: Exception) -> Any:
-        """Compute this call and all later ones on the device, since the default cannot be compiled."""
+        """Run this call and all later calls on the device, since the default cannot be compiled."""
         try:
             results = self._run(DEVICE)(cells)
         except Exception:
@@ -163,7 +163,7 @@ class Trial:
         return results
 
     def _on_device(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call on the device, which does not overwrite inputs. If the device fails, use the default."""
+        """Run a call on the device, which does not overwrite the inputs. If the device fails, use the default."""
         try:
             return self._run(DEVICE)(cells)
         except Exception as error:
@@ -172,7 +172,7 @@ class Trial:
             return results
 
     def _compared(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call on both sides and compare them; the inputs get their next values from the default."""
+        """Run a call on both sides and compare the outputs. The default's next values are stored in the inputs."""
         updated = self._updates.values()
         apart = [[copy.deepcopy(cell[0])] if number in updated else cell for number, cell in enumerate(cells)]
         try:
@@ -268,7 +268,10 @@ class ChoosingFunction:
         return graph_digest(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> Any:
-        """Return the outputs for the inputs in cells, and store next values there. Updates have placeholder outputs."""
+        """Run the computation on the inputs in `cells`, store their next values there, and return the outputs.
+
+        Updates have placeholder outputs.
+        """
         shapes, run = self._current
         for number, shape in shapes:
             if cells[number][0].shape != shape:
@@ -276,7 +279,7 @@ class ChoosingFunction:
         return run(cells)
 
     def _choose(self, cells: Sequence[Cell]) -> Any:
-        """Compute a call whose shapes differ from the last one's, or that is part of a trial."""
+        """Run a call that is part of a trial, or whose shapes differ from those of the last call."""
         shapes = tuple([cells[number][0].shape for number in self._varying])
         with self._lock:
             choice = self.choices.get(shapes) or self._known(shapes)
@@ -334,7 +337,7 @@ class ChoosingFunction:
         }
 
     def _run(self, side: str) -> CellFunction:
-        """Return the function that computes calls on a side; compile it at first use."""
+        """Return the function that runs calls on a side; compile it at first use."""
         if side == DEFAULT:
             if self._default is None:
                 compiled = self._compiled()
@@ -345,7 +348,7 @@ class ChoosingFunction:
         return self.device.run
 
     def _compiled(self) -> Callable[..., Any]:
-        """Return the graph compiled by PyTensor's default linker, as it would be without this mode."""
+        """Compile the graph with PyTensor's default linker, as without this mode, and return the function."""
         source = source_of(self.fgraph)
         inputs = [In(var, mutable=number in self._overwritable) for number, var in enumerate(source.inputs)]
         function = pytensor.function(
@@ -361,7 +364,7 @@ class ChoosingFunction:
 
 
 def run_by_values(compiled: Callable[..., Any], updates: Sequence[tuple[int, int]], cells: Sequence[Cell]) -> Any:
-    """Call a function that takes values, and give the inputs in cells their next values, all or none."""
+    """Call a function with the values in `cells`, and store the next values there: either all of them or none."""
     outputs = compiled(*[fetched(cell) for cell in cells])
     return without_sigint(_stored, outputs, updates, cells) if updates else outputs
 
@@ -388,7 +391,7 @@ def _version_of(package: str) -> str:
 
 
 class ChoosingLinker(OpenCLLinker):
-    """A linker whose functions run on a device, or by PyTensor's default linker where that is faster."""
+    """A linker whose functions run on a device, or with PyTensor's default linker where that is faster."""
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> ChoosingFunction:
         """Return the object that computes a graph's outputs from its inputs."""

@@ -36,7 +36,7 @@ def arrays_of(inputs: Sequence[Any], values: Sequence[Any], batch_axes: int = 0)
     values : sequence of object
         A value for each input.
     batch_axes : int
-        The number of axes in front of those of the inputs.
+        The number of leading batch axes that the values have in addition to the inputs' own axes.
 
     Raises
     ------
@@ -70,7 +70,7 @@ _NOT_CALLED = "not called yet"
 
 
 def explain(function: Any) -> str:
-    """Return a report on the work of a compiled function on its device, by plan and shapes, and on the host.
+    """Return a report on a compiled function: its work on the device, by plan and shapes, and its work on the host.
 
     Parameters
     ----------

@@ -21,13 +21,13 @@ class OnHost(Exception):
 
 
 class NodeTrace(Protocol):
-    """The interface of a traced call to descriptions of nodes."""
+    """The interface through which descriptions of nodes use a traced call."""
 
     tracer: FunctionTracer
-    #: Maps constant indices and the length of the axis to the same indices without negative elements, so that gathers
-    #: and the sums in their gradients share one array.
+    #: Maps constant indices and the length of the indexed axis to equivalent indices without negative elements. Gathers
+    #: and the sums in their gradients then share one array of indices.
     indices: dict[tuple[Tensor, int], Tensor]
-    #: Whether random variables that PyTensor draws by rejection are drawn on the device, with other values.
+    #: Whether random variables that PyTensor draws by rejection are drawn on the device, which gives other values.
     draws_on_device: bool
 
     def value(self, var: Variable) -> Value:
@@ -40,7 +40,7 @@ class NodeTrace(Protocol):
         """Return the values of integer variables."""
 
     def inner(self, fgraph: Any, node: Apply) -> list[Value]:
-        """Return the outputs of a graph within a node."""
+        """Return the outputs of a node's inner graph, for the node's inputs."""
 
 
 def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """Formulas of random variables, which compute each element of a draw from one uniform random number.
 
-`FORMULAS` has the distributions that PyTensor draws from one uniform number as well, so the device draws the same
-values, up to rounding. `OTHER_FORMULAS` has distributions that PyTensor draws by rejection, whose values differ.
+PyTensor also draws the distributions in `FORMULAS` from one uniform number, so the device draws the same values, up to
+rounding. PyTensor draws the distributions in `OTHER_FORMULAS` by rejection, so the device draws different values.
 
 References
 ----------
@@ -27,8 +27,8 @@ __all__ = ["FORMULAS", "OTHER_FORMULAS", "Formula", "Term", "normal_quantile"]
 
 #: Random integers are multiples of numbers with 52 bits.
 _LARGEST_RANGE = 2.0**52
-#: The numerators and denominators of the normal quantile, for u near 0.5 and elsewhere. AS 241 has others for u below
-#: 1e-11, where these are still accurate to 5e-13.
+#: The normal quantile as quotients of polynomials: one numerator and denominator for u near 0.5, and one for all other
+#: u. AS 241 has a third pair for u below 1e-11, but the second pair is still accurate to 5e-13 there.
 _CENTRAL = (
     (
         *(3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4),
@@ -99,7 +99,7 @@ class Term:
         return self._applied("LE", other, dtype="bool")
 
     def choose(self, yes: Term, no: Term) -> Term:
-        """Return one term where a condition holds, and another one elsewhere."""
+        """Return one term where a condition holds, and another term elsewhere."""
         return self._applied("Switch", yes, no, dtype=yes.dtype)
 
 
@@ -117,7 +117,7 @@ class Formula:
     Parameters
     ----------
     draw : callable
-        Takes terms: the random number of each element, then the parameters. Returns the draws.
+        Takes a uniform random number for each element, followed by the parameters, all as terms. Returns the draws.
     is_valid : callable
         Takes parameters as arrays, and returns whether they are valid, as an array.
     is_checked : bool
@@ -182,8 +182,9 @@ def _is_probability(p: HostArray) -> HostArray:
     return np.asarray((p >= 0) & (p <= 1))
 
 
-#: The distributions that PyTensor draws from one uniform number for each element, by the same formula. It has another
-#: number in place of 0 for laplace and logistic, and this formula of bernoulli in numba alone.
+#: The distributions that PyTensor draws from one uniform number for each element, by the same formula. For laplace and
+#: logistic, PyTensor replaces a uniform number that is 0 with another number. It uses this formula for bernoulli only
+#: with numba.
 FORMULAS: dict[Any, Formula] = {
     basic.UniformRV: Formula(_uniform, _is_range),
     basic.TriangularRV: Formula(_triangular, lambda a, m, b: (a <= m) & (m <= b) & (a < b)),
@@ -198,7 +199,7 @@ FORMULAS: dict[Any, Formula] = {
     basic.BernoulliRV: Formula(lambda u, p: ~(p < u), _is_probability),
 }
 
-#: Distributions that PyTensor draws by rejection, with numbers above 0 and below 1.
+#: Formulas for distributions that PyTensor draws by rejection. Their random numbers are above 0 and below 1.
 OTHER_FORMULAS: dict[Any, Formula] = {
     basic.NormalRV: Formula(_normal, _has_scale),
     basic.HalfNormalRV: Formula(lambda u, loc, scale: loc + abs(normal_quantile(u)) * scale, _has_scale),

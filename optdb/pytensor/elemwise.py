@@ -162,7 +162,7 @@ def _check_scalar(scalar_op: ScalarOp, dtype: str) -> None:
 
 
 def _initial_value(op: CAReduce, dtype: str) -> Any:
-    """Return the result of a reduction over no elements; None if it is the scalar's identity or an error."""
+    """Return the result that an op defines for a reduction over no elements; None to use the rule of its scalar op."""
     return op.initial_value(dtype) if hasattr(op, "initial_value") else None
 
 

@@ -31,8 +31,8 @@ def export(
 ) -> list[Report]:
     """Write functions and their shared variables into a file, which `optdb.load` runs without PyTensor.
 
-    The file supports arguments of the examples' shapes. Its shared variables start with the functions' values, and can
-    be set.
+    The file supports arguments with the same shapes as in the examples. Its shared variables start with the functions'
+    values, and can be set.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def export(
     Raises
     ------
     TypeError
-        If a function is of another mode, or an example does not fit its inputs.
+        If a function was compiled in another mode, or if an example is not valid for its inputs.
     optdb.runtime.tracing.Untraceable
         If a file cannot hold a function, because it has steps on the host or checks that raise errors.
     """

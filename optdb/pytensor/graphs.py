@@ -1,4 +1,4 @@
-"""Ops that contain graphs, ops that check conditions, and ops on each of the matrices along leading axes."""
+"""Ops that contain graphs, ops that check conditions, and ops that apply a core op to each matrix of a batch."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class HostGroup:
     nodes : sequence of Apply
         The nodes, in topological order.
     outputs : sequence of Variable
-        The outputs of the nodes that nodes outside the group or the results need.
+        The nodes' outputs that are results of the graph or inputs of nodes outside the group.
     left : sequence of Apply
         The nodes that need the host; the other nodes of the group are computed with them.
     source : Source
@@ -154,7 +154,10 @@ class HostNodes:
         self._groups: dict[frozenset[Apply], HostGroup] = {}
 
     def apart(self) -> HostNodes:
-        """Return an object without groups for an inner graph, whose reasons are not added to the function's."""
+        """Return an object for an inner graph, without groups.
+
+        Its reasons are not added to the reasons of the function.
+        """
         return HostNodes(self._source)
 
     @property

@@ -91,7 +91,7 @@ def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
 
 
 def _counted_axis(index: Constant) -> int | None:
-    """Return the axis along which an index counts up by one, if the other axes have length 1; else None."""
+    """Return the only axis that is longer than 1 if the index counts up by one along it; else None."""
     if index.size < 2 or max(index.shape) != index.size:
         return None
     flat = index.value.reshape(-1)
@@ -109,7 +109,10 @@ def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
 
 
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
-    """Return the coordinate along an axis that an array indexes; `named` are the result's axes of shape `common`."""
+    """Return the coordinate along an axis that is indexed by an array.
+
+    `common` is the shape to which index arrays are broadcast, and `named` lists the result's axes of this shape.
+    """
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))
     along = _counted_axis(index) if isinstance(index, Constant) else None
@@ -136,7 +139,7 @@ class Region:
         self.stripes = {
             axis: _stripe(entry, x.shape[axis], trace) for axis, entry in enumerate(entries) if isinstance(entry, slice)
         }
-        #: The checked index arrays and numbers of the other axes.
+        #: For each other axis, the checked index array or number.
         self.indices = values = {
             axis: _checked(entry, x.shape[axis], trace)
             for axis, entry in enumerate(entries)
@@ -180,7 +183,7 @@ class Region:
         return broadcast(part, self.shape)
 
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
-        """Return for each element of `x` whether the indices select it, and the number of the last index that does.
+        """Return two arrays over `x`: whether an element is selected, and the number of the last index that selects it.
 
         Return None if the indices are not known during tracing, if they select few elements, or if a sum needs more
         than one index for an element.
@@ -213,7 +216,7 @@ class Region:
         ]
 
     def with_all_axes(self, part: Tensor) -> Tensor:
-        """Return values of the elements with an axis of length 1 for each index that is a number."""
+        """Return a part's values with an additional axis of length 1 for each index that is a number."""
         order: list[int | None] = []
         for axis in range(len(self.coordinates)):
             order.append(self.coordinates[axis].terms[0][0] if axis in self.stripes else None)

@@ -1,4 +1,4 @@
-"""Factorizations of positive definite matrices, and solutions of linear systems, single and in batches."""
+"""Factorizations of positive definite matrices, and solutions of linear systems, for one matrix or a batch."""
 
 from __future__ import annotations
 

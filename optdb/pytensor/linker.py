@@ -41,9 +41,10 @@ from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
 
-#: The values of `random`, which selects where random variables that PyTensor draws by rejection are drawn.
+#: The values of `random`, which selects how to draw the random variables that PyTensor draws by rejection.
 _RANDOM = ("exact", "device")
-#: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops, as the device does itself.
+#: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops. The device makes such
+#: choices itself.
 _EXCLUDED = (
     "cxx_only",
     "BlasOpt",
@@ -111,7 +112,10 @@ class Computation(Protocol):
     """Executes the calls of a function."""
 
     def run(self, cells: Sequence[Cell]) -> Sequence[Any]:
-        """Return the outputs for the inputs in cells, and store next values there. Updates have placeholder outputs."""
+        """Run the computation on the inputs in `cells`, store their next values there, and return the outputs.
+
+        Updates have placeholder outputs.
+        """
 
 
 class DeviceThunk:
@@ -133,7 +137,7 @@ class DeviceThunk:
 
     def __init__(self, fgraph: Any, computation: Computation, cells: Sequence[Cell]) -> None:
         self._fgraph = fgraph
-        #: Computes a call for the inputs in cells.
+        #: Runs a call on the inputs in cells.
         self.run = computation.run
         self.inputs = cells
         self.outputs: list[Cell] = []
@@ -166,11 +170,11 @@ class OpenCLFunction:
     warns : bool
         Whether calls warn if the device is of little benefit.
     draws_on_device : bool
-        Whether random variables that PyTensor draws by rejection are drawn on the device, with other values.
+        Whether random variables that PyTensor draws by rejection are drawn on the device, which gives other values.
     """
 
     def __init__(self, fgraph: Any, context: Context, warns: bool = True, draws_on_device: bool = False) -> None:
-        #: Maps the number of an output to the position of the input whose next value it is.
+        #: Maps an output's index to the position of the input that the output updates.
         self.updates: dict[int, int] = dict(getattr(fgraph, "update_mapping", None) or {})
         reason = context.unsupported_reason("float64")
         if reason is not None and config.floatX == "float32":
@@ -195,7 +199,10 @@ class OpenCLFunction:
         return trace.outputs(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the outputs for the inputs in cells, and store next values there. The output of an update is None."""
+        """Run the computation on the inputs in `cells`, store their next values there, and return the outputs.
+
+        The output of an update is None.
+        """
         cells = self._taken(cells)
         return self.function.run(cells) if self._note.done else self._note.call(cells)
 
@@ -208,7 +215,10 @@ class OpenCLFunction:
         return self.function.begin(self._taken(cells))
 
     def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return cells that no other thread's call overwrites: copies, except for inputs that get next values."""
+        """Return cells that no other thread's call overwrites.
+
+        They are copies, except for inputs that get next values.
+        """
         taken = [cell if is_updated else [cell[0]] for cell, is_updated in zip(cells, self._is_updated)]
         for position, dtype in self._arrays:
             value = taken[position][0]

@@ -19,8 +19,8 @@ from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.host_groups import op_name
 from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace, InnerTrace
 
-#: The maximum number of launches of a loop, all of which a plan holds. Recording more takes seconds, which few programs
-#: regain.
+#: The maximum number of launches of a loop. A plan holds all of them; recording more would take seconds, a cost that
+#: few programs recover.
 MOST_LAUNCHES = 20_000
 #: A step of fewer operations takes less time on the host than its launches on a device, unless the device can repeat
 #: small steps within one kernel.
@@ -121,7 +121,7 @@ class _ScanLoop:
         self._targets.append((carried, target))
 
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
-        """Add an array that begins with initial rows; each step appends a row, and reads earlier ones.
+        """Add an array that begins with initial rows. Each step reads some of the rows so far, and appends a row.
 
         If the array is too short for all rows, it holds the last rows at the end.
         """
@@ -137,7 +137,10 @@ class _ScanLoop:
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state of which only the last value is needed: its values alternate between two rows."""
+        """Add a state of which only the last value is needed.
+
+        Two rows suffice: each step reads one and writes the other.
+        """
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))
@@ -152,7 +155,7 @@ class _ScanLoop:
         return [(count, broadcast(Constant(np.zeros((), x.dtype)), (x.shape[0] - count, *x.shape[1:])))]
 
     def _step(self, values: Sequence[Value], others: Sequence[Variable]) -> tuple[list[Tensor], _Checks]:
-        """Return the results of a step for the values of its inputs, and the step's checks."""
+        """Return a step's results for the given input values, and the step's checks."""
         fgraph, tracer = self._op.fgraph, _StepTracer(self._trace.tracer, self._rows)
         # The last inputs are the same in each step.
         given = dict(zip(fgraph.inputs[len(values) - len(others) :], others, strict=True))
@@ -177,7 +180,7 @@ class _ScanLoop:
             carried.written.append((start, value))
 
     def _results(self, value: Tensor, length: int, position: int) -> tuple[Carried, int]:
-        """Add an array of results at a position among the outputs; a short array keeps the last results."""
+        """Insert an array of results among the outputs, at a position. A short array keeps the last results."""
         if not length:
             raise OnHost("an array that its steps write has no rows")
         carried = Carried(length, value.shape, value.dtype)
@@ -200,7 +203,7 @@ class _ScanLoop:
         return [finish(array) for finish, array in zip(self._finishes, arrays)]
 
     def _check_size(self, iteration: Iteration) -> None:
-        """Raise OnHost if the loop is faster on the host, or has too many launches, and may run there."""
+        """Raise OnHost if the loop may run on the host, and is faster there or has too many launches for the device."""
         repeats_in_kernels = self._trace.context.profile.runs_items_serially
         if not self._trace.tracer.has_host or (repeats_in_kernels and iteration.is_for_one_item):
             return
@@ -243,7 +246,7 @@ class _StepTracer:
         return value
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
-        """Add a condition of each step."""
+        """Add a condition that must hold in each step."""
         if not self._varies(condition):
             self._tracer.check(condition, error)
             return

@@ -23,8 +23,8 @@ class IgnoredModeWarning(UserWarning):
 class OpenCLMode(Mode):  # type: ignore[misc]  # PyTensor is not installed where types are checked
     """A mode whose functions run on a device.
 
-    Before nutpie compiles a model, PyMC reads the mode's linker, and drops the mode unless it is that of JAX. The mode
-    warns then.
+    Before nutpie compiles a model, PyMC reads the mode's linker, and drops the mode unless the linker is JAX's. In this
+    case, reading the linker issues a warning.
     """
 
     @property
@@ -61,14 +61,16 @@ def opencl_mode(device: str | None = None, auto: bool = False, random: str = "ex
     auto : bool
         Whether functions use PyTensor's default linker where that is faster, as in mode 'OPENCL_AUTO'.
     random : str
-        'exact': random variables have the values that PyTensor draws from the same generators. The host draws those
-        that take a varying number of random numbers, such as normal ones. 'device': the device draws some of these by
-        other methods. They have other values of the same distribution, which depend on the generator's state alone.
+        'exact': random variables have the values that PyTensor draws from the same generators. Distributions that
+        consume a varying number of random numbers, such as the normal distribution, are drawn on the host. 'device':
+        the device draws from some of these distributions by other methods. The draws then have other values from the
+        same distribution, which depend only on the state of the generator.
 
     Raises
     ------
     ValueError
-        If `random` is another word, or 'device' although `auto` compares values with PyTensor's.
+        If `random` is neither 'exact' nor 'device', or if it is 'device' and `auto` is set, since `auto` compares the
+        device's values with PyTensor's.
     """
     if auto and random != "exact":
         raise ValueError("auto=True compares values with PyTensor's, so random must be 'exact'")

@@ -30,7 +30,7 @@ def is_double(variable: Variable) -> bool:
 
 
 def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
-    """Return a graph with the same inputs whose other variables are float32 instead of float64.
+    """Return a graph with the same inputs, in which float32 replaces float64 in all other variables.
 
     Nodes whose results are float64 for any inputs stay as they are.
 

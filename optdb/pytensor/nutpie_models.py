@@ -101,7 +101,10 @@ def _transformed(model: Any) -> dict[str, str]:
 
 
 def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the names of variables' axes; a parameter has its variable's axes if their shapes are equal."""
+    """Return the names of each variable's axes.
+
+    A parameter has the axes of its variable if both have the same shape.
+    """
     axes = dict(model.named_vars_to_dims)
     for parameter, name in _transformed(model).items():
         if name in axes and shapes.get(name) == shapes[parameter]:
@@ -110,7 +113,7 @@ def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[
 
 
 def _coordinates(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return the labels of axes: those of the model, and a name for each element of the parameter vector."""
+    """Return the labels along axes: the labels in the model, and a name for each element of the parameter vector."""
     import pandas as pd
 
     coordinates = {
@@ -126,7 +129,10 @@ def _coordinates(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 class _Functions:
-    """The functions that nutpie calls in its chains' threads: one call at a time, as PyTensor's functions require."""
+    """The functions that nutpie calls in the threads of its chains.
+
+    Only one call runs at a time, as PyTensor's functions require.
+    """
 
     def __init__(
         self, model: Any, mode: Any, start: Callable[[int], dict[str, HostArray]], stored: Sequence[Any]
@@ -154,7 +160,10 @@ class _Functions:
         return parameters
 
     def logp(self, parameters: HostArray) -> tuple[float, HostArray]:
-        """Return the log density and its gradient; NaN, which nutpie counts as a divergence, where it is undefined."""
+        """Return the log density and its gradient.
+
+        Where the density is undefined, both are NaN, which nutpie counts as a divergence.
+        """
         try:
             with self._lock:
                 density, gradient = self._density(parameters.astype(self._dtype))

@@ -1,4 +1,4 @@
-"""Ops that one operation of the device computes: sorts, searches, and Fourier transforms of real arrays."""
+"""Ops that the device computes with a single operation: sorts, searches, and Fourier transforms of real arrays."""
 
 from __future__ import annotations
 

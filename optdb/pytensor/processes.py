@@ -44,7 +44,7 @@ def install(linker_class: type) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Waits for the import of modules, and calls a function once with each."""
+    """Waits until certain modules are imported, and calls a function once with each of them."""
 
     def __init__(self, functions: dict[str, Callable[[ModuleType], None]]) -> None:
         self._functions = functions
@@ -69,7 +69,7 @@ class _Finder(MetaPathFinder):
 
 
 def _replace_stepper(linker_class: type, module: ModuleType) -> None:
-    """Make populations of chains, which PyMC steps in forks, run in one process if functions run on a device."""
+    """Make PyMC step populations of chains in one process, instead of in forks, if functions run on a device."""
     original = module.PopulationStepper.__init__
 
     @functools.wraps(original)
@@ -80,13 +80,13 @@ def _replace_stepper(linker_class: type, module: ModuleType) -> None:
 
 
 def _linked_by(linker_class: type, step: Any) -> bool:
-    """Return whether a step method, or one of its parts, has a function that a `linker_class` linked."""
+    """Return whether a step method, or one of its parts, holds a function that was linked by a `linker_class`."""
     values = [value for part in getattr(step, "methods", [step]) for value in vars(part).values()]
     return any(isinstance(getattr(getattr(value, "maker", None), "linker", None), linker_class) for value in values)
 
 
 def _replace_context(linker_class: type, module: ModuleType) -> None:
-    """Replace the function that chooses how processes start in all modules of PyMC that have imported it."""
+    """In all modules of PyMC that have imported it, replace the function that chooses how processes start."""
     original = getattr(module, _CONTEXT, None)
     if original is None:
         return  # another version of PyMC: if it forks, ForkedContext names the cure

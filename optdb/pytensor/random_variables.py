@@ -3,7 +3,7 @@
 A generator stays on the host. In each call, a host step computes its next state, and sends its current state to the
 device, which draws numbers from the same stream. PyTensor's linkers draw some distributions from one uniform number for
 each element, and the device draws the same values. Other distributions consume a varying number of random numbers. The
-host draws them, unless the mode allows other values.
+host draws from these distributions, unless the mode allows other values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_OUTCOMES = 1000
 
 
 class GeneratorStep:
-    """Returns a PCG64 generator after a number of steps, and the state before them.
+    """Advances a PCG64 generator by a number of steps. Returns the new generator, and the state before the steps.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class _Draws:
     Raises
     ------
     OnHost
-        If the device cannot enter the generator's stream, or the host raises an error.
+        If the device cannot continue the generator's stream of random numbers, or if the host raises an error.
     """
 
     def __init__(self, node: Apply, parameters: Sequence[Tensor], trace: NodeTrace) -> None:
@@ -122,7 +122,7 @@ class _Draws:
 
 
 def _fits(shape: tuple[int, ...], size: tuple[int, ...]) -> bool:
-    """Return whether an array of a shape broadcasts to a size."""
+    """Return whether an array with a given shape broadcasts to a given size."""
     lengths = zip(shape[::-1], size[::-1])
     return len(shape) <= len(size) and all(length in (1, wanted) for length, wanted in lengths)
 

@@ -1,4 +1,4 @@
-"""Runs repeated calls of a function as one call, and calls that return before the device is done."""
+"""Runs repeated calls of a function as one call, and makes calls that return before the device is done."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["call_n_times", "run_async"]
 def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function several times with the same arguments, and return the results of the last call.
 
-    The arguments are copied to the device once, and only the last outputs come back. If no node needs the host, a step
-    consists of its device commands alone. Ctrl-C stops the run after a whole step. A long run shows a progress bar on
-    standard error, if that is a terminal.
+    The arguments are copied to the device once, and only the outputs of the last call are copied back. If no node needs
+    the host, a step consists of its device commands alone. Ctrl-C stops the run after a whole step. A long run shows a
+    progress bar on standard error, if that is a terminal.
 
     Parameters
     ----------
@@ -41,13 +41,13 @@ def call_n_times(f: Any, times: int, /, *args: Any, **kwargs: Any) -> Any:
     ValueError
         If `times` is not positive.
     TypeError
-        If `f` is of another mode, or the arguments do not fit it, as for a call in PyTensor.
+        If `f` was compiled in another mode, or if the arguments are not valid for a call of `f` in PyTensor.
     """
     compiled = device_function(f)
     times = checked_times(times)
     with_bar = shows_progress(None)
     if any(given.update is not None and not given.implicit for given in f.maker.inputs):
-        # Each call reads the passed value, and stores another one in the input.
+        # Each call reads the value that was passed, and stores the next value in the input.
         return calls_in_chunks(functools.partial(f, *args, **kwargs), times, with_bar)
 
     def repeat(cells: Any) -> Any:
@@ -76,7 +76,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
     Raises
     ------
     TypeError
-        If `f` is of another mode, or the arguments do not fit it, as for a call in PyTensor.
+        If `f` was compiled in another mode, or if the arguments are not valid for a call of `f` in PyTensor.
     """
     compiled = device_function(f)
     let_hosts_fetch()
@@ -95,7 +95,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
 
 
 def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function; during the call, its thunk runs `run` instead of its own function."""
+    """Call a function so that its thunk runs `run` instead of the thunk's usual function."""
     usual, thunk.run = thunk.run, run
     try:
         return f(*args, **kwargs)

@@ -43,9 +43,9 @@ __all__ = ["LEAST_NODES", "disable", "enable", "is_enabled"]
 
 #: Graphs with fewer nodes are rewritten by PyTensor's own equilibriums, which are faster there.
 LEAST_NODES = 300
-#: `local_greedy_distributor` is applied this often in PyTensor's order, plus once per `_NODES_A_DISTRIBUTION` nodes. It
-#: keeps applying to its own results if sums and products alternate; beyond the limit, nodes are visited from inputs to
-#: outputs.
+#: The number of times that `local_greedy_distributor` is applied in PyTensor's order is `_DISTRIBUTIONS`, plus one for
+#: each `_NODES_A_DISTRIBUTION` nodes. The rewriter keeps applying to its own results if sums and products alternate;
+#: beyond the limit, nodes are visited from inputs to outputs.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
 
 
@@ -74,7 +74,7 @@ class GraphEngine(Engine, Feature):  # type: ignore[misc]
 
 
 class TrackedRules(RuleTable):
-    """The rules of one run over one graph, found by op in PyTensor's own index.
+    """The rewrite rules for one pass over one graph, looked up by op in PyTensor's own index.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class TrackedRules(RuleTable):
 
 
 class EnginePass(EquilibriumPass):
-    """One run of an equilibrium over one graph by the engine: rounds of global, node and final rewriters.
+    """One pass in which the engine brings a graph to equilibrium, in rounds of global, node and final rewriters.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class EnginePass(EquilibriumPass):
         )
 
     def execute(self) -> tuple[Any, ...]:
-        """Rewrite the graph, and return PyTensor's profile of an equilibrium."""
+        """Rewrite the graph, and return the profile that PyTensor expects of an equilibrium rewriter."""
         result = self.engine.result
         start = perf_counter()
         self.fgraph.attach_feature(self.engine)
@@ -212,7 +212,7 @@ class EnginePass(EquilibriumPass):
         _log.error(message)
 
 
-#: `local_greedy_distributor` from inputs to outputs: a node is visited after its operands.
+#: Applies `local_greedy_distributor` from inputs to outputs: each node is visited after its operands.
 _DISTRIBUTING = WalkingGraphRewriter(
     local_greedy_distributor,
     order="in_to_out",

@@ -2,10 +2,10 @@
 
 On a device that shares the host's memory, these functions are not installed at first, because values are valid on both
 sides between calls. On other devices, and once a call has begun without waiting, a shared variable's storage may have a
-:class:`~optdb.device.functions.shared_values.ValueOnDevice`. `get_value`, pickles and copies fetch it, and so does a
-function of another mode before it runs. Such a device keeps copies of arrays, and copies a value again only if it is
-another array object. An array that was edited in place, by the user or by a host function, is therefore replaced with a
-new array object over the same memory.
+:class:`~optdb.device.functions.shared_values.ValueOnDevice`. This value is fetched by `get_value`, by pickling and
+copying, and by functions of other modes before they run. Such a device keeps copies of arrays, and copies a value again
+only if it is another array object. An array that was edited in place, by the user or by a host function, is therefore
+replaced with a new array object over the same memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def _set_value(set_value: Any, self: Container, value: Any) -> None:
 
 
 def _fetching(call: Any) -> Any:
-    """Wrap a function's call: it fetches values that the function cannot read on a device, and marks updated arrays."""
+    """Wrap a function's call.
+
+    The wrapper fetches values that the function cannot read on a device, and marks updated arrays.
+    """
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -70,6 +73,6 @@ def _updated_cells(function: Function) -> list[list[Any]]:
 
 
 def _tell_apart(cell: list[Any], before: Any) -> None:
-    """Replace an array that may have been overwritten with a view of it, so that the device sees another object."""
+    """If an array may have been overwritten, replace it with a view of itself; the device then sees a new object."""
     if isinstance(before, np.ndarray) and cell[0] is before:
         cell[0] = before.view()

@@ -51,7 +51,7 @@ class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not insta
 
 
 class _TagOutputs(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Tags a graph's outputs with its source after all rewrites, since copies of a function copy the tags."""
+    """Tags a graph's outputs with its source. It runs after all rewrites, and copies of a function keep the tags."""
 
     def apply(self, fgraph: Any) -> None:
         """Tag the outputs that are not inputs."""
@@ -77,7 +77,7 @@ def source_of(fgraph: Any) -> Source:
 
 
 def mode_of_linker(linker: str | None, source: Source) -> Mode:
-    """Return a mode with a given linker, or PyTensor's default one, and the rewrites that the user has chosen."""
+    """Return a mode with a given linker (by default, PyTensor's), and with the rewrites that the user has chosen."""
     query = Mode(linker, "fast_run" if linker else "default").provided_optimizer
     return Mode(linker, query.including(*source.included).excluding(*source.excluded))
 

@@ -97,7 +97,10 @@ class GraphTrace:
         return waiting
 
     def _is_small(self, node: Apply) -> bool:
-        """Return whether a node has few elements; elements that are not known before it is computed do not count."""
+        """Return whether a node's inputs and outputs all have few elements.
+
+        A variable whose size is unknown before the node is computed counts as small.
+        """
         return max(map(self._size, (*node.inputs, *node.outputs)), default=0) <= _SMALL_ELEMENTS
 
     def _size(self, var: Variable) -> int:

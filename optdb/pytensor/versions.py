@@ -8,7 +8,8 @@ import sys
 
 __all__ = ["BELOW", "LOWEST", "SUPPORTED", "PyTensorNotInstalled", "UnsupportedPyTensor", "check"]
 
-#: The first supported version, and the first later one that may not work: PyTensor's internals change between versions.
+#: The first supported version, and the first later version that may not work, since PyTensor's internals change between
+#: versions.
 LOWEST, BELOW = (3, 3), (3, 4)
 SUPPORTED = f">={LOWEST[0]}.{LOWEST[1]},<{BELOW[0]}.{BELOW[1]}"
 #: The first version of Python that these versions of PyTensor support.
@@ -16,7 +17,10 @@ _LOWEST_PYTHON = (3, 12)
 
 
 def _cure() -> str:
-    """Return what the user can do, in one line; the command `pip` may belong to another Python than this one."""
+    """Return one line that tells the user what to do.
+
+    The line does not call `pip` directly, because that command may belong to another installation of Python.
+    """
     if sys.version_info < _LOWEST_PYTHON:
         return f"make a virtual environment with Python {'.'.join(map(str, _LOWEST_PYTHON))} or later"
     return f"{shlex.quote(sys.executable)} -m pip install 'pytensor{SUPPORTED}'"

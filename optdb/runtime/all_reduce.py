@@ -89,7 +89,7 @@ class MemberTable:
     count : int
         Number of devices.
     timeout : float
-        Maximum time in seconds between the first device joining a round and the last.
+        Maximum time in seconds from the moment when the first device joins a round until the last device joins it.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -104,7 +104,7 @@ class MemberTable:
         return Member(self, rank, self._timeout, self._aborted)
 
     def abort(self, attempt: int) -> None:
-        """Fail every round in this attempt or an earlier one, whether it is waiting already or starts later."""
+        """Fail all rounds in this attempt and in earlier attempts, including rounds that start later."""
         self._aborted.value = max(self._aborted.value, attempt)
 
     def posts(self, number: int) -> Any:

@@ -29,7 +29,7 @@ def peak(spans: Sequence[Span]) -> int:
 
 
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
-    """Assign each value a byte range in one of several memory pieces.
+    """Assign each value a byte range in one of several pieces of memory.
 
     A piece has at most `limit` bytes, unless it holds a single larger value. Without a limit, there is one piece.
     Return each value's piece number and byte offset, and each piece's size in bytes.
@@ -69,7 +69,10 @@ class _Gaps:
         self._sorted: list[tuple[int, int]] = []
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Return the start of `size` free bytes in the smallest gap that fits or at the end; None beyond the limit."""
+        """Find `size` free bytes in the smallest gap that fits or at the end.
+
+        Return their start; None if it exceeds the limit.
+        """
         index = bisect.bisect_left(self._sorted, (size, 0))
         if index == len(self._sorted):
             return self._grow(size, limit)
@@ -101,7 +104,7 @@ class _Gaps:
         return size
 
     def _grow(self, size: int, limit: int | None) -> int | None:
-        """Extend `total` until its last `size` bytes are free, reusing a gap at the end, and return their start."""
+        """Add `size` free bytes to the end of the arena, reusing a gap that is there, and return their start."""
         start = self._starts.get(self.total, self.total)
         if limit is not None and start + size > limit:
             return None

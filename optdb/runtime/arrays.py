@@ -132,18 +132,18 @@ class DeviceArray(Array):
 
     @property
     def gpudata(self) -> tuple[int | None, int]:
-        """The address of the values, which loops compare: the buffer's handle and the offset.
+        """The address of the values: the buffer's handle and the offset. Loops compare addresses.
 
         Arrays without elements have no buffer: their addresses compare equal, and no copy is needed.
         """
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether all elements are true. `np.all` passes an axis, and is computed on the host."""
+        """Tell whether all elements are true. For `np.all`, which passes an axis, the host computes the result."""
         return np.all(self.get(), **reduction) if reduction else super().all(queue, wait_for)
 
     def any(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether any element is true. `np.any` passes an axis, and is computed on the host."""
+        """Tell whether any element is true. For `np.any`, which passes an axis, the host computes the result."""
         return np.any(self.get(), **reduction) if reduction else super().any(queue, wait_for)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -285,7 +285,9 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 
 
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
-    """Return the values of an array with any strides, in C order, in `out` if its shape, dtype and order fit.
+    """Return the values of an array with any strides, in C order.
+
+    Store them in `out` if its shape, dtype and order fit.
 
     If a list `begun` is given, the values are valid only once the queue has finished, and objects that must live until
     then are appended to the list.
@@ -338,7 +340,7 @@ def seen_by_host(array: Array) -> Iterator[HostArray]:
 
 
 def copy_bytes(target: Array, source: Array) -> None:
-    """Copy the bytes of a C-contiguous array to another one of the same size."""
+    """Copy the bytes of a C-contiguous array to another C-contiguous array of the same size."""
     if target.nbytes:
         operands = target.base_data, target.offset, source.base_data, source.offset
         dispatch.enqueue(commands.EnqueueCopy(target.queue, *operands, target.nbytes))
@@ -406,7 +408,7 @@ def span(array: _Strided) -> tuple[int, int]:
 
 
 def may_share_memory(a: Array, b: Array) -> bool:
-    """Tell whether a change of one array may change the other."""
+    """Tell whether writing to one array may change the other."""
     if not a.size or not b.size:
         return False
     (a_root, a_shift), (b_root, b_shift) = root_of(a.base_data), root_of(b.base_data)

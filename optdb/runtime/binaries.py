@@ -74,7 +74,7 @@ class Binaries:
         if content[:begin] != _head(key, binary):
             self.discard(key)
             return None
-        # Mark the entry as used; this fails in a read-only folder, which can still be read.
+        # Mark the entry as used. This fails in a read-only folder, whose entries can nevertheless be read.
         with contextlib.suppress(OSError):
             os.utime(path)
         return binary

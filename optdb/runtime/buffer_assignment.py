@@ -104,7 +104,7 @@ class IOBinding:
 
     #: Maps an input to its external `Memory`, whose buffer may differ in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
-    #: Maps an output to its external `Memory`, which may also use the assignment's own buffer
+    #: Maps an output to its external `Memory`. In some calls, this `Memory` may use the assignment's own buffer instead
     #: (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 

@@ -8,8 +8,8 @@ Some drivers parse a header that declares all built-in functions. For these driv
 functions that it uses (:mod:`optdb.runtime.declarations`); if the driver rejects that source, the program is built with
 the header.
 
-NVIDIA's OpenCL compiler rejects some PTX instructions, since it targets 9.0 and they need an architecture-specific
-target such as 9.0a. A kernel contains these instructions as comments in inline PTX, which the compiler keeps in place::
+NVIDIA's OpenCL compiler targets 9.0, so it rejects PTX instructions that need an architecture-specific target such as
+9.0a. A kernel contains these instructions as comments in inline PTX, which the compiler keeps in place::
 
     asm volatile("//@ wgmma.fence.sync.aligned;");
 
@@ -41,7 +41,7 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 #: The programs built for each context, keyed by source and options, and dropped with the context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
 
-#: Whether a context's programs build with their own declarations; the context's first program decides.
+#: Whether a context's programs are built with their own declarations; decided by the first program in the context.
 _DECLARED: WeakKeyDictionary[Context, bool] = WeakKeyDictionary()
 
 
@@ -202,7 +202,7 @@ def has_instructions(source: str) -> bool:
 
 
 def with_instructions(binary: bytes) -> bytes:
-    """Turn comments that begin with `MARK` into instructions, and return PTX for a target that has them.
+    """Turn comments that begin with `MARK` into instructions, and return PTX with a target that supports them.
 
     Raises
     ------

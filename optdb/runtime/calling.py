@@ -17,7 +17,7 @@ import numpy as np
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.records import Record, Where, array, choice, dtype, flag, flags, list_of, maybe, saved, text, texts
 
-#: The forms of a function's result: a list, its one value, or nothing.
+#: The forms of a function's result: a list, a single value, or nothing.
 RESULTS = ("list", "single", "none")
 #: The kinds of numeric dtypes.
 _NUMERIC = "biufc"

@@ -27,8 +27,8 @@ def find() -> ctypes.CDLL | None:
     if name is None:
         return None
     try:
-        # Load the system's OpenCL library, which CLBlast is linked to, first and globally: PyOpenCL bundles its own
-        # copy, and mixing functions from both can crash the process.
+        # Load the system's OpenCL library, to which CLBlast is linked, before CLBlast, and make its symbols global.
+        # PyOpenCL bundles its own copy, and mixing functions from both copies can crash the process.
         ctypes.CDLL("libOpenCL.so.1", mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(name)
     except OSError:

@@ -100,8 +100,8 @@ class EnqueueKernel(Record):
     lock: Any = None
     #: Buffers whose addresses are among the values in `args`.
     kept_alive: tuple[cl.MemoryObject, ...] = ()
-    #: The driver call that launches the launch's own kernel object without an event; None if PyOpenCL launches it. Not
-    #: copied.
+    #: The driver call that enqueues a launch with its own kernel object, without an event; None if PyOpenCL enqueues
+    #: it. Not copied.
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
@@ -167,7 +167,7 @@ _T = TypeVar("_T", bound="Transfer")
 
 @dataclass(eq=False, slots=True)
 class Transfer(Record):
-    """Base class of commands that move bytes; each operand is a field, and so is its offset."""
+    """Base class of commands that move bytes. Each operand is a field, and its offset is another field."""
 
     kind: ClassVar[str]
     #: For each operand, the names of its buffer field and its offset field.
@@ -339,7 +339,7 @@ class EnqueueUpload(Transfer):
         return self.event
 
     def preloaded(self) -> EnqueueCopy:
-        """Upload the values to a new device buffer, and return a copy command from it, which needs no waiting."""
+        """Upload the values to a new device buffer. Return a command that copies them from there without waiting."""
         flags, context = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, self.target.context
         source = Memory(self.nbytes, context, cl.Buffer(context, flags, hostbuf=self.value))
         return EnqueueCopy(self.queue, self.target, self.offset, source, 0, self.nbytes)

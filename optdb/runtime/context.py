@@ -79,7 +79,8 @@ class Context:
         #: The lock that a thread holds while it calls a function on the device.
         self.turn = Turn(self)
         _contexts[self._queue.int_ptr] = self
-        # Finish the queue of a context that is collected before the program ends; `_finish_all` handles the others.
+        # Finish the queue of a context that is collected before the program ends; `_finish_all` handles all other
+        # contexts.
         end = weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name)
         end.atexit = False  # type: ignore[misc]  # a property that can be set
 

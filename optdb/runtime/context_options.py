@@ -32,16 +32,17 @@ class ContextOptions:
     #: The instructions in kernels that use asynchronous copies or tensor cores. A device whose profile has neither runs
     #: such a kernel only if `packed_tiles` is 'all'.
     instructions: Instructions = "ptx"
-    #: Which aligned float32 products load four numbers at once on a GPU: products with few tiles, all, or none.
+    #: Selects the aligned float32 products that load four numbers at once on a GPU: products with few tiles, all
+    #: products, or none.
     quad_tiles: Literal["few", "all", "none"] = "few"
     #: The tile for products that load four numbers at once, given as the fields of `gemm.quad_tiles.QuadTile`; None
     #: selects the fastest on an NVIDIA H200.
     quad_tile: tuple[int, ...] | None = None
-    #: Which aligned float32 products copy tiles asynchronously on a GPU with tensor cores: products that this makes
-    #: faster, or all.
+    #: Selects the aligned float32 products that copy tiles asynchronously on a GPU with tensor cores: either the
+    #: products that run faster this way, or all of them.
     copied_tiles: Literal["faster", "all"] = "faster"
-    #: Which products below the highest precision pack their matrices first: products that packing makes faster on a GPU
-    #: with warpgroup instructions, or all products on any device.
+    #: Selects the products below the highest precision that pack their matrices first: either the products that run
+    #: faster this way on a GPU with warpgroup instructions, or all products on any device.
     packed_tiles: Literal["faster", "all"] = "faster"
     #: The tile for packed products, given as the fields of `gemm.warpgroups.PackedBlock`; None selects the fastest on
     #: an NVIDIA H100.

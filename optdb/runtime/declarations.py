@@ -95,8 +95,8 @@ typedef uint cl_mem_fence_flags;
 #: The last line of the declarations; line numbers after it start from 1.
 _END = "#line 1\n"
 
-#: Signatures, and the functions that have them. T is a real type, R the type of a comparison of two T, and N is int,
-#: all with the same vector width; S is the scalar type of T.
+#: Maps each signature to the functions that have it. T is a real type, R the type of a comparison of two T, and N is
+#: int, all with the same vector width; S is the scalar type of T.
 _OF_REALS = {
     "T ?(T)": "acos acosh acospi asin asinh asinpi atan atanh atanpi cbrt ceil cos cosh cospi degrees erf erfc exp "
     "exp10 exp2 expm1 fabs floor lgamma log log10 log1p log2 logb radians rint round rsqrt sign sin sinh sinpi sqrt "

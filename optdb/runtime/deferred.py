@@ -118,7 +118,7 @@ class Reshaped(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromTable(Record):
-    """A lookup table, one of `TABLES`, built from another source and numbers."""
+    """A lookup table: a function in `TABLES` computes it from another source and from numbers."""
 
     kind: ClassVar[str] = "table"
 

@@ -33,16 +33,16 @@ class ByteRange:
 
 
 class _LatestNumbers:
-    """For each byte in a buffer, the largest number of a command that writes it and of one that reads it."""
+    """Two numbers for each byte in a buffer: the largest of the commands that write it, and of those that read it."""
 
     def __init__(self) -> None:
-        #: The starts of the parts in ascending order; all bytes in a part have the same numbers.
+        #: The start of each part, in ascending order. The bytes of a part all have the same pair of numbers.
         self._starts = [0]
         self._written = [_BEFORE]
         self._read = [_BEFORE]
 
     def of(self, span: ByteRange) -> int:
-        """Return the largest number among the commands that a use of a byte range depends on."""
+        """Return the largest number of a command that must precede a command with this byte range."""
         parts = self._parts(span)
         written = max(self._written[parts], default=_BEFORE)
         return max([written, *self._read[parts]]) if span.is_written else written
@@ -55,13 +55,13 @@ class _LatestNumbers:
             numbers[part] = max(numbers[part], number)
 
     def _parts(self, span: ByteRange) -> slice:
-        """Split parts at the ends of a range, and return the parts inside it."""
+        """Split the parts in which a range begins and ends, and return the parts inside the range."""
         if span.start >= span.stop:
             return slice(0, 0)
         return slice(self._divided_at(span.start), self._divided_at(span.stop))
 
     def _divided_at(self, position: int) -> int:
-        """Split the part that contains a position there, and return the part that begins at the position."""
+        """Split a part at a position, and return the part that begins there."""
         part = bisect_left(self._starts, position)
         if part == len(self._starts) or self._starts[part] != position:
             self._starts.insert(part, position)
@@ -148,7 +148,10 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number each command by calling `next_number` with the largest number among its dependencies and its own index."""
+    """Number each command with `next_number`.
+
+    Its arguments are the largest number among the command's dependencies, and the command's index.
+    """
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

@@ -49,11 +49,13 @@ class DeviceQuirks:
     #: The driver generates several functions from each kernel, and compiles the kernel's body in each of them. Bodies
     #: are therefore moved into functions that are never inlined (`OUTLINED_KERNEL`), and are compiled once.
     compiles_body_repeatedly: bool = False
-    #: Launch overhead in seconds, if it exceeds the run time of small kernels. Plans then merge small launches.
+    #: The overhead of a launch in seconds if it is larger than the run time of small kernels; otherwise 0. Plans then
+    #: merge small launches.
     launch_s: float = 0.0
     #: Overhead in seconds of a launch on several cores, which have to be woken up.
     shared_launch_s: float = 0.0
-    #: Time in seconds to compile a kernel in a new program. Launches are merged once the saved time exceeds this time.
+    #: Time in seconds to compile a kernel in a new program. Launches are merged only once this saves more time than
+    #: compiling the merged kernel takes.
     kernel_compile_s: float = 0.0
     #: Overhead in seconds of a copy between buffers, excluding the transfer. Small copies then share one launch.
     copy_s: float = 0.0
@@ -340,8 +342,9 @@ class DeviceProfile:
     def accumulates_in_float64(self) -> bool:
         """Whether kernels accumulate long sums of float32 in float64.
 
-        On a CPU device, float64 sums are limited by memory bandwidth and take no longer. Most other devices compute
-        float64 at 1/64 to 1/16 of the float32 rate, or not at all; there, kernels use compensated summation in float32.
+        On a CPU device, sums are limited by memory bandwidth, so sums in float64 take no longer than sums in float32.
+        Most other devices compute float64 at 1/64 to 1/16 of the float32 rate, or not at all; there, kernels use
+        compensated summation in float32.
         """
         return self.device_kind == "cpu" and self.float64
 
@@ -385,7 +388,10 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind` for files that run on any driver, without functions that some drivers lack or get wrong."""
+        """Return `as_kind` for files that run with any driver.
+
+        Functions that some drivers lack or get wrong are not used.
+        """
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)

@@ -190,7 +190,7 @@ def find(spec: str) -> cl.Device:
 
 
 def _whole(wanted: str, spec: str) -> cl.Device:
-    """Return the best working device that a spec without a part selects."""
+    """Return the best working device for a spec that does not select a part of a device."""
     is_numbered = _NUMBERED.fullmatch(wanted) is not None
     if is_numbered or wanted == "opencl":
         candidates = [device for name, device in _all() if wanted in (name, "opencl")]

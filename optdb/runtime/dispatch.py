@@ -31,7 +31,7 @@ class Listener(Protocol):
 
     #: Whether commands are recorded without being enqueued. Arrays then have no memory, and numbers may be symbolic.
     tracing: bool
-    #: Whether callers of `on` set the arguments of a launch's kernel object first.
+    #: Whether callers set the arguments of a launch's kernel object before they call `on`.
     takes_bound: bool
 
     def on(self, command: Any) -> None:

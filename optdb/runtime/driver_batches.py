@@ -115,7 +115,10 @@ class Batch:
 
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
-    """Return records for prepared calls, which the caller must keep alive; None becomes a record that fails."""
+    """Return a record for each prepared call, and for None a record that always fails.
+
+    The caller must keep the calls alive.
+    """
     # Filling one array takes a third of the time of creating single records, and function calls wait for this.
     words: list[int] = []
     functions: dict[int, tuple[int, int]] = {}
@@ -156,7 +159,8 @@ class _Loading:
         try:
             self.library = _loaded(_path())
         except OSError:
-            # Not a daemon thread: a program that ends at once waits a tenth of a second for the compiler.
+            # This is not a daemon thread, so a program that ends at once first waits a tenth of a second for the
+            # compiler.
             threading.Thread(target=self.build, name="optdb-batches").start()
 
     def build(self) -> None:

@@ -172,8 +172,8 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
 def icd_loader() -> ctypes.PyDLL:
     """Return the OpenCL library that PyOpenCL is linked to.
 
-    Like PyOpenCL, a single call keeps the GIL, since releasing and reacquiring it takes as long as the call. Batches
-    release the GIL (``driver_batches``).
+    A single call keeps the GIL, as in PyOpenCL, because releasing and reacquiring the GIL takes as long as the call.
+    Batches release the GIL (``driver_batches``).
     """
     return ctypes.PyDLL(cl._cl.__file__)
 

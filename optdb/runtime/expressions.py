@@ -200,7 +200,7 @@ class HostScalar(Record):
 
 @dataclass(frozen=True, slots=True)
 class Guard(Record):
-    """A condition for a trace to be valid: a comparison of `COMPARISONS` that must be true."""
+    """A condition for a trace to be valid: a comparison that must be true. `COMPARISONS` lists the comparisons."""
 
     op: str = saved(choice(COMPARISONS))
     left: Any = saved(number)

@@ -1,4 +1,4 @@
-"""Copies to the host that do not stop the device: commands for plans, and a vector that is read many times.
+"""Copies to the host that do not stop the device. There are commands for plans, and a host vector for repeated reads.
 
 A plan repeats the commands as prepared calls, which create no Python event objects. Each call stores its event's handle
 in an `EventHandle`, and waiting takes ownership of the event. `HostMirror` holds the vector.
@@ -128,9 +128,9 @@ class EnqueueMark(_WithoutBuffers):
 class HostMirror:
     """A host vector, and a non-blocking call that copies a device array into it.
 
-    The call is prepared once (``driver_calls``), and prepared again only for another array. It keeps the GIL, because a
-    thread that releases the GIL may wait longer to reacquire it than the copy takes. The vector is in pinned memory if
-    possible.
+    The call is prepared once (``driver_calls``); it is prepared again only if the array changes. It keeps the GIL,
+    because a thread that releases the GIL may wait longer to reacquire it than the copy takes. The vector is in pinned
+    memory if possible.
 
     Parameters
     ----------

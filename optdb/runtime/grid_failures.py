@@ -1,8 +1,8 @@
 """The counters of persistent launches, and the error raised if not all groups of a launch became resident.
 
-A group that has waited too long for the others sets the failure flag, which is the last word. The launch then ends with
-its work half done, and all later persistent launches in the context end at once. The host reads the flag whenever it
-waits for results, so results of a failed launch are never returned.
+A group that has waited too long for the others sets the failure flag. The launch then ends with its work half done,
+and all later persistent launches in the context end at once. The host reads the flag whenever it waits for results, so
+results of a failed launch are never returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ __all__ = ["WORD_COUNT", "check_launches", "check_words", "forget_words", "grid_
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: Maps the handle of each context with persistent launches to its counters; a buffer keeps its OpenCL context alive.
+#: Maps the handle of each context that has had persistent launches to the buffer of its counters. The buffer keeps its
+#: OpenCL context alive.
 _words: dict[int, cl.Buffer] = {}
 
 

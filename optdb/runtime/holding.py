@@ -52,7 +52,7 @@ class HeldCommands:
                 self.enqueue()
                 command.enqueue()
             case EnqueueUpload(is_constant=True):
-                # The buffer is written only once, and an op may keep it for later calls, so upload at once.
+                # The buffer is written only once, but an op may reuse it in later calls, so upload its value at once.
                 command.enqueue()
             case EnqueueUpload(is_blocking=True):
                 # Copy the array, since the caller may change it as soon as this returns.
@@ -71,7 +71,7 @@ class HeldCommands:
         self._commands.append(commands)
 
     def release(self) -> list[Any]:
-        """Return the held commands, which the caller enqueues, and hold them no longer."""
+        """Return the held commands, which are then no longer held; the caller enqueues them."""
         commands, self._commands = self._commands, []
         return commands
 

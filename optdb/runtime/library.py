@@ -27,7 +27,7 @@ except ImportError as error:
 
 __all__ = ["build_quietly", "check_process", "cl", "cl_array", "compilers_unheard"]
 
-#: OpenCL's compiler option that suppresses warnings; without it, PoCL and NVIDIA's driver print how many there are.
+#: OpenCL's compiler option that suppresses warnings. Without it, PoCL and NVIDIA's driver print the number of warnings.
 _NO_WARNINGS = "-w"
 
 _first_user: int | None = None
@@ -112,7 +112,10 @@ def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Progra
 
 
 def check_process() -> None:
-    """Record that this process uses OpenCL; raise ForkedContext in a fork of a process that did, where calls hang."""
+    """Record that this process uses OpenCL.
+
+    In a fork of a process that used OpenCL, raise ForkedContext: calls would hang.
+    """
     global _first_user
     here = os.getpid()
     if _first_user is None:

@@ -76,7 +76,10 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return where each number in `distinct` starts in `mentions`, followed by the end, which also pads the result."""
+    """Return the position in `mentions` at which each number in `distinct` starts, followed by the end of `mentions`.
+
+    The end also pads the result.
+    """
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))

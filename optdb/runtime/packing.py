@@ -52,12 +52,12 @@ def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, Host
 
 
 class PackedVector:
-    """A buffer that contains several arrays of one dtype, and is one vector on the host.
+    """A buffer that contains several arrays of one dtype. On the host, it is a single vector.
 
     Arrays are aligned for the widest vector types in OpenCL. Padding between arrays is zero.
 
-    On a CPU device, the host maps the buffer without copying. Other devices copy it to and from pinned memory. A
-    downloaded vector keeps its memory alive and may be read at any later time, for example by a message that is still
+    On a CPU device, the host maps the buffer without copying. Other devices copy the vector to and from pinned memory.
+    A downloaded vector keeps its memory alive and may be read at any later time, for example by a message that is still
     being sent.
 
     Parameters
@@ -179,7 +179,7 @@ class PackedVector:
 
     @property
     def elements(self) -> DeviceArray:
-        """All elements on the device, including those between arrays."""
+        """All elements on the device, including the padding between arrays."""
         return self._array((self.nbytes // self.dtype.itemsize,), 0)
 
     def release(self) -> None:

@@ -62,9 +62,10 @@ class PinnedMemory:
         self._lock = threading.Lock()
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
-        """Start copying an array with any strides into a buffer and return the event. The array may be changed at once.
+        """Start copying an array with any strides into a buffer and return the event.
 
-        Copy nothing and return None if no block is free and another one would take too much memory.
+        The caller may change the array when this method returns. Copy nothing and return None if no block is free and a
+        new block would take too much memory.
         """
         with self._lock:
             block = self._free_block(value.nbytes)

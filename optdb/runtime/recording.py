@@ -70,7 +70,7 @@ class ArrayLayout:
         return is_all and lies_in_order(self.shape, self.strides, itemsize)
 
     def array(self, buffer: cl.Buffer | None, shift: int = 0) -> DeviceArray:
-        """Return the array in a buffer in which the array's `Memory` starts at byte `shift`."""
+        """Return an array in a buffer, given the byte `shift` at which the array's `Memory` starts there."""
         if buffer is None:
             return DeviceArray(self.queue, self.shape, self.dtype)
         return DeviceArray(
@@ -162,7 +162,7 @@ class Recorder:
         return memory
 
     def _keep(self, buffer: cl.Buffer, memory: Memory) -> Memory:
-        """Map a buffer to a `Memory`; later buffers with the same handle are not mapped to it."""
+        """Map a buffer to a `Memory`. The mapping does not apply to a later buffer that gets the same handle."""
         self._memories[buffer.int_ptr] = allocation_number(buffer), memory
         return memory
 

@@ -153,7 +153,8 @@ class Record:
         return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
 
-#: A record's saved fields with their parsers, a None for each other field without a default, and the names in JSON.
+#: Three things about a record class: its saved fields with their parsers, a dict that maps each unsaved required field
+#: to None, and the names in JSON.
 _Fields: TypeAlias = "tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]"
 
 
@@ -257,7 +258,10 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
 
 
 def repeated(parse: Parser) -> Parser:
-    """Return a parser for immutable records that parses equal values only once for each `Where.repeated`."""
+    """Return a parser for immutable records that parses equal values only once.
+
+    It keeps the records in `Where.repeated`.
+    """
 
     def parse_once(value: Any, where: Where) -> Any:
         key = marshal.dumps(value, _WITHOUT_REFERENCES)

@@ -190,7 +190,9 @@ IMMEDIATE = Immediate()
 
 
 class Script:
-    """A `Batch` of calls that wait, copy, launch and agree, made in the order in which the methods were called.
+    """Builds a `Batch` of calls that wait for events, copy, launch, and agree with other threads.
+
+    The calls run in the order in which the methods were called.
 
     If the library refuses a call, PyOpenCL repeats it: PyOpenCL frees memory first, or raises its own error.
     """
@@ -283,7 +285,10 @@ class Script:
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return a number that the script sets to the time in seconds when it gets here; the origin is arbitrary."""
+        """Return a number that the script sets to the time, in seconds, when it reaches this point.
+
+        The origin is arbitrary.
+        """
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)
@@ -315,7 +320,7 @@ class Script:
             self._calls, self._fallbacks = [], []
 
 
-#: The two ways to feed a device.
+#: The two ways to make the calls that feed a device.
 Calls = Immediate | Script
 
 

@@ -35,7 +35,7 @@ class ShapeEnv:
         #: The guards in the order in which they were recorded; all must hold.
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: Maps the number of each size for which the guards allow only one value to that value.
+        #: If the guards allow only one value for a size, maps the size's number to that value.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:
@@ -174,7 +174,10 @@ class SymIntVector(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A kernel argument of type `dtype` whose value is unknown before a call: a scalar or a vector of sixteen."""
+    """A kernel argument whose value is unknown before a call.
+
+    It is of type `dtype`: a scalar or a vector of sixteen scalars.
+    """
 
     dtype: AnyDtype
     values: tuple[Any, ...]
@@ -371,7 +374,7 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
 
 
 def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
-    """Return the left operand of a size's entry as a size. The right operand must be a plain number."""
+    """Return the left operand of the entry of a size, as a size. The right operand must be a plain number."""
     assert isinstance(entry.left, Ref)
     return SymInt(one.rules, entry.left.number, value)
 

@@ -1,4 +1,4 @@
-"""Staging buffers, into which arrays are copied while a device computes, to be moved to their targets later."""
+"""Staging buffers. Arrays are copied into them while a device computes, and are moved to their targets later."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class StagingBuffer:
         self._arrays: list[DeviceArray] = []
 
     def begin(self, value: HostArray) -> Staged | None:
-        """Start copying an array, which may be changed at once, to the device; return None if staging saves no time.
+        """Start copying an array to the device. The caller may change the array when this method returns.
 
-        The device must have finished using the array that was staged before the previous one.
+        Return None if staging saves no time. The device must have finished using the array that was staged before the
+        previous array.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

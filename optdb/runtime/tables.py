@@ -1,4 +1,4 @@
-"""Lookup tables: computing them, at once or when a trace runs, and uploading them to the device.
+"""Lookup tables, which are computed at once or when a trace runs, and are then uploaded to the device.
 
 A `TableListener`, such as a recorder, receives the source of each table (`TableSource`). A plan can then recompute the
 table from new values, and write it to the array that kernels read.
@@ -47,7 +47,7 @@ class TableListener(Protocol):
     """A command listener that also receives tables."""
 
     def on_table_computed(self, table: HostArray, source: TableSource) -> None:
-        """Receive a computed table, which may be the array of another `TableSource`."""
+        """Receive a computed table. The same array may already belong to another `TableSource`."""
 
     def on_table_uploaded(self, table: HostArray, array: Array) -> None:
         """Receive the device array of a table."""
@@ -57,7 +57,7 @@ class TableListener(Protocol):
 
 
 def table_on_device(context: Context, table: Any) -> Array:
-    """Return a table as a device array, which only a plan's next call overwrites."""
+    """Return a table as a device array, which keeps its values until the next call of a plan overwrites them."""
     array = from_host(context, table, constant=True)
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):

@@ -2,8 +2,8 @@
 
 While one worker's graph is built, an `AllReduce` represents a sum over workers, and a `MergeMoments` represents a mean
 and a variance over workers. A `ReductionRound` then replaces each set of independent placeholders. Workers wait for
-each other once per round. A round has a number but does not know the workers; the thread's `Exchange` computes it
-(``taking_part``).
+each other once per round. A round has a number but does not know the workers; the thread's `Exchange` executes the
+round (``taking_part``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reducer(Protocol):
         """Wait for the arrays of all workers, and return the result of calling `combine` with them, by rank."""
 
     def refuse(self, missing: int | None) -> NoReturn:
-        """Raise why C code did not finish a round: the step was given up, or a worker was late."""
+        """Raise an error that says why C code did not finish a round: the step was given up, or a worker was late."""
 
     def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
         """Enqueue commands that send a bucket's complete `arrays` to other workers, if that saves time."""
@@ -110,7 +110,7 @@ class AllReduce(_Mark):
     """The sum of an array over all workers."""
 
     def make_node(self, summand: Variable) -> Apply:
-        """Return a node; the sum has the same type as the array."""
+        """Return a node whose output, the sum, has the type of the input."""
         return Apply(self, [summand], [summand.type()])
 
 
@@ -180,7 +180,7 @@ class ReductionRound(Op):
         return [shapes[0], *self.result_shapes([shapes[1 + slot] for slot in self.vector_slots])]
 
     def result_shapes(self, shapes: Sequence[Any]) -> list[Any]:
-        """Return the shapes of the results, given those of the vectors."""
+        """Return the shapes of the results, given the shapes of the vectors."""
         pairs = zip(self.kinds, shapes, strict=True)
         return [(length // NUMBERS * GOT if kind == MOMENTS else length,) for kind, (length,) in pairs]
 

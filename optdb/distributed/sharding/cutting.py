@@ -1,4 +1,4 @@
-"""Divides one worker's graph into functions, between which sums over workers are computed: `synchronous_training`.
+"""Divides one worker's graph into functions; sums over workers are computed between them (`synchronous_training`).
 
 ``gradients``
     takes the worker's part of the batch and stores summands in separate shared variables. If it needs a sum over
@@ -178,7 +178,7 @@ def _structure(var: Variable, numbers: dict[Any, int]) -> int:
 
 
 class _Cut:
-    """Cuts a worker's graph at the sums on which only outputs and next values depend."""
+    """Cuts a worker's graph at final sums over workers: sums that only outputs and next values depend on."""
 
     def __init__(
         self,
@@ -201,11 +201,15 @@ class _Cut:
         specs: list[OutputReduction],
         updates: Mapping[SharedVariable, Variable],
     ) -> SynchronousTraining:
-        """Return the functions; `roots` are the values equal on all workers, and `own` each worker's own values."""
+        """Return the functions for training.
+
+        `roots` are equal on all workers; each worker has its own values of `own`.
+        """
         nodes = io_toposort([], [*roots, *own])
         reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
         early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
-        # Leave only sums to the end, where they are added as contiguous vectors.
+        # Defer only sums to the end of the step, where they are added as contiguous vectors. Other reductions run
+        # earlier.
         final = [node for node in reduces if node not in early and isinstance(node.op, AllReduce)]
         depths = _depths(nodes)
         final.sort(key=lambda node: depths[node.outputs[0]])
@@ -254,14 +258,14 @@ class _Cut:
         )
 
     def _in_buckets(self, summands: Sequence[SharedVariable]) -> list[list[int]]:
-        """Return the indices of the summands on a device, in runs of consecutive indices, without the last run."""
+        """Divide the floats among the summands into runs; return the indices in each run but the last."""
         floats = [i for i, summand in enumerate(summands) if _is_float(summand)]
         count = min(self._buckets, len(floats) // _BUCKET_MEMBERS)
         ends = [len(floats) * number // count for number in range(count)]
         return [floats[start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
-        """Find, among the variables on which a root depends, those that the first function has to return."""
+        """Find the values that the first function must return, among the variables that a root depends on."""
         todo, seen = [var], set()
         while todo:
             var = todo.pop()
@@ -285,7 +289,7 @@ class _Cut:
         """Copy a graph, using one round for all inner sums and moments of floats that do not depend on each other.
 
         Return the outputs and the number of rounds. Each round takes the token of the previous round, so all workers
-        run them in the same order. Integers are on the host and have separate rounds.
+        run the rounds in the same order. Integers are on the host and have separate rounds.
         """
         levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}

@@ -1,4 +1,4 @@
-"""Layouts, which describe how workers hold a value, and predicates on layouts that rules use."""
+"""Layouts, which describe how workers hold a value, and predicates that rules apply to layouts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Length(Value):
     whole: Variable
     #: Whether the integer is the length itself.
     unit: bool = False
-    #: Whether the integer is a multiple of the length, so that `var` is a length of the worker's own arrays.
+    #: Whether the integer is a multiple of the length. In this case, arrays of the worker can have the length `var`.
     linear: bool = True
 
 

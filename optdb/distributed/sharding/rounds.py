@@ -3,7 +3,7 @@
 Both ops enqueue commands (``optdb.runtime.all_reduce``), which a plan repeats like launches. Nodes that run between the
 two ops keep the device busy while the vectors are exchanged, so the VM runs the first op as early as possible and the
 second op as late as possible (``optdb.opencl.linking.waiting``). Each round depends on the previous round, so all
-workers run them in the same order.
+workers run the rounds in the same order.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
-#: The maximum number of cached rounds per round number: one for each plan of a function, with its own vectors and
-#: counts.
+#: The maximum number of cached rounds per round number. Each plan of a function has its own round, with its own vectors
+#: and counts.
 _MOST_KEPT = 8
 
 
@@ -134,7 +134,7 @@ def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, .
 
 
 def _reduce(round_: ExchangeRound) -> None:
-    """Reduce the vectors of all workers in Python; if C code has failed, raise why."""
+    """Reduce the vectors of all workers in Python. If C code has tried and failed, raise an error with the reason."""
     found = reducer()
     if round_.is_native:
         found.refuse(round_.missing)
@@ -149,7 +149,7 @@ def _reduce(round_: ExchangeRound) -> None:
 
 
 def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Reject rounds with integers, which are on the host."""
+    """Reject rounds that contain integers, because integers are on the host."""
     if all(out.type.dtype.startswith("float") for out in outputs[1:]):
         return None
     return "it has sums of integers"
@@ -157,7 +157,7 @@ def _of_floats(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([ReductionRound], 90, _of_floats)
 def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a round to two ops, one of which starts it and one of which ends it."""
+    """Lift a round to two ops: the first starts the round, and the second ends it."""
     assert isinstance(op, ReductionRound)
     token, *given = inputs
     for slot in op.vector_slots:
@@ -169,5 +169,5 @@ def lift_round(op: PureOp, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([Completion], 90)
 def lift_completion(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift the report that summands are computed."""
+    """Lift the op that reports completed summands."""
     return op.make_node(*(as_opencl_variable(summand, context_name) for summand in inputs)).outputs

@@ -36,8 +36,8 @@ RULES: dict[type, Rule] = {}
 def rule(*classes: type) -> Callable[[Rule], Rule]:
     """Register the decorated function as the rule for some op classes.
 
-    The function is called with the spreader, a node and the values of the node's inputs, not all of which are
-    `Replicated`. It returns the values of the outputs, or raises `NotSplittable` in unsupported cases.
+    The function is called with the spreader, a node and the values of the node's inputs. At least one of these values
+    is not `Replicated`. The function returns the values of the outputs, or raises `NotSplittable` in unsupported cases.
     """
 
     def enter(function: Rule) -> Rule:
@@ -151,7 +151,7 @@ class Spreader:
         return Replicated(self._wholes[value.var])
 
     def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
-        """Return the whole values on all workers, for a node that needs them."""
+        """Return the whole of each value on all workers, for a node that needs whole values."""
         return [self.whole(value, node) for value in values]
 
     def moments(self, node: Apply, count: Variable, own: Variable) -> TensorVariable:
@@ -163,7 +163,7 @@ class Spreader:
         return merged
 
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
-        """Return the worker's rows of an array that contains the rows of the whole batch on all workers."""
+        """Return this worker's rows of an array that has, on every worker, the rows of the whole batch."""
         if self.in_loop or not layout.unit or layout.interleaved:
             raise NotSplittable(
                 node, f"{var} has the rows of the whole batch. If it is an input, split it as well, by axes="

@@ -121,7 +121,7 @@ class Archive:
         except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
             raise self._not_whole(error) from None
         self._members = self._read(infos, content)
-        #: The manifest without the fields that `pack` adds; those are checked here.
+        #: The manifest without the fields that `pack` adds, because this class checks these fields itself.
         self.manifest = self._manifest()
         self._check_members(self.manifest.pop("members", None))
 

@@ -1,7 +1,7 @@
 """Traces bound to the sizes in a call, with memory and kernels.
 
-Every number in a file is checked before it reaches a device: copies, fills and uploads stay within their memory, and
-kernels receive as many arguments as they declare, and of the declared kinds.
+Every number in a file is checked before it reaches a device. Copies, fills and uploads must stay within their memory,
+and kernels must receive the declared number and kinds of arguments.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from optdb.runtime.recording import ArrayLayout
 
 #: The maximum number of elements in a result; more could not be addressed.
 _MOST_ELEMENTS = 1 << 58
-#: Host bytes taken by a bound command, including the driver's kernel, and by a size.
+#: Upper bounds for the host bytes that a bound command takes, including the driver's kernel, and that a size takes.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
 #: The size in bytes of the largest number type, and the number of arrays that exist while a table is computed.
@@ -131,8 +131,8 @@ class Bound:
         #: The number of host bytes that the bound trace and a call take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Each `Memory` that must start at offset 0 of a buffer according to the file; kernels may require this for
-        #: others.
+        #: According to the file, each of these must start at offset 0 of a buffer. Kernels may require the same of
+        #: other `Memory` objects.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(map(self._command, trace.commands))
@@ -172,7 +172,7 @@ class Bound:
 
     def run(self, call: Call) -> list[HostArray]:
         """Run the commands and return the results."""
-        # Make all of a call's checks before enqueueing its first command.
+        # Perform all checks for a call before enqueueing its first command.
         sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
@@ -207,7 +207,7 @@ class Bound:
                 return _NUMBER_BYTES * len(source.numbers)
             case Reshaped():
                 return self._source_bytes(source.array, call)
-        # While a table is computed, its source and a sorted copy exist in addition.
+        # While a table is computed, its source and a sorted copy of the source also exist.
         return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _result_bytes(self, result: Result, call: Call) -> int:

@@ -95,7 +95,7 @@ class ConstantResult(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostResult(Record):
-    """An array that the host computes from a source, like the value of an upload."""
+    """An array that the host computes from a source. The values of uploads are computed in the same way."""
 
     kind: ClassVar[str] = "host"
 

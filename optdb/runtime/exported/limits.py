@@ -60,7 +60,7 @@ class Limits:
 
 
 class TakesMemory(Protocol):
-    """A trace bound for argument sizes, which a budget caches, and the device bytes and host bytes that it takes."""
+    """What a budget caches: a trace bound for argument sizes, with the device and host bytes that it takes."""
 
     nbytes: int
     host_bytes: int

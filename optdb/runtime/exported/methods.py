@@ -126,7 +126,9 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare calls with the same sizes, which then need not wait for allocations and compilers; compute nothing.
+        """Prepare calls with these sizes without computing anything.
+
+        Such calls then wait neither for allocations nor for compilers.
 
         Parameters
         ----------
@@ -161,7 +163,8 @@ class LoadedMethod:
             bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
                 return bound
-        # Evict before the next trace allocates memory, of which there may be too little.
+        # If the cache is full, evict a trace before the next one allocates memory, since there may be too little for
+        # both.
         budget.begin(self.name)
         number, bound = self._bind(call)
         budget.put(self.name, (number, sizes), bound)
@@ -231,7 +234,10 @@ class LoadedMethod:
 
 
 def _units(there: int, traced: int) -> list[int]:
-    """Return the numbers of compute units to try for a call, from the device's number to the trace's number."""
+    """Return the numbers of compute units to try for a call.
+
+    They range from the device's number to the trace's number.
+    """
     units = [there]
     while units[-1] // 2 > traced:
         units.append(units[-1] // 2)

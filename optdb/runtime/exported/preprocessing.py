@@ -1,7 +1,7 @@
 """A C preprocessor that converts kernels to the form required in files (``sources``).
 
-It expands macros, evaluates conditions, removes comments and line continuations, and keeps pragmas in place. A compiler
-sees the same tokens before and after. The preprocessor is applied when a function is exported, to kernels that have
+It expands macros, evaluates conditions, removes comments and line continuations, and keeps pragmas in place. The
+tokens that a compiler sees do not change. The preprocessor is applied when a function is exported, to kernels that have
 already run; it raises an error at unsupported constructs, such as an include.
 """
 
@@ -45,7 +45,10 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space, and the macros that produced it, which are not expanded in it again."""
+    """A token or white space, with the names of the macros that it was expanded from.
+
+    These macros are not expanded in it again.
+    """
 
     text: str
     hidden: frozenset[str] = frozenset()

@@ -48,7 +48,7 @@ class GuardSet:
     names: Sequence[str]
 
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
-        """Return the positions of the arguments on whose values the operands depend."""
+        """Return the positions of the arguments whose values determine the operands."""
         needed = set(references(operands))
         arguments: set[int] = set()
         # Entries depend only on earlier entries.
@@ -174,7 +174,7 @@ class ValueGuards:
         return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
-        """Return the sizes for another call, which differ only in these entries; None if a guard fails."""
+        """Return the sizes for another call, recomputing only the entries that can differ; None if a guard fails."""
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None

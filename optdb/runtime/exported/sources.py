@@ -1,9 +1,10 @@
 """The restricted form of programs in a file, which makes a complete check possible.
 
 A program is fully preprocessed OpenCL C (``preprocessing`` converts kernels to this form when they are exported). It
-has no macros, includes, conditions, comments, string literals, backslashes or trigraphs. A ``#`` may only start a line
-with one of a few pragmas. Reserved names, such as ``__builtin_trap`` and ``_Pragma``, are rejected, except the names of
-address spaces and of a few attributes. The compiler therefore sees exactly the tokens that are checked here.
+has no macros, includes, conditions, comments, string literals, backslashes or trigraphs. A ``#`` is allowed only at the
+start of a line, in one of a few pragmas. Reserved names, such as ``__builtin_trap`` and ``_Pragma``, are rejected,
+except the names of address spaces and of a few attributes. The compiler therefore sees exactly the tokens that are
+checked here.
 
 `read_program` checks a source in linear time and returns the parameters that each kernel declares. They are needed
 because drivers do not check the arguments that are set, and not all drivers report the parameters.
@@ -60,7 +61,8 @@ NUMBERS = {
     **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
     **{"long16": LONG16, "ulong16": LONG16},
 }
-#: Tokens that may precede a number type in a typedef; a number type after one of these is not the declared name.
+#: Tokens that may precede a number type in a typedef. A number type that follows one of them is not the name that the
+#: typedef declares.
 _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACES])
 
 
@@ -128,7 +130,7 @@ def _check_brackets(tokens: Sequence[str]) -> None:
 
 
 def _check_attributes(spaced: str) -> None:
-    """Reject all attributes except listed ones whose arguments are names and small numbers."""
+    """Reject all attributes except the listed ones, whose arguments must be names or small numbers."""
     for position in _positions(spaced, "__attribute__"):
         attribute = _ENDED_ATTRIBUTE.match(spaced, position)
         end = "" if attribute is None else attribute["end"]

@@ -32,7 +32,7 @@ _SUMS = (scalars.Add, scalars.Sub)
 
 @rule(ops.Elemwise)
 def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Compute element by element: rows yield rows, and sums and multiples of summands are summands."""
+    """Apply an elementwise op. Rows yield rows, and sums and multiples of summands remain summands."""
     op = _scalar_op(node)
     if has(inputs, Vector):
         return [_elementwise_vector(spreader, node, inputs)]
@@ -134,6 +134,6 @@ def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) ->
 
 
 def vector_of(entries: Sequence[Value]) -> Value:
-    """Return a vector of numbers, whose layout is `Vector` if any of the numbers is a length."""
+    """Return a vector of numbers; its layout is `Vector` if any of the numbers is a length."""
     var = tensor.stack([entry.var for entry in entries])
     return Vector(var, tuple(entries)) if has(entries, Length) else Replicated(var)

@@ -27,7 +27,7 @@ from optdb.host.theano.functions.originals import tensor
 
 
 def _kept_axis(node: Apply, value: Sharded, index: Sequence[object]) -> int:
-    """Return the split axis of a part of an array; the part must contain all rows."""
+    """Return the split axis of the selected part of an array; the selection must contain all rows of the batch."""
     chosen = index[value.axis] if value.axis < len(index) else slice(None)
     if not isinstance(chosen, slice) or not _is_full(chosen):
         raise NotSplittable(node, "it selects rows of the batch by index")

@@ -45,7 +45,8 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [with_layout_of(value, out) for out in remade(node, local)]
 
 
-#: Maps ops that compute rows of all outputs from rows of inputs, along axis 0, to their number of inputs with rows.
+#: Ops whose outputs depend row by row, along axis 0, on the same rows of the inputs. Maps each op to the number of its
+#: inputs that have rows.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,
@@ -67,7 +68,7 @@ _POOLING = (
 
 @rule(*_ROW_OPS)
 def row_op(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Compute rows from rows."""
+    """Apply an op that computes each row of its results from the same row of its inputs."""
     count = next(_ROW_OPS[cls] for cls in type(node.op).__mro__ if cls in _ROW_OPS)
     rows, others = inputs[:count], spreader.wholes(inputs[count:], node)
     if not has(rows, Sharded):
@@ -81,7 +82,7 @@ def row_op(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.SoftmaxWithBias, ops.CrossentropySoftmaxArgmax1HotWithBias)
 def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Compute rows from rows and one bias."""
+    """Apply an op that computes each row of its results from a row of its input and from a bias that all rows share."""
     rows, bias, *classes = inputs
     split = [rows, *classes]
     if not has(split, Sharded):

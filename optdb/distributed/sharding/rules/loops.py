@@ -25,8 +25,8 @@ def loop(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 class _Loop:
     """The layouts of a loop's outer values and of the corresponding inner variables.
 
-    A state is an array that contains the state's values in all steps along axis 0; the state's layout is the array's
-    layout.
+    An outer array holds the values of a state in all steps, along axis 0. The layout of a state is the layout of this
+    array.
     """
 
     def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:
@@ -118,7 +118,7 @@ class _Loop:
         return state
 
     def _outer(self, inner: dict[Variable, Value]) -> list[Value]:
-        """Return the values of the outputs from the known layouts."""
+        """Return the values of the outputs. The layouts of the states must be known."""
         op, node = self._op, self._node
         values = [self._steps, *self._sequences, *self._states, *self._lengths, *self._rest]
         if len(values) != len(node.inputs):

@@ -22,7 +22,7 @@ from optdb.host.api.graph import Apply, Variable
 
 @rule(ops.CAReduce)
 def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Reduce along axes; a sum over the batch is a summand."""
+    """Reduce along axes. If the reduction is a sum over the batch, the result is a summand."""
     (value,) = inputs
     op = node.op
     assert isinstance(op, ops.CAReduce)
@@ -66,7 +66,7 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.Dot)
 def dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Multiply matrices; a sum over examples is a summand."""
+    """Multiply matrices. If the product sums over the examples, the result is a summand."""
     left, right = inputs
     return _contract(spreader, node, inputs, left.var.type.ndim - 1, max(right.var.type.ndim - 2, 0), 0)
 

@@ -63,7 +63,7 @@ def make_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 
 @rule(ops.TensorFromScalar, ops.ScalarFromTensor)
 def scalar_conversion(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout of a number."""
+    """Convert a number between a scalar and a tensor, keeping its layout."""
     (value,) = inputs
     out = remade(node, inputs)[0]
     if isinstance(value, Length):
@@ -105,7 +105,10 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape that is checked in each call: the order of rows is right only if two numbers are equal."""
+    """Return a shape after checking, in each call, that two numbers are equal.
+
+    Otherwise rows would change their order.
+    """
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -138,7 +141,8 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         raise NotSplittable(node, "the length of the rows is unknown; replace -1 by it")
     checks: list[tuple[Variable, Variable]] = []
     if not value.interleaved and axis == value.axis:
-        # Rows stay in order if the axes before the split axis keep their product, and no row mixes two examples.
+        # Rows stay in order if the reshape preserves the product of the axes before the split axis, and if no new row
+        # contains elements of two examples.
         if axis:
             checks.append((_product(lead), _product(before)))
         if not is_length:
@@ -146,7 +150,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         return [Sharded(_reshaped(node, value, new, checks), axis, unit)]
     if not value.interleaved and (axis > value.axis or not value.unit):
         raise NotSplittable(node, f"the batch is split along axis {value.axis}, which the reshape does not keep")
-    # Rows stay whole if the axes after the split axis keep their product.
+    # Each row remains intact if the reshape preserves the product of the axes after the split axis.
     checks.append((_product(after), _product(old_after)))
     if value.interleaved and not unit and is_length:
         checks.append((entries[axis].var, old_lengths[value.axis]))
@@ -240,7 +244,7 @@ def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
 
 @rule(ops.SpecifyShape)
 def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Keep the layout; the specified lengths are the lengths of the part."""
+    """Keep the layout; the specified lengths apply to the worker's part."""
     value, lengths = inputs
     if isinstance(value, Sharded) and not isinstance(lengths, Vector):
         raise NotSplittable(node, "it fixes the length of the batch, but a worker has a part of the batch")
@@ -249,7 +253,7 @@ def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
 
 @rule(ops.ARange)
 def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Number the rows of the part to index them; all other ranges are equal on all workers."""
+    """Number the rows of a worker's part, so that they can be indexed. All other ranges are equal on all workers."""
     start, stop, step = inputs
     if not isinstance(stop, Length):
         return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
@@ -260,7 +264,7 @@ def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 
 @rule(ops.Join)
 def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Join arrays along an axis that is not split."""
+    """Apply `Join`, which must not join arrays along the axis on which the batch is split."""
     axis, *arrays = inputs
     if all(isinstance(value, Replicated) for value in inputs):
         return [Replicated(out, all(map(has_zeros, arrays))) for out in remade(node, inputs)]
@@ -287,7 +291,7 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 @rule(ops.Split)
 def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Split arrays along an axis that is not split."""
+    """Apply `Split`, which must not divide the axis along which the batch is split."""
     value, axis, sizes = inputs
     if isinstance(value, Sharded):
         if not isinstance(axis.var, Constant) or int(axis.var.data) % value.var.type.ndim == value.axis:

@@ -1,9 +1,9 @@
 """The rules for ops whose results depend on the whole batch: batch normalization and random numbers.
 
-With statistics of the whole batch, batch normalization is replaced with simpler ops: the means and variances of all
-workers are combined, for which workers wait for each other once in each layer and once more in its gradient. With
-statistics of parts, there is no wait: each worker normalizes by its own statistics, which differs from one device, and
-running averages are means over workers.
+With statistics of the whole batch, batch normalization is replaced with simpler ops that combine the means and
+variances of all workers. To do this, workers wait for each other once in each layer and once more in the layer's
+gradient. With statistics of parts, there is no wait. Each worker normalizes by the statistics of its own part, so
+results differ from training on one device; running averages are means over workers.
 
 Each worker draws the random numbers for the whole batch and takes its rows. Each example therefore gets the same
 numbers as on one device, and the states of generators remain equal on all workers.
@@ -59,7 +59,10 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
 
 @rule(ops.AbstractBatchNormTrainGrad)
 def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return the gradients for the rows, and for the scale and the bias, which are sums over the batch."""
+    """Return the gradient for each row, and the gradients for the scale and the bias.
+
+    The last two are sums over the batch.
+    """
     x, dy, *rest = inputs
     assert isinstance(node.op, ops.AbstractBatchNormTrainGrad)
     axes = node.op.axes
@@ -76,7 +79,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
     total = spreader.whole(Partial(own), node).array
     dscale, dbias, off = (of_channels(x.array, axes, total, number, 3) for number in range(3))
-    # Like one device, do not assume that deviations from the mean add up to 0, since the mean is rounded.
+    # Deviations from the rounded mean may not add up to 0, so keep their sum, as the gradient on one device does.
     slope = dscale / count * inverse * inverse
     offset = (dbias * inverse - off * slope) / count
     dx = scale * ((dy.array * inverse - (x.array - mean) * slope) - offset)
@@ -92,7 +95,7 @@ def _rows(x: Sharded, var: Variable) -> Sharded:
 
 
 def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
-    """Return the number of elements in the whole batch from which each statistic is computed."""
+    """Return the number of elements, in the whole batch, that each statistic is computed from."""
     lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
     count: TensorVariable = tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.type.dtype)
     return count
