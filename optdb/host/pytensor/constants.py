@@ -73,13 +73,16 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
         return _is_constant_class(var.__class__)
     if depth <= 0:
         return False
-    kind = _kind_of(node.op)
+    known = _kind_of.known  # looked up here, because a call takes longer than the rest of a step
+    entry = known.get(id(node.op))
+    kind = _kind_of(node.op) if entry is None else entry[1]
     if kind == _COMPUTED:
         inputs = node.inputs
         for operand in inputs[:_FEW_OPERANDS]:  # those that need no search first
             owner = operand.owner
             if owner is not None:
-                if _kind_of(owner.op) == _OPAQUE:
+                entry = known.get(id(owner.op))
+                if (_kind_of(owner.op) if entry is None else entry[1]) == _OPAQUE:
                     return False
             elif not _is_constant_class(operand.__class__):
                 return False

@@ -19,6 +19,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting import basic
 from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, MergeFeature, MergeOptimizer
 from pytensor.graph.type import HasShape
+from pytensor.graph.utils import MetaObject, Scratchpad
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.rewriting.elemwise import FusionOptimizer
@@ -328,6 +329,9 @@ def patches() -> list[Patch]:
         Patch(MergeFeature, "on_change_input", _note_input, "a new variable has few users, which are compared"),
         Patch(fg, "toposort", _toposort, "the variables of a graph are not copied for each new node"),
         Patch(basic, "toposort", _toposort, "no generator is created for each node"),
+        Patch(MetaObject, "__ne__", object.__ne__, "with a method of Python, == of nodes takes eight times as long"),
+        Patch(Scratchpad, "__getattribute__", object.__getattribute__, "a tag is read without calling Python"),
+        Patch(Scratchpad, "__setattr__", object.__setattr__, "a tag is written without calling Python"),
         Patch(ShapeFeature, "on_change_input", _note_lengths, "classes are compared instead of using isinstance"),
         Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
         Wrapper(

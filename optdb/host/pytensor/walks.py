@@ -138,6 +138,9 @@ class _TrackedWalk:
         self._rewriter = rewriter
         self._fgraph = fgraph
         self._tracks = tracks
+        node_rewriter = rewriter.node_rewriter
+        #: Whether the rewriter tests the op again: `tracks` does not compare parameters of ops.
+        self._enforces = type(node_rewriter) is not FromFunctionNodeRewriter or bool(node_rewriter._tracked_op_patterns)
         self._guard = guard
         self._queue = queue
         self._current: Apply | None = None
@@ -153,7 +156,7 @@ class _TrackedWalk:
                 node = take()
                 if node in fgraph.apply_nodes and (guard is None or guard(node)):
                     self._current = node
-                    applied += rewriter.process_node(fgraph, node, enforce_tracks=True)
+                    applied += rewriter.process_node(fgraph, node, enforce_tracks=self._enforces)
         finally:
             rewriter.detach_updater(fgraph, updater)
         return applied

@@ -19,8 +19,10 @@ from pytensor.graph.rewriting.basic import (
     WalkingGraphRewriter,
     node_rewriter,
 )
+from pytensor.graph.rewriting.unify import OpPattern
 from pytensor.graph.utils import MetaObject, MetaType
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting import math as stock
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant, TensorConstantSignature, TensorVariable
@@ -59,6 +61,26 @@ def test_virtual_subclasses_are_instances():
     optdb.pytensor.disable()
     del Declared
     gc.collect()
+    optdb.pytensor.enable()
+
+
+def test_nodes_ops_and_types_are_equal_as_without_patches():
+    x, y = pt.vector("x"), pt.matrix("y")
+    nodes = [pt.exp(x).owner, pt.exp(x).owner, pt.exp(y).owner]
+    things = [*nodes, x, y, *[node.op for node in nodes], pt.tanh, pt.neg, x.type, y.type, pt.constant(1), "x", None]
+    ours = [(a == b, a != b) for a in things for b in things]
+    optdb.pytensor.disable()
+    assert ours == [(a == b, a != b) for a in things for b in things]
+    optdb.pytensor.enable()
+
+
+def test_tags_keep_their_attributes():
+    tag = pt.vector("x").tag
+    tag.test_value = 3
+    assert tag.test_value == 3 and vars(tag)["test_value"] == 3 and not hasattr(tag, "other")
+    copied = pickle.loads(pickle.dumps(tag))
+    optdb.pytensor.disable()
+    assert copied.test_value == tag.test_value == 3
     optdb.pytensor.enable()
 
 
@@ -305,6 +327,19 @@ def test_a_pass_that_tracks_no_op_of_the_graph_visits_nothing():
     fgraph = FunctionGraph([x], [pt.exp(x)], clone=False)
     assert WalkingGraphRewriter(never).apply(fgraph)[1:4] == (0, 1, 1)
     assert isinstance(next(iter(fgraph.apply_nodes)), Apply)
+
+
+def test_passes_compare_the_parameters_of_tracked_ops():
+    seen = []
+
+    @node_rewriter([OpPattern(Sum, axis=(0,))])
+    def noting(fgraph, node):
+        seen.append(node.op.axis)
+
+    y = pt.matrix("y")
+    fgraph = FunctionGraph([y], [y.sum(axis=0), y.sum(axis=1)], clone=False)
+    WalkingGraphRewriter(noting).apply(fgraph)
+    assert seen == [(0,)]
 
 
 def test_passes_sort_a_graph_again_after_a_change():
