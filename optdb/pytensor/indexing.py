@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -204,6 +205,8 @@ class Region:
     def spread(self, part: Tensor, x: Tensor, source: Tensor) -> Tensor:
         """Return for each element of `x` the element of `part` that `sources` chooses."""
         first, last = self.looked_up.start, self.looked_up.stop
+        if isinstance(part, Constant) and isinstance(source, Constant) and not self.stripes:
+            return Constant(part.value.reshape(-1)[source.value])
         flat = reshaped(part, [*part.shape[:first], math.prod(part.shape[first:last]), *part.shape[last:]])
         coordinates = [Coordinate(0, ((axis, 1),)) for axis in sorted(self.stripes)]
         coordinates.insert(first, Coordinate(0, (), Lookup(source, tuple(self.indices))))
@@ -223,6 +226,10 @@ class Region:
         if sorted(axis for axis in order if axis is not None) == list(range(part.ndim)):
             return transposed(part, order)
         return reshaped(part, [stripe.length for stripe in self.all_stripes()])
+
+
+def _is_uninitialized(var: Variable) -> bool:
+    return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
 
 
 @described.register(Subtensor)
@@ -250,6 +257,8 @@ def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTra
         chosen = region.spread(part, x, source)
         if not op.set_instead_of_inc:
             chosen = applied("Add", x.dtype, x, chosen)
+        elif _is_uninitialized(node.inputs[0]):  # the other elements may have any value
+            return [chosen]
         return [applied("Switch", x.dtype, is_named, chosen, x)]
     if op.set_instead_of_inc:
         return [ScatterSet(x, part, region.coordinates)]

@@ -217,6 +217,25 @@ def test_constant_indices_are_looked_up_the_other_way_round():
     assert "ScatterStore" not in optdb.pytensor.explain(f)
 
 
+def test_constant_values_are_permuted_once():
+    mask, rows = RNG.random((7, 5)) > 0.4, RNG.random(7) > 0.4
+    known, whole = pt.constant(A[mask]), pt.constant(B[rows])
+    empty = pt.empty((7, 5), dtype="float64")
+    missing = pt.set_subtensor(empty[~mask], v[: (~mask).sum()])
+    compare(
+        [x, v],
+        [
+            *(
+                pt.set_subtensor(missing[mask], known),
+                pt.set_subtensor(x[mask], known),
+                pt.inc_subtensor(x[mask], known),
+            ),
+            *(pt.set_subtensor(x[rows], whole), pt.set_subtensor(v[[0, 0, 2, 1]], pt.constant(A[0, :4]))),
+        ],
+        [A, LONG[0]],
+    )
+
+
 def test_joins_and_splits():
     a, b, c = pt.split(x, [2, 0, 5], n_splits=3, axis=0)
     results = [
