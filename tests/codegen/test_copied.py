@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -80,9 +81,14 @@ def test_whole_tiles(along, terms):
     np.testing.assert_array_equal(got, a @ b)
 
 
-@_SLOW
-@pytest.mark.parametrize("along", ALONG)
-@pytest.mark.parametrize("block", [BLOCK, *SMALLER], ids=kernel_name_of)
+def tiles_that_devices_take():
+    """Return each block with each order; one case of each block and of each order is not thorough."""
+    for (number, block), (place, along) in itertools.product(enumerate([BLOCK, *SMALLER]), enumerate(ALONG)):
+        marks = [_SLOW] if number == place else [_SLOW, pytest.mark.thorough]
+        yield pytest.param(block, along, id=f"{kernel_name_of(block)}-along{place}", marks=marks)
+
+
+@pytest.mark.parametrize(("block", "along"), tiles_that_devices_take())
 def test_the_tiles_that_devices_take(block, along):
     a, b, y = numbers(1, 68, 40), numbers(1, 40, 64), numbers(1, 68, 64)
     # Oclgrind has 32 KiB of local memory.

@@ -218,8 +218,17 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, name, beta):
     close(to_host(z), 0.5 * np.matmul(a, b) + np.float32(beta) * y, 61)
 
 
-@pytest.mark.parametrize("block", [*SMALL_TILES.values(), *blocks._GPU_DEFAULTS.values(), *blocks._GPU_CANDIDATES])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def tiles_of_all_blocks():
+    """Return each block with a dtype; each block that fits with both has a case that is not thorough."""
+    for number, block in enumerate([*SMALL_TILES.values(), *blocks._GPU_DEFAULTS.values(), *blocks._GPU_CANDIDATES]):
+        for dtype in ("float32", "float64"):
+            is_thorough = block.local_bytes("float64") <= 1 << 16 and (dtype == "float64") == bool(number % 2)
+            yield pytest.param(
+                block, dtype, id=f"{dtype}-block{number}", marks=[pytest.mark.thorough] if is_thorough else []
+            )
+
+
+@pytest.mark.parametrize(("block", "dtype"), tiles_of_all_blocks())
 def test_whole_tiles_of_all_blocks(block, dtype):
     context = context_of("gpu")
     if block.local_bytes(dtype) > 1 << 16:

@@ -224,6 +224,12 @@ def rounded(value):
     return (value * np.float32(1 + 2**-12 * 4 / 3)).view("uint32") & np.uint32(0xFFFFE000)
 
 
+@pytest.mark.thorough_cases(
+    "0.0-40-28-132-2-b_order0",
+    "0.0-40-28-132-2-b_order1",
+    "0.5-26-28-100-1-b_order0",
+    "0.5-26-28-100-1-b_order1",
+)
 @pytest.mark.parametrize("b_order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize(("m", "n", "k", "parts"), [(26, 28, 100, 1), (40, 28, 132, 2), (32, 32, 16, 1)])
 @pytest.mark.parametrize("beta", [0.0, 0.5])

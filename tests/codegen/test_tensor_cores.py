@@ -82,6 +82,13 @@ BLOCKS = [(SMALL, "tf32"), pytest.param(HALVES, "float16", marks=_SLOW)]
 ORDERS = {"rows": ((0, 1, 2), (1, 1, 1)), "columns": ((0, 2, 1), (1, 1, 1))}
 
 
+@pytest.mark.thorough_cases(
+    "rows-rows-tf32x3",
+    "columns-rows-tf32x3",
+    "rows-columns-tf32x3",
+    "columns-rows-float16",
+    "rows-columns-float16",
+)
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("left", ORDERS)
 @pytest.mark.parametrize("right", ORDERS)
@@ -94,6 +101,7 @@ def test_each_order_of_the_matrices(left, right, arithmetic):
     check(got, a, b, y, 1.5, 0.5, arithmetic)
 
 
+@pytest.mark.thorough_cases("block1-float16-rows-rows", "block1-float16-columns-columns")
 @pytest.mark.parametrize(
     ("left", "right"), [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("columns", "rows")]
 )
@@ -105,6 +113,7 @@ def test_whole_tiles(left, right, block, arithmetic):
     check(got, a, b, y, 1.0, 0.0, arithmetic)
 
 
+@pytest.mark.thorough_cases("block1-float16-rows", "block0-tf32-columns")
 @pytest.mark.parametrize("right", ["rows", "columns"])
 @pytest.mark.parametrize(("block", "arithmetic"), BLOCKS)
 def test_numbers_that_are_not_aligned(right, block, arithmetic):
@@ -123,6 +132,11 @@ def test_any_number_of_stages(depth, stages):
     check(got, a, b, y, 1.0, 0.0, "tf32")
 
 
+@pytest.mark.thorough_cases(
+    "38-TensorBlock(rows=64, cols=64, depth=16, stages=2, warp_rows=64, warp_cols=32)-orders1",
+    "38-TensorBlock(rows=64, cols=64, depth=16, stages=3, warp_rows=32, warp_cols=64)-orders0",
+    "38-TensorBlock(rows=64, cols=64, depth=16, stages=3, warp_rows=32, warp_cols=64)-orders2",
+)
 @_SLOW
 @pytest.mark.parametrize("orders", [((0, 1, 2), (0, 1, 2)), ((0, 1, 2), (0, 2, 1)), ((0, 2, 1), (0, 1, 2))])
 @pytest.mark.parametrize("block", [TensorBlock(64, 64, 16, 2, 64, 32), TensorBlock(64, 64, 16, 3, 32, 64)], ids=str)

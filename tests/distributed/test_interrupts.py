@@ -28,10 +28,9 @@ from tests.interrupts import ctrl_c_interrupts, interrupt_at  # noqa: F401 (a fi
 
 pytestmark = [pytest.mark.usefixtures("ctrl_c_interrupts"), pytest.mark.timeout(900)]
 
-#: One place in this many is tried; in slow tests, more of them; in thorough tests, all of them.
+#: One place in this many is tried; in thorough tests, all of them.
 STRIDES = [
     pytest.param(23, id="some"),
-    pytest.param(7, id="more", marks=pytest.mark.slow),
     pytest.param(1, id="all", marks=[pytest.mark.slow, pytest.mark.thorough]),
 ]
 

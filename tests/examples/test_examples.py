@@ -91,6 +91,7 @@ def test_check1_uses_the_cpu_unless_told_otherwise():
     assert done.stdout.splitlines()[-1] == "Used the host", done.stderr
 
 
+@pytest.mark.thorough_cases("check2.py", "check3.py")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_checks_use_the_device(name):

@@ -178,6 +178,7 @@ def test_what_has_no_code_says_why():
         scalar_code(program_of(scalar.erf, ["complex128"]), ["x"], ["z"])
 
 
+@pytest.mark.thorough_cases("int8")
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
 def test_functions_of_floats_with_whole_numbers_as_results(dtype):
     """If an op is made to overwrite its input, it computes in double precision and truncates."""

@@ -15,6 +15,7 @@ from optdb.opencl.registry import context_of
 from tests.topo.graphs import STOCK
 
 
+@pytest.mark.thorough_cases("warn", "pdb")
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["raise", "warn", "ignore", "pdb"])
 def test_functions_are_simulated_exported_and_lifted(setting, tmp_path, monkeypatch):

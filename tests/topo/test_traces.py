@@ -47,6 +47,7 @@ def test_as_many_nodes_have_a_trace_as_under_stock():
     assert ours >= 0.95 * stock
 
 
+@pytest.mark.thorough_cases("mixture-size0")
 @pytest.mark.slow_cases("mixture-size0")
 @pytest.mark.parametrize("name, size", [("mixture", {"groups": 1}), ("mlp", {"depth": 1})])
 def test_traces_do_not_grow(name, size):

@@ -141,6 +141,7 @@ def native_lists(train):
         yield max(lists, key=len)
 
 
+@pytest.mark.thorough_cases("3-own", "4-own", "4-shared")
 @with_c_code
 @pytest.mark.parametrize("memory", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])

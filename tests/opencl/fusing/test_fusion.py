@@ -352,6 +352,7 @@ def sum_of_terms(x, count):
     return sum(tt.tanh(x * np.float32(1.05 + k / 1000)) * np.float32(k / 7 + 5) for k in range(count))
 
 
+@pytest.mark.thorough_cases("150")
 @pytest.mark.parametrize("count", [60, *[pytest.param(count, marks=pytest.mark.slow) for count in (20, 150)]])
 def test_a_sum_of_many_terms_takes_few_kernels_that_differ_in_numbers_alone(count):
     (x,) = there(A)

@@ -148,6 +148,7 @@ def check_loop(mode, inputs, outputs, *values, **kwargs):
     return overwritten(f)
 
 
+@pytest.mark.thorough_cases("stock")
 def test_states_of_loops_are_computed_where_they_begin(mode):
     x, w = tt.fmatrix(), tt.fmatrix()
     start = tt.zeros((3,), dtype="float32")

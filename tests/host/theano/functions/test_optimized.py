@@ -88,6 +88,7 @@ HOW = [
 ]
 
 
+@pytest.mark.thorough_cases("3-True-{'border_mode': 'valid'}")
 @pytest.mark.slow_cases(
     "2-True-{'border_mode': 'valid'}",
     "2-False-{'border_mode': 'valid'}",

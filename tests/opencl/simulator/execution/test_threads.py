@@ -177,6 +177,7 @@ def test_launches_that_are_held_back_alternate_in_the_queue():
         np.testing.assert_allclose(to_host(result), a.dot(b), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.thorough_cases("convolution")
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [product, convolution, update])
 def test_many_threads_give_the_answers_of_one(make, monkeypatch):
