@@ -13,34 +13,34 @@ PROGRAM = """
     import numpy as np
     import optdb, theano, theano.tensor as tt
     s = theano.shared(np.ones(3, "float32"))
-    t = theano.shared(np.ones(3, "float32"), target=TARGET)
-    print(s.type, t.type, tt.fvector().transfer(TARGET).type)
-    print(t.get_value().tolist())
+    for target in TARGETS:
+        t = theano.shared(np.ones(3, "float32"), target=target)
+        print(s.type, t.type, tt.fvector().transfer(target).type)
+        print(t.get_value().tolist())
 """
 
 
-def printed(target, flags):
-    return output(PROGRAM.replace("TARGET", repr(target)), flags=flags).splitlines()
+def printed(flags, *targets):
+    return output(PROGRAM.replace("TARGETS", repr(targets)), flags=flags).splitlines()
 
 
 @pytest.mark.slow
 def test_contexts_are_targets():
     there = "OpenCLArrayType<dev0>(float32, vector)"
-    lines = printed("dev0", "optdb.contexts=dev0->opencl;dev1->opencl")
+    lines = printed("optdb.contexts=dev0->opencl;dev1->opencl", "dev0")
     assert lines == [f"TensorType(float32, vector) {there} {there}", "[1.0, 1.0, 1.0]"]
 
 
 @pytest.mark.slow
 def test_the_device_is_the_default_target():
     there = "OpenCLArrayType<opencl>(float32, vector)"
-    assert printed("opencl", "optdb.device=opencl")[0] == f"{there} {there} {there}"
-    assert printed(None, "optdb.device=opencl")[0] == f"{there} {there} {there}"
+    assert printed("optdb.device=opencl", "opencl", None)[::2] == [f"{there} {there} {there}"] * 2
 
 
 @pytest.mark.slow
 def test_the_device_may_be_a_context():
     there = "OpenCLArrayType<dev1>(float32, vector)"
-    lines = printed("dev1", "optdb.device=dev1,optdb.contexts=dev0->opencl;dev1->opencl")
+    lines = printed("optdb.device=dev1,optdb.contexts=dev0->opencl;dev1->opencl", "dev1")
     assert lines[0] == f"{there} {there} {there}"
 
 

@@ -181,18 +181,21 @@ def test_where_one_module_does_not_compile_the_error_is_theanos_and_names_its_no
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("linker", ["cvm", "c|py", "c", "vm"])
-def test_an_error_at_run_time_is_the_same(tmp_path, linker):
+def test_an_error_at_run_time_is_the_same(tmp_path):
     code = """
-        f = theano.function([x], Times("2")(x) + 1, mode=theano.Mode(LINKER))
-        try:
-            f(-1.0)
-        except Exception as error:
-            reported = [type(error).__name__, str(error).splitlines()[:2]]
-        print(json.dumps([reported, float(f(1.0))]))
-    """.replace("LINKER", repr(linker))
+        results = {}
+        for linker in ["cvm", "c|py", "c", "vm"]:
+            f = theano.function([x], Times("2")(x) + 1, mode=theano.Mode(linker))
+            try:
+                f(-1.0)
+            except Exception as error:
+                reported = [type(error).__name__, str(error).splitlines()[:2]]
+            results[linker] = [reported, float(f(1.0))]
+        print(json.dumps(results))
+    """
     node = "Apply node that caused the error: Times{factor='2', support='', own=''}(x)"
-    assert run(code, tmp_path) == [["ValueError", ["below zero", node]], 3.0]
+    expected = [["ValueError", ["below zero", node]], 3.0]
+    assert run(code, tmp_path) == dict.fromkeys(["cvm", "c|py", "c", "vm"], expected)
 
 
 @pytest.mark.slow

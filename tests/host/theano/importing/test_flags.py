@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import theano
 
@@ -11,10 +13,77 @@ from tests.processes import output, python, python_path, run_code
 
 SHOW = "import optdb, theano; print(theano.config.optdb.topo, theano.config.optdb.trace)"
 
+#: Maps a setting of THEANO_FLAGS to the error of Theano's import.
+MISTAKES = {
+    "optdb.tpoo=True": "optdb.tpoo: no such flag; did you mean optdb.topo?",
+    "optdb.max_use=3": "optdb.max_use: no such flag; did you mean optdb.max_use_ratio?",
+    "optdb.topo=maybe": "optdb.topo=maybe: optdb.topo is True or False",
+    "optdb.enable=maybe": "optdb.enable: no such flag; optdb.topo=True turns the engine on. "
+    "optdb.topo is True or False",
+    "optdb.device=": "optdb.device=: a device is opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, ...), "
+    "or part of a device's name",
+    "optdb.device=cuda0": "optdb.device=cuda0: cuda0 is a device name of Theano's GPU back-end; write nvidia or gpu "
+    "for the best such device, or a number, opencl<platform>:<device>. `python -m optdb devices` lists the devices",
+    "optdb.device=opencl0": "optdb.device=opencl0: a numbered device is opencl<platform>:<device>, such as opencl0:0",
+    "optdb.contexts=dev0": "optdb.contexts=dev0: 'dev0' is not name->device; write "
+    "THEANO_FLAGS='optdb.contexts=dev0->opencl0:0;dev1->opencl0:1'",
+    **{
+        f"optdb.kernel_cache_size={size}": f"optdb.kernel_cache_size={size}: a size is an integer number of megabytes, "
+        "such as 512, or 0 to disable the cache"
+        for size in ("-1", "much", "1.5")
+    },
+}
+
+#: Maps a setting of Theano's GPU back-end to the setting of optdb's flag that its error names.
+SETTINGS_OF_BACKEND = {
+    "device=opencl0:0": "optdb.device=opencl0:0",
+    "device=opencl": "optdb.device=opencl",
+    "device=cuda": "optdb.device=nvidia",
+    "device=cuda1": "optdb.device=nvidia",
+    "device=gpu": "optdb.device=gpu",
+    "init_gpu_device=cuda": "optdb.device=nvidia",
+    "contexts=dev0->cuda0;dev1->opencl0:1": "'optdb.contexts=dev0->nvidia;dev1->opencl0:1'",
+}
+
+
+@pytest.fixture(scope="module")
+def errors():
+    """Return a map from each wrong setting to the error of Theano's import: one process imports Theano with each."""
+    code = f"""
+        import json, os, sys
+        import optdb
+        flags, errors = os.environ["THEANO_FLAGS"], {{}}
+        for setting in {[*MISTAKES, *SETTINGS_OF_BACKEND]}:
+            os.environ["THEANO_FLAGS"] = f"{{flags}},{{setting}}"
+            for name in [name for name in sys.modules if name.partition(".")[0] == "theano"]:
+                del sys.modules[name]
+            try:
+                import theano
+            except optdb.flags.FlagError as error:
+                errors[setting] = str(error)
+        print(json.dumps(errors))
+    """
+    return json.loads(output(code))
+
+
+@pytest.fixture(scope="module")
+def defaults():
+    """Return the values of flags that are not set, and Theano's list of all flags."""
+    code = """
+        import json
+        import optdb, theano
+        names = "topo", "trace", "device", "contexts", "kernel_cache_dir", "kernel_cache_size"
+        print(json.dumps([{name: getattr(theano.config.optdb, name) for name in names}, str(theano.config)]))
+    """
+    return json.loads(output(code))
+
 
 @pytest.mark.slow
-def test_defaults():
-    assert output(SHOW) == "False False"
+def test_defaults(defaults):
+    assert defaults[0] == {
+        **{"topo": False, "trace": False, "device": "cpu", "contexts": ""},
+        **{"kernel_cache_dir": "", "kernel_cache_size": 512},
+    }
 
 
 @pytest.mark.parametrize(("text", "value"), [("True", True), ("1", True), ("false", False), ("0", False)])
@@ -31,22 +100,15 @@ def test_theano_flags_and_theanorc(tmp_path):
     assert output(SHOW, env=env, flags="optdb.topo=False,optdb.position_cutoff=3") == "False True"
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("optdb.tpoo=True", "optdb.tpoo: no such flag; did you mean optdb.topo?"),
-        ("optdb.max_use=3", "optdb.max_use: no such flag; did you mean optdb.max_use_ratio?"),
-        ("optdb.topo=maybe", "optdb.topo=maybe: optdb.topo is True or False"),
-        (
-            "optdb.enable=maybe",
-            "optdb.enable: no such flag; optdb.topo=True turns the engine on. optdb.topo is True or False",
-        ),
-    ],
-)
-def test_mistakes_in_theano_flags(setting, message):
-    done = run_code(SHOW, flags=setting)
+@pytest.mark.parametrize("setting", MISTAKES)
+def test_mistakes_in_theano_flags(setting, errors):
+    assert errors[setting] == MISTAKES[setting]
+
+
+def test_a_mistake_ends_the_process():
+    done = run_code(SHOW, flags="optdb.tpoo=True")
     assert done.returncode == 1
-    assert done.stderr.strip().endswith(f"FlagError: {message}")
+    assert done.stderr.strip().endswith("FlagError: optdb.tpoo: no such flag; did you mean optdb.topo?")
     assert "does not recognise" not in done.stderr
 
 
@@ -134,9 +196,11 @@ def test_only_live_flags_change_later():
 
 
 @pytest.mark.slow
-def test_flags_are_documented_in_theanos_own_list():
-    listed = output("import optdb, theano; print(theano.config)")
+def test_flags_are_documented_in_theanos_own_list(defaults):
+    listed = defaults[1]
     assert "optdb.topo (True or False)" in listed
+    assert "optdb.contexts (name->device;name->device;...)" in listed
+    assert "optdb.kernel_cache_size (a number of megabytes)" in listed
 
 
 def test_unknown_names_that_resemble_nothing():
@@ -146,55 +210,14 @@ def test_unknown_names_that_resemble_nothing():
 @pytest.mark.slow
 def test_devices_and_contexts():
     show = "import optdb, theano; print(theano.config.optdb.device, theano.config.optdb.contexts)"
-    assert output(show) == "cpu"
     setting = "optdb.device=dev1,optdb.contexts=dev0->opencl;dev1->opencl[1/1]"
     assert output(show, flags=setting) == "dev1 dev0->opencl;dev1->opencl[1/1]"
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        (
-            "optdb.device=",
-            "optdb.device=: a device is opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, ...), or part "
-            "of a device's name",
-        ),
-        (
-            "optdb.device=cuda0",
-            "optdb.device=cuda0: cuda0 is a device name of Theano's GPU back-end; write nvidia or gpu for the best "
-            "such device, or a number, opencl<platform>:<device>. `python -m optdb devices` lists the devices",
-        ),
-        (
-            "optdb.device=opencl0",
-            "optdb.device=opencl0: a numbered device is opencl<platform>:<device>, such as opencl0:0",
-        ),
-        (
-            "optdb.contexts=dev0",
-            "optdb.contexts=dev0: 'dev0' is not name->device; write "
-            "THEANO_FLAGS='optdb.contexts=dev0->opencl0:0;dev1->opencl0:1'",
-        ),
-    ],
-)
-def test_mistakes_in_devices(setting, message):
-    assert run_code(SHOW, flags=setting).stderr.strip().endswith(f"FlagError: {message}")
-
-
-@pytest.mark.parametrize(
-    ("setting", "meant"),
-    [
-        ("device=opencl0:0", "optdb.device=opencl0:0"),
-        ("device=opencl", "optdb.device=opencl"),
-        ("device=cuda", "optdb.device=nvidia"),
-        ("device=cuda1", "optdb.device=nvidia"),
-        ("device=gpu", "optdb.device=gpu"),
-        ("init_gpu_device=cuda", "optdb.device=nvidia"),
-        ("contexts=dev0->cuda0;dev1->opencl0:1", "'optdb.contexts=dev0->nvidia;dev1->opencl0:1'"),
-    ],
-)
-def test_flags_of_theanos_gpu_backend_name_ours(setting, meant):
-    message = run_code(SHOW, flags=setting).stderr
-    assert f"FlagError: {setting}: this flag is for Theano's own GPU back-end" in message
-    assert f"The cure: set optdb's flag instead, THEANO_FLAGS={meant};" in message
+@pytest.mark.parametrize("setting", SETTINGS_OF_BACKEND)
+def test_flags_of_theanos_gpu_backend_name_ours(setting, errors):
+    assert f"{setting}: this flag is for Theano's own GPU back-end" in errors[setting]
+    assert f"The cure: set optdb's flag instead, THEANO_FLAGS={SETTINGS_OF_BACKEND[setting]};" in errors[setting]
 
 
 @pytest.mark.slow
@@ -243,18 +266,4 @@ def test_a_flag_that_is_overridden_is_checked_all_the_same(tmp_path):
 @pytest.mark.slow
 def test_the_kernel_cache():
     show = "import optdb, theano; print([theano.config.optdb.kernel_cache_dir, theano.config.optdb.kernel_cache_size])"
-    assert output(show) == "['', 512]"
     assert output(show, flags="optdb.kernel_cache_dir=/some/where,optdb.kernel_cache_size=0") == "['/some/where', 0]"
-    for size in ("-1", "much", "1.5"):
-        message = run_code(SHOW, flags=f"optdb.kernel_cache_size={size}").stderr.strip()
-        assert message.endswith(
-            f"FlagError: optdb.kernel_cache_size={size}: a size is an integer number of megabytes, "
-            "such as 512, or 0 to disable the cache"
-        )
-
-
-@pytest.mark.slow
-def test_flags_that_take_any_text_say_what_it_is():
-    listed = output("import optdb, theano; print(theano.config)")
-    assert "optdb.contexts (name->device;name->device;...)" in listed
-    assert "optdb.kernel_cache_size (a number of megabytes)" in listed
