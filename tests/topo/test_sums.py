@@ -81,7 +81,7 @@ def test_the_graph_is_no_larger_and_the_values_are_the_same(step):
 @pytest.mark.slow
 def test_gates_that_are_written_out():
     """In canonical form, each step of this GRU contains the sum of all earlier steps, forward and backward."""
-    models = [build("gru30_gates", steps=steps, width=4, batch=2) for steps in (4, 8)]
+    models = [build("gru30_gates", steps=steps, width=4, batch=2) for steps in (3, 6)]
     few, many = (theano.function(m.inputs, m.outputs, updates=m.updates, mode=MODE) for m in models)
     model = models[-1]
     stock = theano.function(model.inputs, model.outputs, updates=model.updates, mode=STOCK)

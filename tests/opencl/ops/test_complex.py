@@ -189,6 +189,15 @@ def test_numbers_made_of_two(each_device_kind):
         agree(got, (x * np.exp(1j * y.astype("float64"))).astype(made), dtype)
 
 
+@pytest.mark.thorough_cases(
+    "cpu-int8",
+    "cpu-uint32",
+    "cpu-float32",
+    "gpu-bool",
+    "gpu-int64",
+    "gpu-float16",
+    "gpu-float64",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint32", "float16", "float32", "float64"])
 def test_together_with_real_numbers(each_device_kind, dtype):

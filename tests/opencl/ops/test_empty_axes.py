@@ -35,8 +35,16 @@ REDUCTIONS = {
 #: The reductions without a value for no elements, which are in each test run.
 QUICK = ("CAReduce of maximum", "argmax", "sum", "max_and_argmax")
 DTYPES = ["float64", "float16", "float32", "int8", "uint8", "int64", "uint64", "bool", "complex128"]
+#: Dtypes whose values and errors are those of another dtype of the same kind.
+THOROUGH = ["float32", "uint8", "int64"]
 CASES = [
-    pytest.param(name, dtype, marks=[] if name in QUICK and dtype == "float64" else pytest.mark.slow)
+    pytest.param(
+        *(name, dtype),
+        marks=[
+            *([] if name in QUICK and dtype == "float64" else [pytest.mark.slow]),
+            *([pytest.mark.thorough] if dtype in THOROUGH else []),
+        ],
+    )
     for name in REDUCTIONS
     for dtype in DTYPES
 ]

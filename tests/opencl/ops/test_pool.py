@@ -43,6 +43,16 @@ def test_lifted_with_first_and_second_gradients():
     assert {OpenCLPool, OpenCLMaxPoolGrad, OpenCLAveragePoolGrad, OpenCLDownsampleFactorMaxGradGrad} <= set(ops)
 
 
+@pytest.mark.thorough_cases(
+    "cpu-average_inc_pad-1",
+    "gpu-average_inc_pad-1",
+    "cpu-average_inc_pad-2",
+    "gpu-average_inc_pad-2",
+    "cpu-max-2",
+    "gpu-max-2",
+    "cpu-sum-3",
+    "gpu-sum-3",
+)
 @pytest.mark.slow
 @pytest.mark.skipif(not theano.config.cxx, reason="the host's pooling needs a compiler")
 @pytest.mark.parametrize("ndim", [1, 2, 3])
