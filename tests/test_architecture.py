@@ -121,11 +121,13 @@ def _imports_of_modules(run=lambda source: source):
 
 def _run(source):
     """Return a module without its imports for type checkers only."""
-    tree = ast.parse(source)
-    tree.body = [
-        node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    ]
-    return ast.unparse(tree)
+    if not re.search(r"^if TYPE_CHECKING:", source, re.MULTILINE):
+        return source
+    lines = source.splitlines(keepends=True)
+    for node in reversed(ast.parse(source).body):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            del lines[node.lineno - 1 : node.end_lineno]
+    return "".join(lines)
 
 
 def _module_of(full, names):

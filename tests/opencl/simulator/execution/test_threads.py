@@ -21,6 +21,7 @@ from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.dispatch import listened
 from optdb.runtime.holding import HeldCommands
+from tests.effort import examples
 from tests.opencl.simulator.elsewhere import answers
 from tests.processes import run_code
 
@@ -187,7 +188,7 @@ def test_many_threads_give_the_answers_of_one(make, monkeypatch):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for _ in range(5):
+        for _ in range(examples(5)):
             functions = [on_device(("simulator", "mode")[number % 2], make) for number in range(THREADS)]
             got = at_once(lambda number: repeated(functions[number], data[number], 4))  # noqa: B023
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
