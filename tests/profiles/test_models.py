@@ -40,6 +40,7 @@ def test_convolutional_model_optimizes_and_runs(name):
     runs_to_finite_values(name)
 
 
+@pytest.mark.thorough_cases("sb_resnet")
 @pytest.mark.slow_cases("sb_resnet", "gp")
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "sb_resnet56"])
 def test_data_fits_the_inputs(name):

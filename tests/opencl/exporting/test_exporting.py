@@ -46,6 +46,7 @@ def batch(n, seed=0):
     return floats(n, 12, seed=seed), np.random.RandomState(seed).randint(0, 5, n).astype("int32")
 
 
+@pytest.mark.thorough_cases("cpu")
 @pytest.mark.slow
 @DEVICE_KINDS
 def test_a_file_trains_as_the_function_does(tmp_path, device_kind):

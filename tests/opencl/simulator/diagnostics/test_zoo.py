@@ -16,7 +16,7 @@ MODELS = [name for name in SMALL if name != "sb_resnet56"]
 QUICK = ("mlp",)
 
 
-@pytest.mark.thorough_cases("lstm")
+@pytest.mark.thorough_cases("lstm", "gru30_gates")
 @pytest.mark.thorough_cases("resnet50", "cifar_resnet", "sb_resnet", "mixture", "transformer", "gp")
 @pytest.mark.slow
 @pytest.mark.parametrize(

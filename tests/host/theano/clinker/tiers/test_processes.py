@@ -106,6 +106,7 @@ def modules(folder):
     return [path.parent for path in folder.glob("theano/*/tmp*/*.so")]
 
 
+@pytest.mark.thorough_cases("SIGTERM")
 @pytest.mark.usefixtures("ctrl_c_interrupts")
 @pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_a_killed_process_leaves_no_compiler_and_no_lock(start, tmp_path, kind):
