@@ -1,13 +1,13 @@
 """Construction of ops through the store.
 
-The op's own constructor makes a new op. If the store has a shared op that is
-equal to it, that op is returned, and the new one is dropped. Positional, keyword and default arguments therefore lead
-to the same op, and no constructor runs on a shared op.
+The op's own constructor makes a new op. If the store has a shared op that is equal to the new op, the shared op is
+returned, and the new op is dropped. Positional, keyword and default arguments therefore lead to the same op, and no
+constructor runs on a shared op.
 
-A repeated call takes a faster path. For the few classes that are constructed most often, and whose constructors only
-store their arguments, the arguments of the call are the key (`_call_key`), and no op is built. Arguments are compared
-as strictly as props. A call takes the slow path if its arguments contain anything but integers, strings, None, ops, and
-sequences or mappings of these.
+A repeated call takes a faster path. A few classes are constructed most often, and their constructors only store the
+arguments. For these classes, the arguments of the call are the key (`_call_key`), and no op is built. Arguments are
+compared as strictly as props. A call takes the slow path if its arguments contain anything but integers, strings, None,
+ops, and sequences or mappings of these.
 """
 
 from __future__ import annotations

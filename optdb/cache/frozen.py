@@ -55,8 +55,8 @@ class Freezer:
     Parameters
     ----------
     changing : bool
-        Whether lists, dicts, sets and small arrays are accepted, and compared by their current contents. Otherwise they
-        raise Unhashable, because their contents can change.
+        Whether lists, dicts, sets and small arrays are accepted, and compared by their current contents. If `changing`
+        is False, such values raise Unhashable, because their contents can change.
     special : callable, optional
         Called with each value that is not plain; returns its key, or None to let the
         Freezer make it.

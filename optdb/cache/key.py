@@ -32,7 +32,7 @@ class GraphKey:
     Parameters
     ----------
     graph : InnerGraph
-        The graph, with the hint that its hash is computed from.
+        The graph, including the hint from which this key's hash is computed.
     frozen : callable
         The same parameter as for `_graph_key`.
     """
@@ -70,8 +70,8 @@ def _graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: 
     Parameters
     ----------
     inputs, outputs : sequence of Variable
-        The ends of the graph. It may also contain constants, compared by value, and
-        other variables without an owner, compared by identity.
+        The ends of the graph. The graph may also contain constants, which are compared by value, and other variables
+        without an owner, which are compared by identity.
     frozen : callable
         Makes the key of an op or a constant's signature; types are their own keys.
 
@@ -165,7 +165,7 @@ class Keys:
         described = definition(op)
         if has_inner_graph(cls) and carries_notes(described.rest["graph"]):
             raise Unshareable("has tags on variables of its inner graph")
-        # Some classes have lists or dicts as props, with a hash of their own that supports them.
+        # Some classes have lists or dicts as props, and define a hash that supports them.
         freeze = self._rest if hashes_itself(cls) else self._props  # type: ignore[arg-type]  # the class's hash, not its ops'
         props = [_prop(freeze, name, value) for name, value in zip(names, described.props, strict=False)]
         rest = tuple([(name, self._rest(described.rest[name])) for name in sorted(described.rest)])

@@ -2,8 +2,8 @@
 
 While the cache is installed, these functions replace methods of all op classes.  Theano can load the pickles without
 optdb, because they contain the op as Theano pickles it, inside a call of ``copy.copy``.  With the cache installed, that
-call returns the shared op; otherwise it returns a copy.  Ops in pickles without that call, and others that are created
-without a constructor, are replaced by the shared op when they become part of a node.
+call returns the shared op; otherwise it returns a copy. Ops that come from pickles without this call, or that are
+created without a constructor, are replaced by the shared op when they become part of a node.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def unshared_copy(op: PureOp) -> PureOp:
 
 
 def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
-    """Return the shared op equal to `op` in place of a copy; a copy, deep with a memo, if it cannot be shared."""
+    """Return the shared op that is equal to `op`; if it cannot be shared, return a copy (deep if `memo` is given)."""
     shared = store.adopt(op)
     entry = store.entry(shared)
     if entry is None:
@@ -58,8 +58,8 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # The result of a class's own reduction does not contain an op. Wrapping it in a copy of the op would recurse
-    # forever.
+    # The result of a class's own reduction does not contain an op. Wrapping that result in a copy of the op would
+    # recurse forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)

@@ -1,9 +1,9 @@
 """SingletonOp, for ops that are always shared, and the metaclasses of shared ops.
 
 While the cache is installed, `SharingMeta` replaces the metaclass of all op classes, and the base class of metaclasses
-that other libraries derive from that metaclass. Patching ``MetaObject.__call__`` would slow down variables and nodes,
-which it also creates. A derived metaclass gets the new one as its base: otherwise an op class that uses it would have
-bases with two unrelated metaclasses.
+that other libraries derive from that metaclass. Patching ``MetaObject.__call__`` instead would also slow down the
+creation of variables and nodes. A derived metaclass needs `SharingMeta` as its base: otherwise an op class with this
+metaclass would inherit from classes with two unrelated metaclasses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optdb.host.api.patching import Patch
 
 
 class SharingMeta(MetaObject):
-    """Metaclass of ops that are shared; while the cache is installed, of all ops."""
+    """Metaclass of shared ops; while the cache is installed, it is the metaclass of all ops."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         return construct(cls, *args, **kwargs)

@@ -1,8 +1,8 @@
-"""The store of shared ops, which keeps equal ops one object for as long as that object is in use.
+"""The store of shared ops, which represents equal ops by a single object while that object is in use.
 
-A :class:`Store` returns the shared op for a new one, and adds the new one if
-there is none. The store holds weak references to ops, and lookups take no lock. An op may be collected at any moment,
-in any thread, even while that thread holds the lock. The store therefore removes dead entries when it adds the next op.
+Given a new op, a :class:`Store` returns the shared op that is equal to it. If there is none, the store adds the new op.
+The store holds weak references to ops, and lookups take no lock. An op may be collected at any moment, in any thread,
+even while that thread holds the lock. The store therefore removes dead entries when it adds the next op.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Store:
         self._keys = Keys(self.find)
         self._by_key: dict[Any, SharedOpRef] = {}
         self._by_id: dict[int, SharedOpRef] = {}
-        #: One op for each class and props, for finding the attributes in which later ops differ from it.
+        #: Maps each class and its props to one op, to find the attributes in which later ops differ from this op.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
         # These are attributes, not module globals, because ops are also collected while the interpreter tears down
@@ -115,7 +115,7 @@ class Store:
     def adopt(self, op: PureOp) -> PureOp:
         """Return the shared op that is equal to `op`, which was created without a constructor; see `share`.
 
-        An op that cannot be shared is not counted, because it may be adopted often.
+        An op that cannot be shared is not counted, because `adopt` may be called with the same op often.
         """
         if id(op) in self._by_id:
             return op
@@ -170,7 +170,7 @@ class Store:
         return op
 
     def _compare_with_likeness(self, entry: SharedOpRef) -> None:
-        """Count an op that differs in other attributes from an op with the same props."""
+        """Count an op that has the same props as another op but different other attributes."""
         key = entry.key
         if not has_props(key.declared[0]):
             return

@@ -72,7 +72,7 @@ def explain(
     from optdb.cli.explain import can_draw, explain_script
 
     _check_script(script)
-    # Checked before the script runs, because that may take long.
+    # Check this before the script runs, because the script may run for long.
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     _force(topo, tiered)

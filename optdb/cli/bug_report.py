@@ -1,8 +1,8 @@
 """Writes the information for a bug report to a file, for ``python -m optdb doctor --report FILE``.
 
-The file is text, and has the same sections in each environment. It names neither the user nor the folders of the user's
-projects: system folders keep their names, and other folders are called ``~``, ``$PWD`` or ``$VENV`` or, outside of
-these, ``$FOLDER1``, ``$FOLDER2`` and so on.
+The file is text, and has the same sections in each environment. The report names neither the user nor the folders of
+the user's projects: system folders keep their names, and other folders are called ``~``, ``$PWD`` or ``$VENV`` or,
+outside of these, ``$FOLDER1``, ``$FOLDER2`` and so on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SYSTEM_FOLDERS = (
 )
 #: A path begins after a space or a punctuation mark, or after a compiler's option such as -L.
 _BEGIN = r"(?:(?<=-[ILB])|(?<![\w./~$-]))"
-#: A path without spaces. In a sentence, a dot may follow it.
+#: A path without spaces. In a sentence, a dot may follow the path.
 _PATH = re.compile(rf"{_BEGIN}/[\w+@~-][\w.+@~-]*(?:/[\w.+@~-]+)*(?<!\.)")
 #: A setting such as ``THEANO_FLAGS=base_compiledir=FOLDER,cxx=FILE``.
 _SETTING = re.compile(r"[\w.]+=(.*)")

@@ -37,7 +37,7 @@ class CheckFailed(Exception):
     cure : str
         The remedy for the user.
     fatal : bool
-        Whether Theano does not work at all. Otherwise Theano works, but slowly.
+        Whether Theano does not work at all. If `fatal` is False, Theano works, but slowly.
     optional : bool
         Whether everything else works without it.
     mark : str, optional

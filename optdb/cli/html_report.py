@@ -28,7 +28,7 @@ DATA = "/*DATA*/null"
 MAX_DRAWN_NODES = 3000
 #: The maximum length of an op's name in its box, in characters.
 MAX_LABEL_CHARS = 26
-#: The number of nodes in the table of times, slowest first.
+#: The number of nodes in the table of times, which lists the slowest nodes first.
 MAX_TIMED_NODES = 40
 #: The maximum number of bars in the memory chart.
 MAX_MEMORY_BARS = 600
@@ -201,7 +201,7 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
 
 
 def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
-    """Return for each node its position in its layer, counted from the middle, and its layer, for drawing.
+    """Return where to draw each node: its position in its layer, counted from the middle, and the layer.
 
     A node is below the nodes that compute its inputs.
 

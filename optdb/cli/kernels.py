@@ -15,7 +15,7 @@ SHOWN = 20
 
 
 def report(clear: bool = False) -> int:
-    """Print the cache's folder and entries, after removing them if `clear`; return the process's exit status.
+    """Print the cache's folder and entries; return the exit status. If `clear` is true, remove the entries first.
 
     Returns
     -------

@@ -25,10 +25,11 @@ from optdb.flags import FlagError
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
-#: Errors in the user's settings or installation, which frames inside Theano and optdb do not help to correct.
+#: Errors in the user's settings or installation, which a user corrects without looking at frames inside Theano and
+#: optdb.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
-#: Folders whose frames, and those below them, are omitted from the traceback of such an error.
+#: The traceback of a `USER_ERRORS` error ends before the first frame in one of these folders.
 _INTERNALS = tuple(f"{os.sep}{package}{os.sep}" for package in ("optdb", "theano"))
 
 
@@ -110,7 +111,7 @@ def _from_script_on(excepthook: Callable[..., object]) -> Callable[..., object]:
 
 
 def _is_standard(excepthook: Callable[..., object]) -> bool:
-    """Return whether the hook is Python's, or Theano's, which extends Python's."""
+    """Return whether the hook is Python's own hook, or Theano's extension of it."""
     return excepthook is sys.__excepthook__ or getattr(excepthook, "__module__", "").startswith("theano.")
 
 

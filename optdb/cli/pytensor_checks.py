@@ -62,7 +62,7 @@ def _package(name: str, lowest: str, below: str, purpose: str) -> str:
 
 
 def _default_mode() -> str:
-    """Return the name of the compiler that PyTensor uses for functions in other modes than OPENCL."""
+    """Return the name of the compiler that PyTensor uses for functions in modes other than OPENCL."""
     from pytensor.configdefaults import config
 
     version = support.found("numba")
@@ -99,7 +99,7 @@ def _mode() -> str:
 
 
 def _beside_theano() -> str:
-    """Run all checks for mode OPENCL as one check; Theano does not depend on it."""
+    """Run all checks for mode OPENCL as one optional check, because Theano works without this mode."""
     try:
         return f"{_pytensor()}: mode OPENCL {_mode()}"
     except CheckFailed as failure:

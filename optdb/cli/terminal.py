@@ -16,7 +16,7 @@ __all__ = ["print_text", "verbatim"]
 
 #: The prefix of lines that are printed unchanged, regardless of length.
 VERBATIM = "    "
-#: Code in prose, and the placeholder for its spaces while lines are wrapped.
+#: Matches code in prose. While lines are wrapped, a placeholder stands for each space in code.
 _CODE, _JOINT = re.compile("`[^`]*`"), "\0"
 
 

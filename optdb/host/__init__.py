@@ -3,8 +3,8 @@
 This is the only folder that imports Theano. The rest of the package uses the host through ``api``, which serves one
 host per process (see `bind`). Importing this package does not import a host.
 
-- ``api``: the host interface. Its modules implement it for Theano. If PyTensor is the host, modules in ``pytensor/api``
-  replace those with the same name.
+- ``api``: the host interface. The modules of ``api`` implement this interface for Theano. If PyTensor is the host,
+  modules in ``pytensor/api`` replace modules of the same name.
 - ``pytensor``: PyTensor's modules for the interface, and faster replacements for PyTensor's functions.
 - ``theano``: the import of Theano, C code in batches, and faster replacements for Theano's functions.
 """
@@ -27,12 +27,12 @@ FOR_PYTENSOR = {
 }
 FOR_PYTENSOR["opencl_backend"] = FOR_PYTENSOR["optimize"] = FOR_PYTENSOR["SimulatorOCL"]
 
-#: The name of the host, once the process is bound to one.
+#: The name of the host that the process is bound to; empty before the process is bound.
 _bound: list[str] = []
 
 
 class SecondHost(ImportError):
-    """A process that is bound to one host requests the other one."""
+    """A process that is bound to one host requests the other host."""
 
 
 def bind(host: str) -> None:
@@ -68,8 +68,8 @@ def bound_host() -> str:
 def import_host() -> None:
     """Import the host together with the additions of `optdb.composition`.
 
-    Packages that use the host call this before they import it, because `optdb.composition` adds parts of their modules,
-    which must be fully imported by then.
+    Packages that use the host call this before they import any module of the host. When the host is imported,
+    `optdb.composition` adds parts of these packages, whose modules must not be half imported at that time.
     """
     importlib.import_module(bound_host())
 

@@ -1,7 +1,7 @@
 """The host interface: what a host must provide, and nothing else.
 
 ``topo``, ``cache`` and ``lifters`` access the host only through these modules. If PyTensor is the host, modules in
-``optdb/host/pytensor/api`` replace those with the same name here.
+``optdb/host/pytensor/api`` replace the modules of the same name here.
 """
 
 from pathlib import Path

@@ -16,7 +16,7 @@ __all__ = ["Tier", "compute_by_perform", "compute_whole_arrays", "install", "pro
 
 
 def __getattr__(name: str) -> Any:
-    # These import much of Theano, which may be in the middle of its own import.
+    # Importing `tiers.status` imports much of Theano, which may be in the middle of its own import.
     if name not in ("Tier", "tier", "wait"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from optdb.host.theano.clinker.tiers import status

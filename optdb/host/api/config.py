@@ -12,13 +12,13 @@ from optdb.refcounting import RefCountedSetting
 
 __all__ = ["as_when_compiling", "change_flags", "config", "logger", "parameter"]
 
-#: Theano's own logger of rewriting. Users and Theano's tests look there for failures, and Theano adds a handler that
-#: prints the failures.
+#: Theano's own logger of rewriting. Users and Theano's tests look for failures in this logger, and Theano adds a
+#: handler that prints the failures.
 logger = logging.getLogger("theano.gof.opt")
 
 
 def parameter(flag: str) -> Any:
-    """Return the object that holds a flag. Reading its ``val`` avoids several calls of ``config``."""
+    """Return the object that holds a flag. Reading the object's ``val`` avoids several calls of ``config``."""
     owner = config
     *sections, name = flag.split(".")
     for section in sections:

@@ -95,7 +95,7 @@ def scan_around(
     database : DB
         The database in Theano's main database up to which, inclusive, the inner graph has been rewritten.
     tag : str
-        A device's tag. Phases with this tag also run, regardless of the inner function's mode.
+        A device's tag. Phases with this tag run even if the inner function's mode does not include them.
     """
     # ``gpua`` keeps Scan from requesting C code from types that have none; Scan uses our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
@@ -134,7 +134,7 @@ def scan_with_sequences(
 
 
 def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
-    """Return the outputs of a loop that also stores a variable of its body, and that variable for all steps.
+    """Make a loop also store a variable of its body; return the loop's outputs, and the variable for all steps.
 
     The loop has no condition: it runs all steps.
     """
@@ -157,7 +157,7 @@ def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable
     """Return the outputs of a loop that stores a result, which is not a state, in an array allocated by the graph.
 
     The loop treats the result as a state that no step reads. The array and the result therefore have one more element
-    than there are steps: the first element, which is never written.
+    than there are steps. The first element is never written.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def _shape(var: Variable) -> tuple[Variable, ...] | None:
 
 
 def _taken(loop: Apply) -> Iterator[tuple[Variable, Variable, int]]:
-    """Yield each input of a loop's body as the inner variable, the outer one, and the number of axes for the steps."""
+    """Yield, for each input of a loop's body, the inner variable, the outer variable and the number of step axes."""
     op, inputs = scan_of(loop), loop.inputs
     yield from ((*pair, 1) for pair in zip(op.inner_seqs(op.inputs), op.outer_seqs(inputs), strict=True))
     states = [var for number, slot in state_slots(loop).items() for var in [inputs[slot]] * len(op.tap_array[number])]
@@ -290,8 +290,8 @@ def _done_until(database: DB) -> list[str]:
 def ifelse_between(op: IfElse, condition: Variable, branches: list[Variable]) -> list[Variable]:
     """Return an IfElse like `op` between variables of any type.
 
-    The result is a view of the chosen value: Theano cannot copy values of other types than its own,
-    and in-place ops respect views.
+    The result is a view of the chosen value, because Theano cannot copy values of types other than its own. In-place
+    ops respect views.
     """
     # ``gpu`` tells IfElse to leave the types of the branches alone.
     chosen = IfElse(op.n_outs, as_view=True, gpu=True, name=op.name)

@@ -48,7 +48,7 @@ def database_names(db: DB) -> list[str]:
 
 
 def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callable[..., EquilibriumOptimizer]:
-    """Return a replacement of ``EquilibriumDB.query``, which is `query`.
+    """Return a replacement for `query`, which is ``EquilibriumDB.query``.
 
     Theano's method walks linked lists of the members several times, and hashes each member each time.
     """
@@ -80,7 +80,7 @@ def _selected(db: DB, query: Query) -> list[Any]:
 
 
 def _elements(members: OrderedSet) -> dict[Any, Any]:
-    """Return a dictionary with the elements of `members` in order; it caches their hashes."""
+    """Return a dictionary with the elements of `members` in order; the dictionary caches their hashes."""
     return members._OrderedSet__map
 
 

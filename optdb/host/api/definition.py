@@ -3,8 +3,8 @@
 Theano treats two ops with equal ``__props__`` as equal, and may replace one by the other. Not every class lists all
 attributes in which its instances differ (``AdvancedSubtensor1.sparse_grad``, ``SparseFromDense.format``,
 ``Elemwise.nfunc_spec``), and some classes compare themselves without ``__props__``. Here an op is therefore described
-by all of its attributes, except names and attributes that are derived from others. Ops with an inner graph are
-described by that graph.
+by all of its attributes, except names and attributes that are derived from other attributes. Ops with an inner graph
+are described by that graph.
 
 Data flows one way, from an op to its :class:`Definition`. Two ops are
 the same if their definitions are equal.
@@ -60,7 +60,7 @@ class Definition:
     props : tuple
         Values of ``__props__``, in their order.
     rest : dict
-        The other attributes that distinguish it from ops of its class, by name.
+        The other attributes that distinguish the op from other ops of its class, by name.
     label : str or None
         The name of the op; an op without a label matches any.
     """
@@ -76,7 +76,7 @@ _SELF_COMPARING = (ScalarOp, Scan, IfElse, ConvOp)
 #: Classes whose attribute ``name`` is only a label for display.
 _NAMED = (Elemwise, ScalarOp, IfElse)
 
-#: Attributes that are derived from others; they are set for each op, or when its thunk is made.
+#: Attributes that are derived from other attributes when an op or its thunk is made.
 _DERIVED: dict[type, frozenset[str]] = {Elemwise: frozenset({"ufunc", "nfunc"}), CAReduce: frozenset({"ufunc"})}
 
 
@@ -100,7 +100,7 @@ def hashes_itself(cls: type[PureOp]) -> bool:
 
 
 def definition(op: PureOp) -> Definition:
-    """Return the definition of an op whose class declares what defines it."""
+    """Return the definition of an op; the class must declare what defines its ops."""
     special = _SPECIAL.get(type(op))
     if special is not None:
         return special(op)
@@ -143,7 +143,7 @@ def _scan(op: Scan) -> Definition:
 _SPECIAL: dict[type, Callable[[Any], Definition]] = {Composite: _composite, Scan: _scan}
 
 
-#: Attributes that the destroy handler reads. An op that lacks them gets them only if it is modified.
+#: Attributes that the destroy handler reads. An op without these attributes only gets them when code modifies it.
 _OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "destroyhandler_tolerate_same")
 
 
@@ -168,7 +168,7 @@ def has_inner_graph(cls: type) -> bool:
     return cls in _SPECIAL
 
 
-#: Attributes that Theano itself adds to variables' tags. They do not distinguish graphs.
+#: Attributes that Theano itself adds to variables' tags. These attributes do not distinguish graphs.
 _OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
 #: Attributes that Theano adds to arrays of uninitialized memory, such as a Scan's results before its first step.
 _OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
@@ -187,7 +187,7 @@ def _has_own_notes_alone(var: Variable) -> bool:
 
 
 def _begins_empty(var: Variable) -> bool:
-    """Return whether a variable is an array of uninitialized memory, some elements of which may be set."""
+    """Return whether a variable is an uninitialized array, of which some elements may have been set."""
     while var.owner is not None and isinstance(var.owner.op, IncSubtensor):
         var = var.owner.inputs[0]
     return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
@@ -218,13 +218,13 @@ def settings(cls: type) -> Any:
     Raises
     ------
     KeyError
-        If it is not known which settings it reads.
+        If it is not known which settings the class's constructor reads.
     """
     return _REPEATABLE[cls]()
 
 
 def is_repeatable(cls: type) -> bool:
-    """Return whether `settings` knows a class."""
+    """Return whether `settings` can be called with a class."""
     return cls in _REPEATABLE
 
 

@@ -59,8 +59,9 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
 def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
     """Return whether the C code of an Elemwise may read an input after it has stored an output.
 
-    An output must not overwrite such an input. The code of a Composite stores each output as soon as it is computed,
-    and reads inputs when it needs them; Theano's own in-place rewriter does not check this.
+    An output must not overwrite an input that may be read after the output is stored. The code of a Composite stores
+    each output as soon as it is computed, and reads inputs when it needs them; Theano's own in-place rewriter does not
+    check this.
     """
     scalar_op = op.scalar_op
     if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:

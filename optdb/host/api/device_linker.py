@@ -34,7 +34,7 @@ def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
     ----------
     link : callable
         Takes the linker and the storage of the inputs and outputs; returns the result of a linker's ``make_thunk``.
-        While it runs, Theano's virtual machine executes other functions that are compiled with this linker.
+        During this call, Theano's virtual machine executes other functions that are compiled with this linker.
     """
     global _backend
     _backend = link

@@ -1,7 +1,7 @@
-"""Constant folding: computes nodes whose inputs are all constants in Python.
+"""Constant folding: computes, in Python, the nodes whose inputs are all constants.
 
 Theano folds a node by compiling it, which on a cold cache runs the C compiler
-once per folded op.  Here ``Op.perform`` computes the value; ops without
+once per folded op.  In this module, ``Op.perform`` computes the value; ops without
 ``perform`` are still compiled.  Theano's guard is kept: an op
 decides with ``do_constant_folding`` whether it may be folded (Alloc, for example,
 inspects its users).
@@ -91,7 +91,7 @@ def _constant_like(output: Variable, value: Any) -> Constant:
 
 
 def _value(node: Apply) -> list[Any]:
-    """Return the output values of `node`; those of small constants are cached for the session."""
+    """Return the output values of `node`; values of ops on small constants are cached for the session."""
     key = _key(node) if numbers.users else None
     if key is None:
         return _evaluate(node)
@@ -176,8 +176,8 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -
         try:
             constants = fold_node(node)
         except Exception:  # an op's perform may raise any exception
-            # The node enters the graph unfolded. The engine visits it there like
-            # every other node, and reports the error.
+            # The node enters the graph unfolded. The engine visits the node in the graph like every other node, and
+            # reports the error.
             continue
         if constants is not None:
             folded.update(zip(node.outputs, constants, strict=True))

@@ -77,8 +77,8 @@ class _PlainSteps:
     """The steps of a Composite without duplicates; no step is itself a Composite.
 
     Theano makes the nodes of the steps, copies them twice (because other code may use them, and for the op's own
-    FunctionGraph), and merges equal nodes in the second copy. Here equal steps are merged first, and their nodes are
-    made twice with known types; no test values are computed.
+    FunctionGraph), and merges equal nodes in the second copy. This class merges equal steps first, and makes their
+    nodes twice, with known types and without test values.
 
     Parameters
     ----------
@@ -165,9 +165,10 @@ def _makes_plain_nodes(op: Any) -> bool:
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar of the dtype of `var`; if enabled, its test value is the first element of that of `var`.
+    """Return a scalar of the dtype of `var`, with a test value if test values are enabled.
 
-    If that test value has no elements, the scalar's test value is 0, which only the rewriter sees.
+    The scalar's test value is the first element of the test value of `var`. If the test value of `var` has no elements,
+    the scalar's test value is 0, which only the rewriter sees.
     """
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":

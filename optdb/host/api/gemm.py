@@ -48,7 +48,7 @@ def is_combination(node: Apply) -> bool:
 
 
 def combined(node: Apply) -> list[Variable]:
-    """Return the operands of a step of a linear combination that may be combinations themselves."""
+    """For a step of a linear combination, return the operands that may be linear combinations themselves."""
     assert isinstance(node.op, Elemwise)
     if not isinstance(node.op.scalar_op, theano.scalar.Mul):
         return list(node.inputs)
@@ -98,7 +98,7 @@ def has_products(fgraph: FunctionGraph) -> bool:
 
 
 def product_of(matrix: Variable) -> Variable | None:
-    """Return the Dot22 output that `matrix` is, or whose axes it rearranges; None if there is none."""
+    """Return `matrix`, or the variable whose axes it rearranges, if that is the output of a Dot22; None otherwise."""
     owner = matrix.owner
     if owner is None:
         return None

@@ -108,9 +108,8 @@ def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
     """Remove duplicate stack traces of variables.
 
-    Rewriters add the traces of the replaced variables to those of the replacements,
-    which may already have them: for example a constant that many nodes share, or a
-    variable that was returned before.
+    Rewriters add the traces of the replaced variables to the traces of the replacements. A replacement may already have
+    these traces: for example a constant that many nodes share, or a variable that was returned before.
     """
     for var in variables:
         traces: Sequence[Any] = getattr(var.tag, "trace", ())

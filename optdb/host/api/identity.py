@@ -8,11 +8,11 @@ hundreds of thousands of times. Two tables avoid most of this work:
   Comparing and hashing are then look-ups.  The numbers live as long as
   :class:`OpNumbering` is in use, which keeps the ops alive so that no id is reused
   for another object.
-- Immutable ops (`settled`) keep their hash permanently.  The op cache adds them,
-  and removes them before they die.
+- Immutable ops (`settled`) keep their hash permanently. The op cache adds its ops to `settled`, and removes each op
+  before it dies.
 
-Both need their own methods on the op classes. `install` puts them there
-until the last holder uninstalls them.
+Both tables need special methods on the op classes. `install` adds these methods; they stay until the last holder
+uninstalls them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class OpNumbering:
     Attributes
     ----------
     of : dict
-        Id of an op to ``(op, hash, number)``. Empty while no optimization runs;
-        Theano's own methods are used then.
+        Maps the id of an op to ``(op, hash, number)``. The dictionary is empty while no optimization runs, and Theano's
+        own methods are used.
     users : int
         The number of running optimizations.
     """
@@ -54,12 +54,12 @@ class OpNumbering:
         self._count = 0
 
     def enter(self, op: Any) -> tuple[Any, int, int]:
-        """Number `op` by its class's own equality.
+        """Give `op` a number, which it shares with all ops that are equal by their class's own ``__eq__``.
 
         Raises
         ------
         TypeError
-            If it is unhashable.
+            If `op` is unhashable.
         """
         props = _props_of(type(op))  # type: ignore[arg-type]  # the class's hash, not its ops'
         entry = self._enter_by_equality(op) if props is None else self._enter_by_props(op, props)
@@ -67,7 +67,7 @@ class OpNumbering:
         return entry
 
     def _enter_by_props(self, op: Any, props: tuple[str, ...]) -> tuple[Any, int, int]:
-        # Theano's hash is the hash of this tuple, and its equality compares the two parts.
+        # Theano's hash is the hash of this tuple, and Theano's equality compares the two parts.
         key = (type(op), tuple([getattr(op, name) for name in props]))
         known = self._by_props.get(key)
         if known is None:
@@ -267,7 +267,7 @@ def _cover(classes: Iterable[type]) -> None:
 
 
 def quicken(cls: type) -> None:
-    """Make one op class use the tables permanently, installed or not."""
+    """Make one op class use the tables permanently, even while no holder has installed them."""
     for patch in _patches_of(cls):
         patch.install()
 

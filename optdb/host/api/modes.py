@@ -103,7 +103,7 @@ def with_tiers(linker: Any) -> VM_Linker:
 
 
 def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[Any]]) -> None:
-    """From now on, compile each function whose mode is an instance of a class within a context of its own.
+    """From now on, enter a context around the compilation of each function whose mode is an instance of `kind`.
 
     The inner functions of a Scan, copies of functions, and unpickled functions are compiled in the same way.
 
@@ -112,7 +112,7 @@ def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[
     kind : type
         The class of the modes, including its subclasses.
     scope : callable
-        Returns the context. It may install patches on `FunctionMaker`, and is not entered recursively.
+        Returns the context. The context may install patches on `FunctionMaker`, and is not entered recursively.
     """
     running = threading.local()
 

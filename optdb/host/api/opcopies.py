@@ -52,6 +52,6 @@ def _copy(value: Any) -> Any:
 def derived_op_patches() -> list[Patch]:
     """Return the patches of the modules that copy an op in order to change the copy.
 
-    The ``make_node`` of reductions does this: it sets the dtype or the axes of the copy.
+    For example, ``make_node`` of a reduction copies the op, and sets the dtype or the axes of the copy.
     """
     return [Patch(elemwise, "copy", _copy, "reductions copy their op to change the copy")]

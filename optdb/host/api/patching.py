@@ -1,8 +1,9 @@
 """Patches of the host's attributes, installed while a part of optdb is on, each with a reason and a way to undo it.
 
 Theano's files are not changed. An attribute may have several patches (``FunctionMaker.create`` has four), and
-they are installed and removed in any order: an attribute's patches form a stack, and removing one from the middle
-rebuilds those above it on the value below it. `groups` lists them; ``python -m optdb doctor --patches`` prints them.
+they are installed and removed in any order: an attribute's patches form a stack, and removing a patch from the middle
+reinstalls the patches above it on top of the value below it. `groups` lists all patches;
+``python -m optdb doctor --patches`` prints them.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class Wrapper(Patch):
     owner, name, reason
         See `Patch`.
     wrap : callable
-        Takes the attribute's value below this patch, and returns the new value. It is called again when a patch below
-        is removed.
+        Takes the attribute's value below this patch, and returns the new value. `wrap` is called again when a patch
+        below this one is removed.
     """
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any], reason: str) -> None:

@@ -27,9 +27,9 @@ def replacement_pairs(
     Parameters
     ----------
     replacements : list, tuple or dict
-        New variables for ``node.outputs``, in order, or a dict from old
-        variables to new ones, whose key ``'remove'`` may list nodes and variables that must be gone afterwards. None
-        means an output without users.
+        New variables for ``node.outputs``, in order, or a dict that maps old variables to new variables. The key
+        ``'remove'`` of the dict may list nodes and variables that must be gone afterwards. None means an output without
+        users.
 
     Returns
     -------

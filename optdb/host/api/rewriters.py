@@ -96,10 +96,10 @@ class FunctionNodeRewriter(LocalOptimizer):
         return self._tracks
 
     def transform(self, node: Apply) -> Any:
-        """Rewrite a node, as Theano calls it: the graph is taken from the node.
+        """Rewrite a node; this is the method that Theano calls, without passing the graph.
 
         Theano's one-pass optimizers call every rewriter for every node, so Theano's rewriters test the op again. This
-        method tests it for the function.
+        method tests the op for `function`.
         """
         if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
             return False
@@ -120,7 +120,7 @@ class GraphRewriter(Optimizer):
     """A rewriter that changes a whole graph for a device with :func:`replace_all`; subclasses define `rewrite`."""
 
     def rewrite(self, fgraph: FunctionGraph) -> Any:
-        """Change a graph; new variables have no test values, as device variables cannot have them.
+        """Change a graph; new variables get no test values, because device variables cannot have them.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class GraphRewriter(Optimizer):
 
     @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
-        """Change a graph, as Theano calls it.
+        """Change a graph; this is the method that Theano calls.
 
         Parameters
         ----------

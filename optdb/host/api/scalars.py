@@ -219,7 +219,7 @@ def scalar_node(op: Any, dtypes: Sequence[str]) -> Apply:
 
 
 def scalar_type(dtype: str) -> Any:
-    """Return the type of numbers of a dtype."""
+    """Return the host's type of scalars of a dtype."""
     return get_scalar_type(dtype)
 
 

@@ -3,13 +3,11 @@
 Scan is not a subclass of ``Op`` and does not have Theano's metaclass, so that only ``__new__`` can return a shared op.
 Python then calls ``__init__`` on the shared op again, and that call must do nothing.
 
-A Scan also stores the function that runs its loop, with that function's storage, as
-an attribute of the op, set by the first graph that needs it. Two compiled
-functions that share the op would share the storage (in two threads, each
-would find the other's values in it) and the flags under which the first was
-compiled. The thunks of each graph therefore get their own op; the shared
-op keeps the last compiled function, for code that reads it there. `inner_function`
-returns the function of one graph, and `thunk_around` runs a loop with another one.
+A Scan op also has an attribute for the function that runs its loop, which includes the function's storage. The first
+graph that needs this function sets the attribute. Two compiled functions that share the op would share the storage (in
+two threads, each would find the other's values in it) and the flags under which the first was compiled. The thunks of
+each graph therefore get their own op; the shared op keeps the last compiled function, for code that reads it there.
+`inner_function` returns the function that one graph uses, and `thunk_around` runs a loop with a given function.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from optdb.host.api.patching import Patch, PatchGroup, Wrapper
 _stock_init = Scan.__init__
 _stock_make_thunk = Scan.make_thunk
 
-#: Returns the shared Scan for a new one; None while Scans are not shared.
+#: Takes a new Scan and returns the shared Scan that is equal to it; None while Scans are not shared.
 _share: Callable[[PureOp], PureOp] | None = None
 
 
@@ -55,7 +53,7 @@ _thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakr
 def _on_a_copy(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_thunk)
     def make_thunk_of_copy(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
-        """Make a thunk that uses a copy of the op, shared by the graph's other nodes with this op."""
+        """Make a thunk that uses a copy of the op; the graph's other nodes with this op use the same copy."""
         scan_copy = _thunk_copy_of(self, node)
         thunk = make_thunk(scan_copy, node, *args, **kwargs)
         vars(self).update(vars(scan_copy))
@@ -77,8 +75,8 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 def _unshared(op: Scan) -> Scan:
     """Return a copy of an op for making thunks."""
     scan_copy = copy_to_change(op)
-    # Even equal Scans may differ in whether two of these lists are the same object. Making the thunk removes elements
-    # from them one by one, and fails if they are the same.
+    # Two of these lists may be a single object in one Scan, and separate objects in an equal Scan. Making the thunk
+    # removes elements from the lists one by one, and fails if two lists are the same object.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -105,7 +103,7 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     function : object
         Has the attributes of ``theano.Function`` that a Scan uses, with the storage of its inputs and outputs.
     node : Apply
-        A Scan's node. Its op, which may be shared, is not changed.
+        A Scan's node. The node's op, which may be shared, is not changed.
     storage_map, compute_map : dict
         As for ``Op.make_thunk``.
     """

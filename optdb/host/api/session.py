@@ -59,8 +59,8 @@ def optimizing() -> Iterator[None]:
 
 
 def _set_up() -> None:
-    # This persists: it uses Theano's own methods while no session is active, and installing and
-    # removing a thousand methods would cost more than it saves.
+    # These methods stay installed after the session. While no session is active, the installed methods call Theano's
+    # own methods. Installing and removing a thousand methods in each session would cost more than it saves.
     identity.install("engine")
     _patches.install()
 

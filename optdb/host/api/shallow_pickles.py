@@ -1,8 +1,8 @@
 """Pickles and deep copies of graphs, with a recursion depth that does not grow with the graph.
 
-Theano pickles a variable together with its clients, so that pickling recurses from node to node, several calls for
-each: it reaches Python's default limit of 1000 at some 150 nodes. After `pickle_in_order`, a graph's nodes are pickled
-in topological order, each after its inputs, and the clients of its variables after all nodes.
+Theano pickles a variable together with its clients. Pickling therefore recurses from node to node, with several nested
+calls for each node, and reaches Python's default limit of 1000 calls at some 150 nodes. After `pickle_in_order`, a
+graph's nodes are pickled in topological order, each after its inputs, and the clients of its variables after all nodes.
 """
 
 from __future__ import annotations
@@ -70,5 +70,6 @@ _patches = PatchGroup(
     "nothing",
     [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients recurses as deep as the graph")],
 )
-# Installed here, because unpickling such a graph imports only this module, and the graph may be pickled again.
+# Install the patches on import, because unpickling a graph with this feature imports only this module, and the graph
+# may be pickled again.
 _patches.install()

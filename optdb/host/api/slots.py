@@ -16,7 +16,7 @@ def destroyed_slots(node: Apply) -> list[int]:
     Raises
     ------
     NotImplementedError
-        If an output overwrites several inputs at once, as in the host.
+        If an output overwrites several inputs; the host raises the same error.
     """
     destroy_map = getattr(node.op, "destroy_map", None)
     if not destroy_map:
@@ -32,7 +32,7 @@ def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
     Raises
     ------
     NotImplementedError
-        If an output is a view of several inputs, as in the host.
+        If an output is a view of several inputs; the host raises the same error.
     """
     view_map = getattr(node.op, "view_map", None)
     if not view_map:

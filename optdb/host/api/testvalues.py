@@ -1,8 +1,8 @@
 """Theano's test values (``config.compute_test_value``), disabled while optdb builds or rewrites a graph.
 
 With test values on, Theano computes every new node from example values, and warns or raises if an input has none.
-Test values are meant for the graphs that users write. PyMC3 turns them on when it is imported, and leaves them on. The
-inputs of a compiled function's graph, or of a scalar op that is only tried, have no example values.
+Test values are meant for the graphs that users write. PyMC3 turns test values on when it is imported, and leaves them
+on. The inputs of a compiled function's graph, or of a scalar op that is only tried, have no example values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def without_test_values() -> _GeneratorContextManager[None]:
-    """Keep test values off while any thread is in the block; the last one to exit restores the user's setting."""
+    """Keep test values off while any thread is in the block; the last thread to exit restores the user's setting."""
     return _off.held()
 
 

@@ -16,7 +16,7 @@ __all__ = ["copy_trace", "creation_trace", "source_location", "user_line"]
 
 #: Folders whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
-#: The maximum number of variables to search for one whose line is known.
+#: The maximum number of variables that are visited to find a variable whose line is known.
 _FAR = 1000
 
 
@@ -24,7 +24,7 @@ def source_location(var: Variable) -> tuple[str, str]:
     """Return the user's line that made a variable, and its call stack.
 
     Many of Theano's rewriters drop the lines. The result is then the line of the nearest ancestor that has one, written
-    as ``after train.py:11: h = x.dot(w)``. Both are empty if no line is known.
+    as ``after train.py:11: h = x.dot(w)``. Both results are empty if no line is known.
     """
     nearest = _nearest(var)
     if nearest is None:
@@ -33,7 +33,7 @@ def source_location(var: Variable) -> tuple[str, str]:
 
 
 def _nearest(var: Variable) -> Variable | None:
-    """Return a variable whose line is known: this one, or else its nearest such ancestor."""
+    """Return `var` if its line is known, otherwise its nearest ancestor whose line is known; None if there is none."""
     seen = {var}
     todo = deque(seen)
     while todo and len(seen) < _FAR:

@@ -38,8 +38,8 @@ def is_overwritten_by_user(var: Variable) -> bool:
 def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
     """Mark the inputs of an optimized graph that only the user's ops can overwrite.
 
-    An optimizer makes ops overwrite mutable inputs and inputs with updates. `Function.copy(swap=...)` replaces
-    marked inputs by others.
+    An optimizer makes ops overwrite mutable inputs and inputs with updates. `Function.copy(swap=...)` replaces marked
+    inputs by other inputs.
     """
     for var, spec in zip(fgraph.inputs, specs):
         protected = not getattr(spec, "mutable", True) and spec.update is None

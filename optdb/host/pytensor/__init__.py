@@ -8,5 +8,5 @@ from optdb.host.api.patching import PatchGroup
 
 __all__ = ["patches"]
 
-#: The patches of PyTensor while optdb rewrites its graphs.
+#: The patches that are installed in PyTensor while optdb rewrites its graphs.
 patches = PatchGroup("Rewriting of PyTensor's graphs", "from optdb.pytensor.enable() on", "optdb.pytensor.disable()")

@@ -1,8 +1,8 @@
 """A faster version of PyTensor's inference about matrices (diagonal, symmetric and so on).
 
-Rewriters of products query assumptions at each node, and after each change of the graph PyTensor infers again what
-depends on the change.  Here facts are kept by assumption, the rules of an op are looked up once, and operands are
-inferred only if a rule reads them.
+Rewriters of products query assumptions at each node. After each change of the graph, PyTensor again infers all facts
+that depend on the change. In this module, facts are stored by assumption, the rules of an op are looked up once, and
+operands are inferred only if a rule reads them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Rules:
         self._of_client: dict[type, Any] = {}
 
     def of_op(self, op_class: type) -> list[Any]:
-        """Return the rules of the most specific class that has some."""
+        """Return the rules of the most specific class that has rules."""
         found = self._of_op.get(op_class)
         if found is None:
             registered = (ASSUMPTION_INFER_REGISTRY.get((self.key, cls)) for cls in op_class.__mro__)
@@ -80,7 +80,7 @@ _sizes: list[int] = []
 
 
 def _renew_rules() -> None:
-    """Read the registries again if one has grown."""
+    """Read the registries again if any registry has grown."""
     registries: tuple[Any, ...] = (
         ASSUMPTION_INFER_REGISTRY,
         CLIENT_INFER_REGISTRY,
@@ -155,7 +155,7 @@ class LeanAssumptions(AssumptionFeature):
         Raises
         ------
         ConflictingAssumptionsError
-            If it is true by one rule and false by another.
+            If one rule infers that the fact is true, and another rule infers that it is false.
         """
         facts = self._facts_of(key)
         if var not in facts.known:
@@ -172,7 +172,7 @@ class LeanAssumptions(AssumptionFeature):
         return facts
 
     def _forget_unknown(self) -> None:
-        """Drop unknown states that depend on a change."""
+        """Drop the unknown states of all variables that depend on a changed variable."""
         clients = self.fgraph.clients
         seen = self._stale
         todo = list(seen)
@@ -198,7 +198,7 @@ class LeanAssumptions(AssumptionFeature):
         return state
 
     def _infer_from_inputs_on(self, facts: _Facts, var: Variable) -> FactState:
-        """Infer a fact and those that it depends on, operands first."""
+        """Infer a fact, but first infer the facts about operands that it depends on."""
         known, unknown, rules_of = facts.known, facts.unknown, facts.rules.of_op
         todo = [var]
         while todo:

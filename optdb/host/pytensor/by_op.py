@@ -9,7 +9,7 @@ __all__ = ["CachedByOp"]
 
 T = TypeVar("T")
 
-#: The maximum number of ops in a cache; all are dropped beyond it.
+#: The maximum number of ops in a cache; a full cache is cleared.
 _MOST_OPS = 100_000
 
 
@@ -26,7 +26,7 @@ class CachedByOp(Generic[T]):
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
-        #: By id: the op, kept alive so that its id is not reused, and its value.
+        #: Maps the id of an op to the op and its value. The op is kept alive so that its id is not reused.
         self.known: dict[int, tuple[Any, T]] = {}
 
     def __call__(self, op: Any) -> T:

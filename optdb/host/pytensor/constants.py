@@ -1,7 +1,8 @@
 """Faster versions of PyTensor's inference about constants: values of constant expressions, and static shapes.
 
-Both results are nearly always "unknown". PyTensor finds this by walking, or by rewriting a copy of, everything that a
-shape depends on. Here the common unknown cases are recognized first; all other cases are left to PyTensor.
+Either inference nearly always ends with "unknown". To find this, PyTensor walks everything that a shape depends on, or
+rewrites a copy of it. The functions here recognize the common unknown cases first, and leave all other cases to
+PyTensor.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["may_be_constant", "patches"]
 
 #: How many nodes deep PyTensor searches for a value by default.
 _DEPTH = 10
-#: Products have few operands. The first of a long sum is mostly a product, which is not constant.
+#: Products have few operands. The first operand of a long sum is mostly a product, which is not constant.
 _FEW_OPERANDS = 8
 _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
@@ -110,13 +111,13 @@ def _where_a_value_may_be(find: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_one_number(data: Any) -> bool:
-    """Return whether an array consists of one number that equals itself as a number of Python."""
+    """Return whether an array has one element, a finite number that a Python number represents exactly."""
     if data.size != 1 or data.dtype.kind not in "biuf" or data.dtype.itemsize > _LARGEST_NUMBER:
         return False
     return math.isfinite(data.item())
 
 
-#: The size in bytes of the largest dtypes whose numbers are exact as numbers of Python.
+#: The largest item size, in bytes, of dtypes whose numbers can be converted to Python numbers exactly.
 _LARGEST_NUMBER = 8
 
 
@@ -191,7 +192,7 @@ def _axis_read(length: Variable) -> tuple[Variable, int] | None:
 
 
 class _LengthsOfTypes:
-    """The lengths of axes that follow from types, through ops whose shapes are those of their operands."""
+    """Lengths of axes that follow from the static type of a variable, or of operands with the same shape."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Variable, int], Any] = {}
@@ -221,7 +222,7 @@ class _LengthsOfTypes:
 
 
 def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | None:
-    """Return the axes of a node's operands that determine the length of the result's axis; None for other ops."""
+    """Return the operands' axes that determine the length of an axis of `var`; None if its op is not known."""
     node = var.owner
     if node is None:
         return []

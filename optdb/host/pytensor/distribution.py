@@ -1,9 +1,9 @@
 """PyTensor's algebra of long sums and products, made faster by a guard for ``local_greedy_distributor``.
 
 PyTensor distributes a factor over the terms of a sum, simplifies them all, and drops the result unless it saves
-operations.  In an unrolled recurrence, sums have hundreds of terms, and nearly all trials are dropped.  The guard
-counts the most that simplifying may save, term by term, without simplifying; `Distributions` keeps the counts while a
-graph is rewritten, since a sum is a factor of many products.
+operations. In an unrolled recurrence, sums have hundreds of terms, and nearly all trials are dropped. Without
+simplifying anything, the guard counts, term by term, how many operations simplifying can save at most. `Distributions`
+caches the counts while a graph is rewritten, because the same sum is often a factor of many products.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["Distributions", "may_save", "patches"]
 
 #: PyTensor counts a division as this many multiplications.
 _DIVISION = 1.5
-#: Products of constants nearer to 1 may be 1 in the dtype of the terms, and smaller ones 0.
+#: In the dtype of the terms, products of constants that are closer to 1 than this may round to 1, and products that are
+#: smaller than this may round to 0.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30
 
 Term = tuple[list[Variable], list[Variable]]
@@ -74,7 +75,7 @@ def _is_absolute(var: Variable) -> bool:
 def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
     """Return the maximum number of operations that PyTensor saves when it simplifies a quotient of products.
 
-    It cancels common factors and divisors, replaces ``x / abs(x)``, combines numbers, and drops a factor of 1.
+    PyTensor cancels common factors and divisors, replaces ``x / abs(x)``, combines numbers, and drops a factor of 1.
     """
     saved = 0.0
     above = list(map(float, _numbers(num)))
@@ -110,7 +111,8 @@ def _numbers(variables: list[Variable]) -> list[Any]:
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: By id: the canonizer, kept alive so that its id is not reused, and the kinds of ops for it.
+#: Maps the id of a canonizer to the canonizer and the kinds of ops for it. The canonizer is kept alive so that its id
+#: is not reused.
 _kinds: dict[int, tuple[rewriting.AlgebraicCanonizer, CachedByOp[int]]] = {}
 
 
@@ -190,7 +192,7 @@ def _is_as_read(read: list[tuple[Apply, list[Variable]]]) -> bool:
 
 
 class _Product:
-    """A term of sums: its factors and divisors, and the nodes that determine them.
+    """A term of a sum: its factors and divisors, and the nodes that determine them.
 
     Parameters
     ----------
@@ -203,7 +205,7 @@ class _Product:
     def __init__(self, var: Variable) -> None:
         self.lists, read = _flatten(rewriting.local_mul_canonizer, var)
         self.read = _as_read(read)
-        #: The number of operations that are saved for any factor.
+        #: The number of operations that are saved whichever factor is distributed.
         self.saved = _most_saved(*self.lists)
 
 
@@ -215,7 +217,7 @@ class _Sum:
     var : Variable
         The sum.
     product : callable
-        Returns the product that a term is.
+        Returns the `_Product` of a term.
     """
 
     __slots__ = ("_above", "_below", "divisors", "products", "read", "saved")
@@ -224,7 +226,7 @@ class _Sum:
         (positive, negative), read = _flatten(rewriting.local_add_canonizer, var)
         self.read = _as_read(read)
         self.products = list(map(product, positive + negative)) if negative or len(positive) > 1 else []
-        #: The number of operations that are saved for any factor.
+        #: The number of operations that are saved whichever factor is distributed.
         self.saved = sum([of.saved for of in self.products])
         #: The number of divisors of all terms.
         self.divisors = sum([len(of.lists[1]) for of in self.products])
@@ -334,7 +336,7 @@ def _where_constants_change(simplify: Callable[..., Term]) -> Callable[..., Term
     return simplify_constants
 
 
-#: PyTensor's canonizers of sums and products. Their only special numbers are 0 and 1.
+#: PyTensor's canonizers of sums and products. The canonizers treat no numbers specially except 0 and 1.
 _CANONIZERS = (rewriting.local_add_canonizer, rewriting.local_mul_canonizer)
 
 
@@ -365,7 +367,7 @@ def _where_something_changes(transform: Callable[..., Any]) -> Callable[..., Any
 
 
 def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph, node: Apply) -> bool:
-    """Return whether PyTensor's canonizer certainly declines a node, in the order of its own conditions."""
+    """Return whether PyTensor's canonizer certainly declines a node; the tests are in the canonizer's own order."""
     out = node.outputs[0]
     kind_of = _kinds_for(canonizer)
     kind = kind_of(node.op)
@@ -387,7 +389,7 @@ def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph
 
 
 def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
-    """Return whether a sum or product has no nested one, and no constant that absorbs the other operands."""
+    """Return whether a sum or product has no nested sum or product, and no constant that absorbs the other operands."""
     absorbing, kind_of = canonizer.absorbing_element, _kinds_for(canonizer)
     for var in node.inputs:
         owner = var.owner
@@ -400,7 +402,7 @@ def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
 
 
 def _is_in_order(num: list[Variable], denum: list[Variable], out_type: Any) -> bool:
-    """Return whether PyTensor leaves the numbers of a quotient where they are."""
+    """Return whether the numbers in a quotient already are where PyTensor would put them."""
     numbers = len(_numbers(num)) + len(_numbers(denum))
     return bool(num) and (not numbers or (numbers == 1 and _begins_with_a_number(num, out_type)))
 

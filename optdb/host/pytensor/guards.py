@@ -1,7 +1,7 @@
 """Guards of PyTensor's node rewriters: cheap necessary conditions, found by reading PyTensor 3.3.
 
-A guard is evaluated before its rewriter, and reads only a node and what its inputs are computed from: a refusal lasts
-until one of these changes.
+A guard is evaluated before its rewriter. A guard only reads a node and its ancestors, so a refusal lasts until one of
+these changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _OperandOps:
         self._least = least
 
     def are_in(self, node: Apply) -> bool:
-        """Return whether enough inputs of a node are computed by such ops."""
+        """Return whether at least `least` inputs of a node are computed by ops of this kind."""
         known = self._is_wanted.known
         count = 0
         for var in node.inputs:
@@ -71,7 +71,7 @@ def _number(var: Variable) -> Any:
 
 
 def _may_have_a_zero(node: Apply) -> bool:
-    """Return whether an input may be zero as far as PyTensor finds out."""
+    """Return whether PyTensor may find that an input is zero."""
     for var in node.inputs:
         if var.owner is not None:
             if may_be_constant(var):
@@ -85,7 +85,7 @@ _NEGATED = _OperandOps(_elementwise(scalar.Neg))
 
 
 def _has_a_special_factor(node: Apply) -> bool:
-    """Return whether a factor is negated, or one of the numbers 0, 1 and -1."""
+    """Return whether a factor is a negation, or is one of the numbers 0, 1 and -1."""
     for var in node.inputs:
         if (
             var.owner is None
@@ -111,7 +111,7 @@ def _may_be_useless(node: Any) -> bool:
     return len(node.inputs) == 1 or not isinstance(node.op.scalar_op, (scalar.Add, scalar.Mul))
 
 
-#: A necessary condition of a node for each of these rewriters.
+#: Maps a rewriter to its guard, a necessary condition on the nodes to which it applies.
 GUARDS: dict[Any, Guard] = {
     basic.constant_folding: _has_constant_inputs,
     basic.local_alloc_unary: _has_one_input,
@@ -132,7 +132,7 @@ GUARDS: dict[Any, Guard] = {
 _COMPARED = (scalar.LT, scalar.GT, scalar.LE, scalar.GE, scalar.EQ, scalar.ScalarMinimum, scalar.ScalarMaximum)
 _USELESS = (scalar.Mul, scalar.Add, scalar.Identity, scalar.EQ, scalar.NEQ, scalar.XOR, scalar.AND, scalar.OR)
 
-#: A necessary condition of an op that these rewriters declare to track.
+#: Maps a rewriter to a necessary condition on the ops that it declares to track.
 TRACKS: dict[Any, Callable[[PureOp], bool]] = {
     basic.local_useless_elemwise: _elementwise(*_USELESS),
     math.local_useless_elemwise_comparison: _elementwise(*_COMPARED),

@@ -1,8 +1,8 @@
 """Which inputs an elementwise op of PyTensor may overwrite: those with the shape and dtype of an output.
 
-PyTensor requires equal types. But types also differ if one of them knows a length that the other does not, as
-``(None, 8)`` and ``(None, None)``. The arrays have the same shape nevertheless: a length of 1 is only broadcast if the
-type declares it, and raises an error otherwise.
+PyTensor requires equal types. But two types of the same array may differ, if one type has a length that the other
+lacks, such as ``(None, 8)`` and ``(None, None)``. The arrays have the same shape nevertheless, because PyTensor
+broadcasts an axis of length 1 only if its type declares that length, and raises an error otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["patches"]
 def _pairs_to_try(
     self: InplaceElemwiseOptimizer, fgraph: FunctionGraph, node: Apply, protected_inputs: Collection[Variable]
 ) -> list[tuple[tuple[int, Variable], tuple[int, Variable]]]:
-    """Return outputs with inputs that they may overwrite: PyTensor's ``filter_candidate_pairs``."""
+    """Return pairs of an output and an input that it may overwrite: PyTensor's ``filter_candidate_pairs``."""
     candidates = inplace_candidates(fgraph, node.inputs, protected_inputs=protected_inputs)
     numbered = [(node.inputs.index(inp), inp) for inp in candidates]
     pairs = [((i, out), at) for i, out in enumerate(node.outputs) for at in numbered if _have_one_shape(at[1], out)]

@@ -1,7 +1,8 @@
 """A faster ``isinstance`` for classes of PyTensor: ops, types, variables, graphs.
 
-Their metaclass derives from ``ABCMeta``, whose test is a Python function that also accepts instances of virtual
-subclasses (``ABCMeta.register``). As long as there are none, inheritance decides, which `type` tests in C.
+The metaclass of these classes derives from ``ABCMeta``, whose test is a Python function that also accepts instances of
+virtual subclasses (``ABCMeta.register``). As long as there are no virtual subclasses, only inheritance matters, and
+`type` tests that in C.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["patches"]
 
 
 def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
-    """Return the test that `type` uses, or `check` if inheritance does not decide for each class."""
+    """Return the instance check of `type`, or `check` if a class may have virtual subclasses."""
     return check if any(map(_may_have_virtual_subclasses, _subclasses(MetaObject))) else type.__instancecheck__
 
 

@@ -1,6 +1,6 @@
 """Faster versions of PyTensor's bookkeeping while graphs are rewritten; each function returns what PyTensor's returns.
 
-`patches` lists them. They speed up all rewriters, on graphs of any size.
+`patches` lists these functions, which speed up all rewriters on graphs of any size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ __all__ = ["ORDER", "patches"]
 ORDER = "_optdb_order"
 #: Comparing this many clients takes less time than searching for a variable with fewer.
 _FEW_CLIENTS = 4
-#: The maximum number of cached scalar nodes, of facts about scalar ops, and of types; all are dropped beyond it.
+#: The maximum number of entries in each cache of scalar nodes, of facts about scalar ops, and of types. A full cache is
+#: cleared.
 _MOST_SCALAR_NODES = 4096
 
 
@@ -65,7 +66,7 @@ def _calling_listeners(execute: Callable[..., None]) -> Callable[..., None]:
 
 
 class _FeatureListeners(tuple):
-    """A graph's features at the last look-up, and the methods of those that handle an event, by the event's name."""
+    """A graph's features at the last look-up, and a map from events to the methods of the features that handle them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, ((None, {}),)  # a graph that is loaded or copied looks them up again, by PyTensor's own classes
@@ -106,7 +107,7 @@ def _remembering_dtypes(upcast: Callable[..., str]) -> Callable[..., str]:
 def _note_input(
     self: MergeFeature, fgraph: FunctionGraph, node: Apply, i: int, r: Any, new_r: Any, reason: Any
 ) -> None:
-    """Schedule merging what an input has changed: PyTensor's ``on_change_input``."""
+    """Schedule the merges that a changed input makes possible: PyTensor's ``on_change_input``."""
     if node in self.nodes_seen:
         self.nodes_seen.discard(node)
         inputs, users = node.inputs, fgraph.clients[new_r]  # a new variable has few users
@@ -116,13 +117,13 @@ def _note_input(
 
 
 def _process_node(self: MergeFeature, fgraph: FunctionGraph, node: Apply) -> None:
-    """Schedule merging a node with nodes that compute the same: PyTensor's ``process_node``."""
+    """Schedule merging a node with equivalent nodes: PyTensor's ``process_node``."""
     if node not in self.nodes_seen:
         _schedule_merges(self, node, _few_clients(fgraph, node.inputs) if node.inputs else [])
 
 
 def _schedule_merges(self: MergeFeature, node: Apply, users: list[Any]) -> None:
-    """Schedule merging a node with equal ones among the users of one of its inputs."""
+    """Schedule merging a node with equivalent nodes among the users of one of its inputs."""
     seen = self.nodes_seen
     inputs = node.inputs
     if inputs:
@@ -145,7 +146,7 @@ def _schedule_merges(self: MergeFeature, node: Apply, users: list[Any]) -> None:
 
 
 def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
-    """Return the clients of the first variable that has few, or else of the variable that has the fewest."""
+    """Return the clients of the first variable with few clients or, if there is none, of the one with the fewest."""
     clients = fgraph.clients
     fewest = clients[variables[0]]
     for var in variables:
@@ -158,7 +159,7 @@ def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
 
 
 def _toposort(graphs: Iterable[Any], blockers: Any = None) -> Iterator[Apply]:
-    """Yield the nodes that compute `graphs`, as PyTensor's ``toposort``, which copies `blockers`."""
+    """Yield the nodes that compute `graphs`, like PyTensor's ``toposort``, but do not copy a set of `blockers`."""
     known = blockers if isinstance(blockers, set) else set(blockers or ())
     computed: set[Any] = set()
     todo = list(graphs)
@@ -198,7 +199,7 @@ def _are_the_same(variables: list[Any], others: list[Any]) -> bool:
     return True
 
 
-#: By dtype, shape, and the classes of its lengths: what ``TensorType.__init__`` sets.
+#: Maps a dtype, a shape and the classes of its lengths to the attributes that ``TensorType.__init__`` sets.
 _type_states: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
@@ -225,7 +226,7 @@ def _remembering_types(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Return a wrapper of a ``__str__`` that returns an attribute, and always computes the text to use without it."""
+    """Return a wrapper for a ``__str__`` that returns an attribute, but computes its fallback text even when unused."""
 
     def named(text: Callable[..., str]) -> Callable[..., str]:
         @functools.wraps(text)
@@ -245,7 +246,7 @@ class _Asking(threading.local):
 
 
 _asking = _Asking()
-#: By ids and dtypes: the scalar op, kept alive so that its id stays unique, and its node.
+#: Maps ids and dtypes to a scalar op and its node. The op is kept alive so that its id stays unique.
 _scalar_nodes: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
 
@@ -278,8 +279,8 @@ def _remembering_scalar_nodes(make_scalar_node: Callable[..., Any]) -> Callable[
     return remember
 
 
-#: By ids, dtypes and repetitions of inputs: the scalar op, kept alive so that its id stays unique, and whether it has C
-#: code.
+#: Maps ids, dtypes and repetitions of inputs to a scalar op and whether it has C code. The op is kept alive so that its
+#: id stays unique.
 _have_c_code: dict[tuple[Any, ...], tuple[Any, bool]] = {}
 
 

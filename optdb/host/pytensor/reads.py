@@ -17,8 +17,8 @@ LASTING = False
 class ReadsOfGraph:
     """A FunctionGraph that records whether it was read.
 
-    A rewriter receives the graph with the node. One that refuses a node without reading the graph has only read the
-    node's ancestors, and refuses it again until one of them changes.
+    A rewriter receives the graph together with the node. A rewriter that refuses a node without reading the graph has
+    only read the node's ancestors, and refuses the node again until an ancestor changes.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class ReadsOfGraph:
         return hash(self._fgraph)
 
     def observed(self, transform: Callable[[FunctionGraph, Apply], Any]) -> Callable[[Apply], Any]:
-        """Return `transform` as a function of a node that returns `LASTING` for lasting refusals, else None."""
+        """Wrap `transform` as a function of a node that returns `LASTING` for lasting refusals and None for others."""
         was_read = self._was_read
 
         def transform_node(node: Apply) -> Any:

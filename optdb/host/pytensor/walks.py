@@ -27,7 +27,7 @@ from optdb.host.pytensor.lean import ORDER
 __all__ = ["patches"]
 
 
-#: Returns whether a node rewriter tracks an op; it reads nothing, and declines, for nodes of other ops.
+#: Returns whether a node rewriter tracks an op. For nodes of other ops, the rewriter declines without reading anything.
 _Tracks = CachedByOp[bool]
 
 
@@ -87,7 +87,7 @@ class _GraphOrder(tuple):
 
 
 def _order(fgraph: FunctionGraph) -> list[Apply]:
-    """Return a graph's nodes in PyTensor's order, which is kept until the graph changes."""
+    """Return a graph's nodes in PyTensor's order, cached until the graph changes."""
     outputs, nodes, ops = _kept(fgraph)
     if nodes is None:
         nodes = list(basic.toposort(outputs))
@@ -96,7 +96,7 @@ def _order(fgraph: FunctionGraph) -> list[Apply]:
 
 
 def _distinct_ops(fgraph: FunctionGraph) -> dict[int, PureOp]:
-    """Return a graph's ops by id, which are kept until the graph changes."""
+    """Return a graph's ops by id, cached until the graph changes."""
     return _kept(fgraph)[2]
 
 
@@ -111,7 +111,7 @@ def _kept(fgraph: FunctionGraph) -> tuple[list[Variable], list[Apply] | None, di
 
 
 class _TrackedWalk:
-    """One pass over the tracked nodes of a graph, and over those that it adds.
+    """One pass over the tracked nodes of a graph, including the nodes that the pass adds.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class _TrackedWalk:
     tracks : callable
         Returns whether the nodes of an op are visited.
     guard : callable, or None
-        A necessary condition of a node.
+        Returns whether a node meets a necessary condition for the rewriter to apply.
     queue : deque of Apply
         The nodes to visit, in topological order.
     """

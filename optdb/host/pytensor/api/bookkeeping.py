@@ -1,4 +1,4 @@
-"""The order of a graph's nodes, and the reconnection of variables: PyTensor maintains both itself."""
+"""Functions that order a graph's nodes and reconnect variables, for PyTensor, which maintains its graphs itself."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
-    """Do nothing: the graph's history has already restored it after a refused replacement."""
+    """Do nothing: the graph's history has already restored the graph after a refused replacement."""

@@ -21,9 +21,9 @@ class RewriterFacts(NamedTuple):
     Attributes
     ----------
     guard : callable, or None
-        Returns whether it may apply to a node; None if there is no guard.
+        Returns whether the rewriter may apply to a node; None if there is no guard.
     tracks : callable, or None
-        Returns whether it may apply to nodes of an op that it declares to track; None if unknown.
+        Returns whether the rewriter may apply to nodes of an op that it declares to track; None if unknown.
     """
 
     guard: Guard | None = None

@@ -1,8 +1,9 @@
 """Runs the compiler on translation units, one per processor at a time.
 
-The command and the flags are Theano's for one module. Three differences do not change the generated code: debug symbols
-are omitted unless the flag ``cmodule.debug`` is set; headers that nearly all modules include are precompiled if enough
-units include them; and GCC's inlining limit for large units, which a single module does not reach, is lifted.
+The compiler's command and flags are those that Theano uses for a single module. Three differences do not change the
+generated code: debug symbols are omitted unless the flag ``cmodule.debug`` is set; headers that nearly all modules
+include are precompiled if enough units include them; and GCC's inlining limit for large units, which a single module
+does not reach, is lifted.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class ModuleBuilder:
                 unit = waiting.pop(future)
                 library = future.result()
                 if library is None and unit[0].can_share:
-                    # One of the modules does not compile. Compile each one alone, as Theano does.
+                    # At least one module of the unit does not compile. Compile each module alone, as Theano does.
                     waiting |= {pool.submit(self._compile, [plain(module)], {}): [plain(module)] for module in unit}
                     continue
                 if library is not None:

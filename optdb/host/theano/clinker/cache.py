@@ -113,7 +113,7 @@ class SharedModuleCache(ModuleCache):
     # Methods that replace Theano's.
 
     def module(self, wanted: Wanted, make_linker: Callable[[], Any]) -> ModuleType:
-        """Return a module. If it is missing, build it; if optdb's build fails, run Theano's own command.
+        """Return a module; build it if it is missing. If optdb's build fails, run Theano's own command.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class SharedModuleCache(ModuleCache):
         return path if path.exists() else self._foreign.get(wanted.module_hash)
 
     def missing(self, modules: Iterable[Wanted]) -> dict[str, Wanted]:
-        """Return the modules that have to be built, by their hashes."""
+        """Return a map from hashes to the modules that have to be built."""
         missing = {wanted.module_hash: wanted for wanted in modules if self.find(wanted) is None}
         if missing and self._read_foreign():
             missing = {name: wanted for name, wanted in missing.items() if self.find(wanted) is None}
@@ -193,7 +193,7 @@ class SharedModuleCache(ModuleCache):
         return locks
 
     def _wait_for_others(self, missing: dict[str, Wanted]) -> None:
-        """If a module is left, wait until the process that builds the first one has finished or died."""
+        """If `missing` is not empty, wait until the process that builds its first module has finished or died."""
         for name, wanted in list(missing.items())[:1]:
             with self.store.lock(name):
                 if self.find(wanted) is not None:
@@ -222,7 +222,7 @@ class SharedModuleCache(ModuleCache):
         logger.info("compiled %d modules in %.1f s", len(modules), time.perf_counter() - start)
 
     def _keep(self, wanted: Wanted, library: Path) -> None:
-        """Store a compiled module for all processes, or, if it is unversioned, for this one."""
+        """Store a compiled module for all processes, or, if it is unversioned, for this process only."""
         self.stats[2] += 1
         if wanted.is_versioned:
             translation = wanted.translation
@@ -250,7 +250,7 @@ class SharedModuleCache(ModuleCache):
                 py_module=False,
             )
         except Exception as error:
-            # The same steps as in CLinker.compile_cmodule.
+            # CLinker.compile_cmodule adds the graph to an error in the same way.
             error.args += (str(linker.fgraph),)
             raise
         self._keep(wanted, folder / f"{wanted.translation.name}.{cmodule.get_lib_extension()}")

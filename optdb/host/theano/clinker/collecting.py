@@ -2,8 +2,8 @@
 
 Theano compiles the inner function of a Scan when it makes the Scan's thunk: it optimizes the inner graph, and links it
 immediately. `Collector` stops after the optimization, keeps the arguments of the linking step, and continues with the
-next node; it collects the nodes of the inner graph like those of the outer one. When all modules are built, the Scan's
-thunk is made again, which links the postponed inner function.
+next node; it collects the nodes of the inner graph like the nodes of the outer graph. When all modules are built, the
+Scan's thunk is made again, which links the postponed inner function.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Request:
 
 
 class Collector(threading.local):
-    """The state of a thread's compilation. Nested compilations share the outermost one's state."""
+    """The state of a thread's compilation. Nested compilations share the state of the outermost compilation."""
 
     def __init__(self) -> None:
         self.nodes = NodeLinker()
@@ -110,7 +110,7 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether a function has tiers: an inner function if the outer one has; others by flag or linker."""
+        """Return whether a function has tiers; its outer function decides, or without one, the flag or the linker."""
         if self._links:
             return self._links[-1] is not None
         return config.optdb.tiered or getattr(linker, "tiered", False)
@@ -183,7 +183,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan, which is the current Scan for `scan_function` during the call.
+        """Make the thunk of a Scan; during the call, this Scan is the current Scan for `scan_function`.
 
         Parameters
         ----------

@@ -54,7 +54,8 @@ class Linked:
         try:
             self.wanted = Wanted(key, module_of(linker))
         except NoCode as error:
-            # Raise a new exception, because the traceback of the old one would keep the function and its storage alive.
+            # Raise a new exception, because the traceback of the old exception would keep the function and its storage
+            # alive.
             self.no_code = type(error)(*error.args)
 
     @property
@@ -98,7 +99,7 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that finds out which part of the code failed only after a failure.
+    """A C thunk that, only after a failure, looks up which part of the code failed.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ class FileLock:
     Parameters
     ----------
     path : Path
-        The file. Its folder is created if necessary.
+        The file. The file's folder is created if necessary.
     """
 
     def __init__(self, path: Path) -> None:

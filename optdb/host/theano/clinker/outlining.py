@@ -2,9 +2,9 @@
 
 Theano repeats the checks of an input and their error messages for each input of each node, so that most of a small
 module is error handling. `outline` replaces the error handling by calls of cold functions that all modules of a
-translation unit share (`HELPERS`). The checks, their order, the errors, and the code that computes do not change. The
-patterns match Theano 1.0.5; `outline` leaves other text unchanged. It also outlines code that is not time-critical:
-reference counting at the end of a call, and creation and deletion of thunks.
+translation unit share (`HELPERS`). The checks, their order, the errors, and the code that computes results do not
+change. The patterns match Theano 1.0.5; `outline` leaves other text unchanged. `outline` also shortens the reference
+counting at the end of a call, and makes the compiler optimize the creation and deletion of thunks for size.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ _ONCE = re.compile(
     r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
 )
 
-#: The end of each call, per variable: one call replaces two tests of two reference counts each.
+#: The code that releases a variable at the end of each call. One function call replaces two tests of two reference
+#: counts each.
 _RELEASE = re.compile(
     r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
 )

@@ -1,8 +1,8 @@
 """Outlines the code around the loops of Elemwise and CAReduce: checks of lengths, allocation, the order of loops.
 
 Theano generates this code for each array and each of its axes, so that a module grows by 200 lines per input.
-`outline_loops` replaces it by calls of functions that all modules of a translation unit share (`LOOP_HELPERS`). The
-checks, their order, the errors, the reuse of outputs, and the loops themselves do not change.
+`outline_loops` replaces this code by calls of functions that all modules of a translation unit share (`LOOP_HELPERS`).
+The checks, their order, the errors, the reuse of outputs, and the loops themselves do not change.
 """
 
 from __future__ import annotations

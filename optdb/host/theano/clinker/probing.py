@@ -24,7 +24,7 @@ __all__ = ["remember_queries", "remember_trials", "watch_compiler"]
 
 @contextmanager
 def remember_queries() -> Iterator[None]:
-    """Cache the output of compilers that Theano's declarations of flags start in the block."""
+    """Cache the output of compilers that Theano starts in the block, while it declares its flags."""
     from theano.misc import windows
 
     call, output = windows.call_subprocess_Popen, windows.output_subprocess_Popen
@@ -71,7 +71,7 @@ def remember_trials(cmodule: ModuleType) -> None:
     """
     compiler = cmodule.GCC_compiler
     compiler.compile_args = staticmethod(_remembering_march(cmodule, compiler.compile_args))
-    # Both are class methods in Theano, called only on GCC_compiler.
+    # In Theano, both methods are class methods and are called only on GCC_compiler.
     compiler.try_compile_tmp = classmethod(_remembering_trial(cmodule, compiler.try_compile_tmp.__func__))
     compiler.try_flags = classmethod(_remembering_trial(cmodule, compiler.try_flags.__func__))
 

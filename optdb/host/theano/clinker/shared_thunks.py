@@ -1,10 +1,10 @@
-"""Shortens the C code in which a module takes its inputs and makes thunks.
+"""Shortens the C code that takes a module's inputs and makes its thunks.
 
-`share` runs after `optdb.host.theano.clinker.outlining.outline`, whose functions the code already calls. Functions
-that all modules of a unit share (`HELPERS`, `ARRAY_HELPERS`) take an input with its references, and make a thunk and
-a module. Most modules only hold the storage of their variables, so one function makes all their thunks, and one
-deletes them. Other modules and other text do not change. The code that stores an output is not shared, because a shared
-function for it makes calls of small models take 1 to 3 % longer.
+`share` runs after `optdb.host.theano.clinker.outlining.outline`, whose functions the code already calls. All modules of
+a unit share functions (`HELPERS`, `ARRAY_HELPERS`) that check an input and take a reference to it, make a thunk, and
+make a module. Most modules only hold the storage of their variables, so one shared function makes all their thunks, and
+another deletes them. `share` changes no other modules and no other parts of the code. The code that stores an output is
+not shared, because a shared function for it makes calls of small models take 1 to 3 % longer.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ _MODULE_INIT = re.compile(
     r"\s*PyObject \*m = PyModule_Create\(&moduledef\);\s*return m;\s*\}"
 )
 
-#: A struct that only has storage: its construction, its deletion, and the code of the module that calls them.
+#: Patterns for a struct that only has storage: its constructor and destructor, and the module code that calls them.
 _STRUCT = re.compile(
     r"struct (?P<struct>__struct_compiled_op_\w+) \{"
     r"(?P<fields>\s*PyObject\* __ERROR;\s*(?:PyObject\* storage_\w+;\s*)*)"
@@ -144,7 +144,7 @@ _INSTANTIATE = re.compile(
 )
 
 
-#: The compiler cannot tell that both names have one value; assigning one to the other saves a register.
+#: The compiler cannot tell that the two names have the same value. Assigning one name to the other saves a register.
 _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 
@@ -159,7 +159,7 @@ def share(body: str) -> str:
     Returns
     -------
     str
-        Equivalent code that needs `HELPERS`, and `ARRAY_HELPERS` where it has arrays, before it.
+        Equivalent code, which needs `HELPERS` before it, and also `ARRAY_HELPERS` if the code uses arrays.
     """
     # Each pattern begins with rare text, so that matching takes less time than the C compiler saves.
     body = _TAKE.sub(_called("take", "!{array}") + _SAME, body)

@@ -1,8 +1,8 @@
-"""Identifies nodes with the same C code, and corrects the versions that cache modules across processes.
+"""Identifies nodes with the same C code, and corrects the versions in the keys of cached modules.
 
 Theano computes the key of a module for each node, from its op, the types and constants among its inputs, and the
-flags. `signature` contains the parts of that key that differ between nodes, and is computed without a graph and
-a linker for each node.
+flags. `signature` contains the parts of a module's key that differ between nodes, and is computed without making a
+graph and a linker for each node.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def _value(constant: Constant) -> Hashable:
 def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
     """Correct Theano's test of whether other processes may load a module.
 
-    Theano looks for an empty tuple among both the versions and the props. It therefore considers an op with ``__props__
-    = ()`` unversioned, and compiles its module again in each process. The corrected method returns a key with the same
-    parts, in which a version is missing only if an op or a type has none.
+    Theano considers an op unversioned if its versions or its props include an empty tuple. This is the case for an op
+    with ``__props__ = ()``, whose module Theano then compiles again in each process. The corrected method returns a key
+    with the same parts, in which a version is missing only if an op or a type has no version.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ __all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
 #: The number of digits of a module's hash that its folder's name contains.
 _DIGITS = 40
 
-#: The minimum time between two clean-ups by any processes.
+#: The minimum time between two clean-ups, by the same process or by different ones.
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
 
 #: The number of attempts to move a module to its folder, which other processes may remove meanwhile.
@@ -82,7 +82,8 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
-        # Maps a process to its lock, because another thread of the parent may hold a lock during a fork.
+        # Maps a process to its lock. A forked process needs its own lock, because another thread of the parent may hold
+        # the parent's lock during the fork.
         self._locks: dict[int, threading.Lock] = {}
 
     def library(self, module_hash: str, name: str) -> Path:
@@ -185,7 +186,7 @@ class ModuleStore:
 
 
 class Stage:
-    """A folder for a process's unfinished files; other processes remove it once this one is dead.
+    """A folder for a process's unfinished files; after the process has died, other processes remove the folder.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ ENVIRONMENT = (
     *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("LIBRARY_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "SYSROOT", "SDKROOT", "LANG", "LC_ALL"),
 )
-#: A file of answers takes a few kilobytes.
+#: The maximum size of a file of cached answers, which normally takes a few kilobytes.
 _MAX_BYTES = 1 << 22
 #: The size of a compiler's temporary files for a small program.
 _TEMPORARY_BYTES = 1 << 20
@@ -193,7 +193,7 @@ def _compiler_stamp(compiler: str) -> tuple[str, int, int] | None:
 
 def _compiler_has_room() -> bool:
     """Return whether a compiler can write its temporary files; if it cannot, its answers may be wrong."""
-    # Not `tempfile.gettempdir`, which skips a folder on a full disk.
+    # Do not use `tempfile.gettempdir`, which skips a folder on a full disk.
     folder = Path(next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp"))
     try:
         check_folder(folder, _TEMPORARY_BYTES)

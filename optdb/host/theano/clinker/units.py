@@ -37,7 +37,8 @@ COMMON_HEADERS = (
 #: their names outside of ``std``, and no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
-#: This header takes the compiler as long as all others together. Theano's tensor code uses it only for debug output.
+#: Compiling this header takes as long as compiling all other headers together. Theano's tensor code uses this header
+#: only for debug output.
 _STREAM_HEADER = "<iostream>"
 
 #: The headers of code that uses nothing of ``<iostream>``.
@@ -112,7 +113,7 @@ class Translation:
 
     @functools.cached_property
     def can_share(self) -> bool:
-        """Whether the module may share a unit with others."""
+        """Whether the module may share a unit with other modules."""
         return 0 < len(self._outlined) <= MAX_SHARED_CHARS
 
     @functools.cached_property
@@ -200,7 +201,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
-    """Return a module's includes: one of two tuples if all headers are common or harmless."""
+    """Return a module's includes. If all headers are common or harmless, they are one of two fixed tuples."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -234,7 +235,7 @@ def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_mo
     parallel : int
         How many units are compiled at the same time.
     min_effort : int
-        The minimum effort of a unit: in smaller ones, reading the headers costs more than parallelism gains.
+        The minimum effort of a unit: in a smaller unit, reading the headers costs more than parallelism gains.
     max_modules : int
         The maximum number of modules in a unit: if a unit does not compile, its modules are compiled again, one by one.
 
@@ -274,7 +275,8 @@ def unit_text(modules: Sequence[Translation]) -> str:
     Parameters
     ----------
     modules : sequence of Translation
-        Modules of one environment that can share a unit, or a single module, whose source code is then the text.
+        Modules of one environment that can share a unit; or a single module that cannot, whose source code is returned
+        unchanged.
     """
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source

@@ -1,7 +1,7 @@
 """The memory that the values of a call need at each node, computed from the liveness of the nodes' outputs.
 
-Theano keeps symbolic shapes with a graph. They are evaluated for the input shapes of a call; nothing else is
-computed.
+Theano keeps symbolic shapes with a graph. This module evaluates these shapes for the input shapes of a call; nothing
+else is computed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CallMemory:
     steps : sequence of (Apply, int)
         The nodes in execution order, each with the bytes of all values that are live while it runs.
     arguments, shared, constants : int
-        The bytes of arguments, shared variables, and the graph's constants. They are not included in `steps`.
+        The bytes of arguments, shared variables, and the graph's constants. These bytes are not included in `steps`.
     unknown : int
         The number of node outputs whose sizes are unknown and therefore left out.
     buffers : int or None
@@ -84,7 +84,7 @@ class CallMemory:
 
     @property
     def peak(self) -> int:
-        """The maximum of live bytes over the nodes."""
+        """The maximum number of bytes that are live at any node."""
         return max((nbytes for _, nbytes in self.steps), default=0)
 
 
@@ -139,11 +139,12 @@ def live_bytes(
     sizes : mapping
         The bytes of each output of each node; None if unknown.
     frees : bool
-        Whether a value is freed after its last use. Otherwise it lives until the end.
+        Whether a value is freed after its last use. If `frees` is False, every value lives until the end.
 
     Notes
     -----
-    A view of an input, or an output that overwrites one, uses the memory of that input and extends its lifetime.
+    A view of an input, or an output that overwrites an input, uses the memory of that input and extends the lifetime of
+    that memory.
     """
     owner_of: dict[Variable, Variable] = {}
     begins: dict[Variable, int] = {}
@@ -273,7 +274,7 @@ def _may_be_length(var: Variable) -> bool:
 
 
 def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> HostArray | None:
-    """Compute one output of a node from integers; None if its op rejects them."""
+    """Return one output of a node, computed from integers; None if the op rejects them."""
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     perform: Callable[..., Any] = node.op.perform
     inputs = [np.array(value, dtype=var.type.dtype) for var, value in zip(node.inputs, values, strict=True)]

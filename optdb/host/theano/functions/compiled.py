@@ -42,11 +42,11 @@ class FunctionInTurn(Function):
 
 
 def function_like(function: Function) -> Function:
-    """Return a function with the arguments of another one, and with its own storage.
+    """Return a function that takes the same arguments as `function`, but has its own storage.
 
     The caller sets ``fn``, which the function calls once the arguments are in the storage, and which returns the
     outputs. ``need_update_inputs = False`` makes ``fn`` apply the updates itself. Only one thread at a time calls
-    the function. Values of inputs that are not shared are copied.
+    the function. The current values of inputs are copied, except for those of shared variables.
     """
     inputs = [
         Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
@@ -64,9 +64,9 @@ def function_like(function: Function) -> Function:
 
 
 def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
-    """Return a function with the arguments and storage of another one, which calls `compute` instead of ``fn``.
+    """Return a function with the arguments and storage of `function` that calls `compute` instead of ``fn``.
 
-    The other function is unchanged: calling it, even from within `compute`, runs its original ``fn``.
+    `function` itself is unchanged: calling it, even from within `compute`, runs its original ``fn``.
     """
     other = object.__new__(type(function))
     vars(other).update(vars(function), fn=compute)
@@ -80,7 +80,7 @@ def has_c_thunks(function: Function) -> bool:
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Return which outputs of a function's graph are updates: output index to input index.
+    """Return which outputs of a function's graph are updates, as a map from output index to input index.
 
     The graph itself does not have this information if it is a copy.
     """
@@ -90,7 +90,7 @@ def updates_of(function: Function) -> dict[int, int]:
 
 
 def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
-    """Return an equivalent of a compiled function that a backend makes.
+    """Return a backend's equivalent of a compiled function.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_in_turn
 
 
-#: If a function's ``fn`` has a ``turn``, which returns a lock, threads that call the function wait for each other.
+#: If a function's ``fn`` has a method ``turn`` that returns a lock, threads that call the function wait for each other.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 
@@ -181,7 +181,8 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
     Parameters
     ----------
     surround : callable
-        Returns the context manager. Inner functions (loops of Scan) are compiled within the outer function's.
+        Returns the context manager. Inner functions (loops of Scan) are compiled within the context of the outer
+        function.
     """
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:

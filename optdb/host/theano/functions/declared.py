@@ -36,7 +36,7 @@ class DeclaredLengths(Op):
         self.lengths = lengths
 
     def make_node(self, x: Variable) -> Apply:
-        """Return the node; the result has the type of `x`, which is an array with one axis per length."""
+        """Return a node whose result has the type of `x`; `x` must have one axis for each declared length."""
         if x.type.ndim != len(self.lengths):
             raise TypeError(f"{len(self.lengths)} lengths are declared for an array of {x.type.ndim} axes")
         return Apply(self, [x], [x.type()])
@@ -53,7 +53,7 @@ class DeclaredLengths(Op):
         return all(length in (None, actual) for length, actual in zip(self.lengths, shape, strict=True))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the declared lengths; undeclared ones are those of the input."""
+        """Return the declared lengths; for undeclared lengths, return the lengths of the input."""
         return [
             tuple(
                 shapes[0][axis] if n is None else as_tensor_variable(np.int64(n)) for axis, n in enumerate(self.lengths)

@@ -1,12 +1,12 @@
 """Prevents in-place nodes in copies of compiled functions from overwriting values that are still needed.
 
-`Function.copy` copies the optimized graph without its features. One of them, the DestroyHandler, orders each node that
-overwrites memory after all other readers of it. Theano does not attach one to a graph that is already optimized, and
-the copy reads overwritten memory.
+`Function.copy` copies the optimized graph without its features. One of these features, the DestroyHandler, orders each
+node that overwrites memory after all other readers of that memory. Theano attaches no DestroyHandler to a graph that is
+already optimized, so the copy reads overwritten memory.
 
-`Function.copy(swap=...)` may replace a shared variable by one that is already an input of the function. The graph then
-has two inputs with the same memory, and no DestroyHandler knows that. ``copy(delete_updates=True)`` keeps nodes in the
-graph that compute a variable's update in place, although the copy must keep the variable's current value.
+`Function.copy(swap=...)` may replace a shared variable by a variable that is already an input of the function. The
+graph then has two inputs with the same memory, and no DestroyHandler knows that. ``copy(delete_updates=True)`` keeps
+nodes in the graph that compute a variable's update in place, although the copy must keep the variable's current value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["order_copies"]
 
 
 def order_copies() -> None:
-    """Order the in-place nodes of each function that is made from an optimized graph from now on."""
+    """From now on, order the in-place nodes of each function that is made from an optimized graph."""
     _patches.install()
 
 
@@ -59,7 +59,7 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Run nodes that overwrite memory after its other readers, and do not count them as the optimizer's."""
+    """Run nodes that overwrite memory after its other readers, and mark the inputs that the user's ops overwrite."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
         # The graph refuses a second handler.

@@ -150,7 +150,7 @@ class ObservedFunction:
         """Return the seconds and calls of each node of the compiled graph; nodes that were not timed are left out."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
-        # Theano lists the nodes of each function. A device that replays them as one plan leaves their counts at 0.
+        # Theano lists the nodes of each function. If a device replays the nodes as one plan, their counts stay at 0.
         return {_node_of(key): (seconds, counts[key]) for key, seconds in times.items() if counts.get(key)}
 
 
@@ -225,7 +225,7 @@ def observe(
             if profile is not None and profile is not False:
                 initialize(self, inputs, outputs, *args, **kwargs)  # the user has passed a profile of their own
                 return
-            # Inner functions of Scan need this class; it works for all other functions.
+            # Inner functions of Scan need this class, which also works for all other functions.
             kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
             seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats, compilers=runs)
             see(seen)

@@ -1,9 +1,9 @@
 """Replaces ops that Theano's optimizer chose for the CPU by equivalent plain ops.
 
 An optimized graph works in place, and its ops select implementations that suit a CPU, such as convolution by matrix
-products. A device needs the plain ops: :func:`plain_copy` copies a graph node by node, and replaces each such op by the
-plain one. Without in-place ops, only data dependencies order the nodes, and no node overwrites a buffer that the copy
-shares: a value that the original uploads may be the argument itself in the copy.
+products. A device needs the plain ops: :func:`plain_copy` copies a graph node by node, and replaces each op that was
+chosen for the CPU by the plain op. Without in-place ops, only data dependencies order the nodes, and no node overwrites
+a buffer that the copy shares: a value that the original uploads may be the argument itself in the copy.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Var
 
 
 def change_output(fgraph: FunctionGraph, index: int, var: Variable, reason: str) -> None:
-    """Replace a single output of a graph, with the conditions of `replace_in_linked`."""
+    """Replace a single output of a graph, under the same conditions as `replace_in_linked`."""
     _let_change(fgraph)
     fgraph.change_input("output", index, var, reason=reason)
 
 
 def _let_change(fgraph: FunctionGraph) -> None:
-    """Restore the parts of a graph that pickles omit and that changes require."""
+    """Restore the data that a graph needs to be changed and that pickles omit."""
     vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
     for feature in fgraph._features:
         if isinstance(feature, History):
@@ -138,7 +138,7 @@ def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> lis
     overwritten = {slot for slots in destroyed.values() for slot in slots}
     plain = plain_ops.get(type(node.op))
     if overwritten and plain is not None:
-        # The op is not called, because the conversions of arguments in a call were done when the first node was made.
+        # Do not call the op: a call would convert the arguments, which was already done when the first node was made.
         return plain(node.op).make_node(*inputs).outputs
     for slot in overwritten:
         inputs[slot] = deep_copy_op(inputs[slot])
@@ -189,7 +189,7 @@ def _has_abstract(node: Apply) -> bool:
 
 
 def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op]) -> Variable:
-    """Return the result of a convolution by matrix products, or of one of its gradients."""
+    """Return the result of an op that computes a convolution, or its gradient, by matrix products."""
     arrays, shape = inputs[:2], list(inputs[2:])
     how = abstract(
         border_mode=op.border_mode,
@@ -205,7 +205,7 @@ def _convolution(op: Any, inputs: Sequence[Variable], abstract: Callable[..., Op
 
 
 def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
-    """Return the lengths of a gradient without a given shape, as the op infers them."""
+    """Return the lengths that the op infers for a gradient without a given shape."""
     node = op.make_node(*arrays)
     whole = op.infer_shape(node, [[var.shape[i] for i in range(var.ndim)] for var in node.inputs])[0]
     return [as_tensor_variable(length).astype("int64") for length in whole[-len(op.subsample) :]]

@@ -1,4 +1,4 @@
-"""The graph of a compiled function as the user wrote it, and the compilation of graphs that are made from it."""
+"""Recovers the graph of a compiled function as the user wrote it, and compiles graphs that are made from it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Original:
 def original_of(function: Function) -> Original:
     """Return the graph of a compiled function as the user wrote it.
 
-    Theano keeps it beside the optimized graph, also in pickles.
+    Theano keeps this graph beside the optimized graph, also in pickles.
 
     Raises
     ------
@@ -116,10 +116,10 @@ def compile_step(
 ) -> Function:
     """Compile a graph for the host without C code, so that a simulator can compute it.
 
-    If `borrow`, results may be overwritten by the next call. Unused inputs are accepted.
+    If `borrow` is true, the next call may overwrite results. Unused inputs are accepted.
     """
     return _function(
-        # Not borrowed: Theano compares the memory of each pair of inputs if one of them is.
+        # Do not borrow the inputs: Theano compares the memory of each pair of inputs if at least one is borrowed.
         list(inputs),
         [Out(var, borrow=borrow) for var in outputs],
         updates=list(updates.items()),
@@ -133,7 +133,8 @@ def compile_step(
 def held_variable(var: Variable, name: str) -> SharedVariable:
     """Return a new shared variable for values of a tensor variable; initially it holds an empty array.
 
-    A function that updates it does not read the current value, and may overwrite it even if the call raises.
+    A function that updates the variable does not read its current value, and may overwrite this value even if the call
+    raises.
     """
     shape = [int(is_one) for is_one in var.type.broadcastable]
     held = _shared(np.zeros(shape, var.type.dtype), name, broadcastable=var.type.broadcastable)

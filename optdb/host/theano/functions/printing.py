@@ -27,7 +27,7 @@ _WRITTEN_OUT = 100
 
 
 def install() -> None:
-    """Print other objects with graphs, and print long names as steps, from now on."""
+    """From now on, also print other objects that have graphs, and print long names as lists of steps."""
     _patches.install()
 
 
@@ -50,7 +50,7 @@ def _in_few_words(init_name: Callable[[Composite], None]) -> Callable[[Composite
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
-    """Return the number of ops and inputs in the text of a graph if nothing is shared."""
+    """Return the number of ops and inputs in the text of a graph that repeats shared subexpressions."""
     lengths: dict[Any, int] = {}
     for node in graph.toposort():
         length = 1 + sum(lengths.get(var, 1) for var in node.inputs)
@@ -89,7 +89,7 @@ _patches = PatchGroup(
 
 
 def _graphs_of(obj: Any) -> Any:
-    """Return the graphs of an object, or of the objects in a list; everything else unchanged."""
+    """Return the graphs of an object, or of the objects in a list; return anything else unchanged."""
     if isinstance(obj, (list, tuple, set)):
         return [graph for item in obj for graph in _as_list(_graphs_of(item))]
     graphs = getattr(type(obj), "__debugprint__", None)

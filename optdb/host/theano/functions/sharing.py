@@ -1,6 +1,6 @@
 """Detects in-place changes to the values of shared variables.
 
-Code that caches a copy of a value detects changes by the identity of the object in Theano's storage. This misses
+Code that caches a copy of a value detects changes by the identity of the object in Theano's storage. This check misses
 in-place writes by ``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of
 Theano's linkers that compute an update in place. :func:`watch` starts recording these writes. Functions of the linker
 ``opencl`` never write a host value in place: they replace the object.
@@ -25,7 +25,7 @@ from optdb.host.api.user_inplace import is_overwritten_by_user
 
 __all__ = ["has_unmarked_writer", "version", "watch"]
 
-#: Each number is used only once, in any thread.
+#: Each number is given to a single version only, across all threads.
 _versions = itertools.count(1)
 _lock = threading.Lock()
 

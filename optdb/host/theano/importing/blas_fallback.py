@@ -1,10 +1,10 @@
 """Completes Theano's NumPy-based replacement for BLAS, which is used if there is no BLAS to link with.
 
 Theano's header declares the functions of BLAS in C, and its fallback defines some of them in C++, for pointers to
-variables. A call with pointers to constants, or of a function that the fallback lacks, resolves to the declaration,
-which has no definition: the module cannot be loaded. `install` removes the declarations of the functions that Theano's
-ops call, and defines those that the fallback lacks. Ops that call BLAS in several threads use one thread, because the
-fallback needs the GIL (`stay_in_one_thread`).
+variables. The fallback has no definition for calls with pointers to constants, and lacks some functions. Such a call
+resolves to the bare declaration, so the module cannot be loaded. `install` removes the declarations of the functions
+that Theano's ops call, and defines those that the fallback lacks. Ops that call BLAS in several threads use one thread,
+because the fallback needs the GIL (`stay_in_one_thread`).
 """
 
 from __future__ import annotations
@@ -114,6 +114,6 @@ def stay_in_one_thread(op_class: Any) -> None:
 
 
 def complete(header: str) -> str:
-    """Return Theano's header with its fallback, with `FUNCTIONS` instead of the declarations."""
+    """Return Theano's header, including its fallback, with `FUNCTIONS` in place of the declarations."""
     functions = [FUNCTIONS.format(p=letter, T=number) for letter, number in (("s", "float"), ("d", "double"))]
     return "".join([_DECLARATION.sub("", header), *functions])

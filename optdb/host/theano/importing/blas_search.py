@@ -1,8 +1,8 @@
 """Finds a BLAS that Theano's C code can be linked with.
 
 `ldflags` links and runs a small program with each of `CANDIDATES` and returns the first
-one that works. The answer is cached with the other answers about the compiler (`Toolchain.answer`). Its key changes
-when a library is installed or removed.
+one that works. The answer is cached with the other answers about the compiler (`Toolchain.answer`). The key of the
+cached answer changes when a library is installed or removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["ldflags", "links"]
 
 CANDIDATES = ("-lopenblas", "-lblas")
 
-#: Timeout of the compiler and of the program. Each normally takes a tenth of a second.
+#: Timeout of the compiler and of the program. The compiler and the program each normally take a tenth of a second.
 TIMEOUT_S = 20
 
 # The program is valid C and C++: config.cxx is a C++ compiler, but BLAS exports unmangled names.

@@ -1,11 +1,11 @@
 """Makes Theano importable here, and calls back once it is imported.
 
-`start` is called by ``import optdb``. It imports nothing: it installs an import hook, and the finders
+`start` is called by ``import optdb``. `start` imports nothing: it installs an import hook, and the finders
 that translate the modules of Theano and of libraries on top of it (see `optdb.host.theano.importing.compat`). The steps
 in `AROUND` run when any module imports Theano, in this order:
 
 1. ``theano``: `prepare` refuses versions that cannot work;
-2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
+2. ``theano.configparser``: optdb's flags are registered before Theano looks for unknown flags;
 3. ``theano.configdefaults``: three of Theano's flags are changed as they are declared:
    a BLAS is found by linking if the user named none, ``mode`` accepts the names TOPO and
    OPENCL, and ``linker`` the name opencl;
@@ -96,8 +96,8 @@ def finish() -> None:
 def default_ldflags() -> str:
     """Return the linker flags of the BLAS that Theano is to use, or '' for none.
 
-    Replaces Theano's function of nearly the same name, which asks NumPy for the BLAS
-    it was built with; NumPy no longer reports it since version 1.22.
+    Replaces Theano's function of nearly the same name, which asks NumPy for the BLAS that NumPy was built with. NumPy
+    1.22 and later do not report this BLAS.
     """
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
@@ -173,7 +173,7 @@ def _builds_in_batches() -> bool:
 
 @contextmanager
 def _extension(module: ModuleType) -> Iterator[None]:
-    """Build one of the modules that Theano compiles for itself under its own lock."""
+    """While a module that Theano compiles for itself is built, hold a lock for this module only."""
     from optdb.host.theano.clinker.extensions import build_alone
 
     with build_alone(module):
@@ -188,7 +188,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     def amend_and_add(name: str, doc: str, parameter: Any, **options: Any) -> None:
         if name == "blas.ldflags":
-            # Only the default is replaced: Theano calls it if no value is given elsewhere.
+            # Only the default of the flag is replaced. Theano calls this function if no value is given elsewhere.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
             # Modules without keys (Theano's virtual machine and Scan) that are built for NumPy 1 do not work with NumPy
@@ -209,7 +209,8 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # Theano continues without the compiler's version, and fails later; with cached modules, only in `theano.function`.
+    # If Theano cannot query the compiler's version, it continues and fails later. With cached modules, the failure
+    # comes only when `theano.function` is called.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 
@@ -267,7 +268,7 @@ def _without_warning_of_fallback() -> Iterator[None]:
     """Suppress the warning that there is no BLAS, unless the user chose to have none."""
     from theano.configdefaults import config
 
-    # Read the value first: only then is it known whether it is the default.
+    # Read the value first: before that, Theano does not know whether the value is the default.
     ldflags = config.blas.ldflags
     if ldflags or not _parameter(config.blas, "ldflags").is_default:
         yield

@@ -9,9 +9,9 @@
   exponentially with the depth of the graph, and the engine, which fuses as much as possible, makes deep graphs.
 - **Convolutions without a C compiler**. Theano rejects each convolution that its legacy ConvOp does not support:
   padded, strided, dilated, grouped, and three-dimensional ones. But the abstract ops can compute in Python, and a
-  device has kernels for them, so they stay in the graph. The abstract ops are also kept instead of ConvOp, which is
-  equally slow in Python, warns that it is deprecated, and is not lifted if it is a gradient. If there is a compiler,
-  nothing changes.
+  device has kernels for them, so they stay in the graph. The abstract ops stay even where Theano could replace them by
+  a ConvOp: without C code, a ConvOp is equally slow, warns that it is deprecated, and is not lifted if it is a
+  gradient. If there is a compiler, nothing changes.
 - **The lock of the compiledir**, which Theano's linkers take, raises an error if no file can be written.
 """
 

@@ -29,8 +29,8 @@ class ImportHook(MetaPathFinder):
         Module name to a function that takes the module and returns the context
         manager in which its code runs.
     missing : callable
-        Called with the name of a selected module that no finder finds. It may raise an
-        ImportError with a better message than Python's.
+        Called with the name of a selected module that no finder finds. The function may raise an ImportError with a
+        better message than Python's.
     """
 
     #: Finders that query other finders read this attribute, so that two of them do not query each other endlessly.
@@ -98,7 +98,7 @@ class TranslatingFinder(MetaPathFinder):
         if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
         fallback = None
-        # Other finders that query the remaining finders, as this one does, would recurse into this one.
+        # Skip other finders that query the remaining finders, as this one does: they would recurse into this one.
         finders = (finder for finder in sys.meta_path if not getattr(finder, "asks_others", False))
         for spec in _specs(finders, name, path, target):
             if type(spec.loader) is SourceFileLoader:
@@ -107,7 +107,7 @@ class TranslatingFinder(MetaPathFinder):
                 spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
                 spec.cached = None
                 return spec
-            # A loader of another kind, such as pytest's for tests, is used only if no finder has source to translate.
+            # Use a loader of another kind, such as pytest's for tests, only if no finder has source to translate.
             fallback = fallback or spec
         return fallback
 

@@ -2,7 +2,7 @@
 
 ``optdb.flags`` defines the flags; `register` adds them to the given module
 ``theano.configparser``, which reads their values from THEANO_FLAGS and .theanorc.
-That module is a parameter because a failed import of Theano is followed by a new copy of it.
+`register` takes this module as a parameter, because a new import of Theano after a failed one makes a new copy of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import ModuleType
 from optdb import flags, trace_log
 from optdb.callers import caller_level
 
-#: Theano's own flags in the same section. They are registered after optdb's flags are checked.
+#: Theano's own flags in the same section. Theano registers these flags after optdb's flags are checked.
 THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
 
 
@@ -50,8 +50,7 @@ def register(configparser: ModuleType) -> None:
     Raises
     ------
     optdb.flags.FlagError
-        If the user has set an ``optdb.*`` flag that does not exist, or to an
-        invalid value.
+        If the user has set an ``optdb.*`` flag that does not exist, or has set one to an invalid value.
     """
     flag_names = {flag.name for flag in flags.FLAGS}.union(THEANO_FLAGS)
     for name in _set_by_user(configparser):

@@ -1,4 +1,4 @@
-"""Theano's requirements (versions, a compiler, a folder for compiled code), and the errors that report unmet ones.
+"""Theano's requirements (versions, a compiler, a folder for compiled code), and errors for unmet requirements.
 
 `problems` compares the installed versions with `REQUIREMENTS`; `check` raises
 `UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
@@ -85,7 +85,7 @@ _NO_COMPILER = "or do without a compiler:\n    export THEANO_FLAGS=cxx="
 _ANOTHER_COMPILER = f"name another one,\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}"
 #: The start of Theano's error message when the compiler fails; the compiler's output follows.
 _FAILED = re.compile(r"Compilation failed \(return status=-?\d+\): ")
-#: An option that GCC or Clang refuses, in their first error.
+#: Matches the option that GCC or Clang refuses, in the compiler's first error message.
 _REFUSED = re.compile(r"(?:unrecogni[sz]ed|unknown|unsupported)[\w -]*(?:option|argument)\W*(-[\w=.+-]+)")
 
 
@@ -95,7 +95,7 @@ def check_compiler(compiler: str) -> None:
     Raises
     ------
     UnusableCompiler
-        With the reason.
+        If the compiler does not start; the message gives the reason.
     """
     try:
         subprocess.run([compiler, "-dumpversion"], capture_output=True, stdin=subprocess.DEVNULL)
@@ -115,7 +115,7 @@ def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
 
 @contextmanager
 def naming_compiler(compiler: str) -> Iterator[None]:
-    """Make errors that are raised in the block name the compiler and the cure, unless the compiled code may be wrong.
+    """Add the compiler's name and the cure to an error in the block, unless the compiled code may be wrong.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def naming_compiler(compiler: str) -> Iterator[None]:
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return the compiler's fault that an error while compiling correct code reveals; None if there is another cause.
+    """Return an error that names the compiler's fault; None if the compiler did not cause `error`.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
 
 
 def _known_cause(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return the error to raise instead of Theano's if the compiler is at fault, whatever it compiles."""
+    """Return the error to raise instead of Theano's if the compiler would fail on any code; None otherwise."""
     if isinstance(error, OSError) and error.filename == compiler:
         return _cannot_start(compiler, error)
     complaint = _complaint(error)
@@ -169,7 +169,10 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return a compiler's first error from Theano's exception, in which lines end with dots; None for other errors."""
+    """Return the first error message of a compiler that Theano's exception quotes; None for other exceptions.
+
+    Theano replaces the line breaks of the quoted text by dots.
+    """
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None
@@ -186,12 +189,12 @@ _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 @contextmanager
 def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
-    """Make errors in the block that a full or read-only folder causes name the folder and the cure.
+    """Add the name of the folder and the cure to an error in the block that a full or read-only folder causes.
 
     Raises
     ------
     UnusableCompiledir
-        Instead of such an error, including a compiler's message about a full disk.
+        In place of an error that the folder causes, which may be a compiler's message about a full disk.
     UnusableCompiler
         If the compiler cannot write to the folder of its temporary files.
     """
@@ -281,7 +284,7 @@ def check() -> None:
     Raises
     ------
     UnsupportedHost
-        For the first requirement that is not met.
+        If a requirement is not met; the message names the first such requirement.
     """
     for requirement, version in problems():
         raise _error(requirement, version)

@@ -1,8 +1,8 @@
-"""Facts about Theano's rewriters, one row for each.
+"""Facts about Theano's rewriters, one row for each rewriter.
 
 The facts hold for Theano 1.0.5, which no longer changes, and were found by reading the rewriters. Tests run each
-rewriter on nodes that, according to its row, it declines. A rewriter without a row is tried on every node of the ops
-that it tracks, and tried again before a graph is considered finished.
+rewriter on nodes that the rewriter must decline according to its row. A rewriter without a row is tried on every node
+of the ops that it tracks, and tried again before a graph is considered finished.
 
 - ``tracks``: many rewriters declare that they track Elemwise, or declare nothing, and then test for one scalar op.
   ``tracks`` is this test, evaluated once per op instead of once per node.
@@ -10,13 +10,14 @@ that it tracks, and tried again before a graph is considered finished.
 - ``lasting``: the refusals that last until an ancestor of the node changes. Before it considers a graph finished, the
   engine visits every node again: a rewriter that has declined a node may apply after something else has changed.
   Most of Theano's rewriters only read the node's backward slice: the variables and ops that it is computed from, their
-  types, and the values of constants. Others read the users of a variable, or the ShapeFeature's current knowledge; a
-  PatternSub with ``get_nodes`` begins at a node's users. A rewriter that builds its replacement from inferred lengths
-  may still have lasting refusals, if it declines because of other reads: ``lasting`` describes refusals alone.
-- ``before``: the rewriter that it must precede. Theano tries rewriters in the order in which they were
-  registered. Some move a node, and others, registered later, find that the node is zero. For example, a product with
-  zero that was moved into the branches of a switch is no longer found to be zero if the switch's condition has another
-  shape: both branches are zero, and the condition is computed for nothing.
+  types, and the values of constants. Other rewriters read the users of a variable, or the ShapeFeature's current
+  knowledge; a PatternSub with ``get_nodes`` begins at a node's users. ``lasting`` only describes refusals: a rewriter
+  that builds its replacement from inferred lengths may still have lasting refusals, if it does not use these lengths to
+  decide whether to decline.
+- ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order in which they were
+  registered. Some rewriters move a node, and others, which are registered later, find that the node is zero. For
+  example, a product with zero that was moved into the branches of a switch is no longer found to be zero if the
+  switch's condition has another shape: both branches are zero, and the condition is computed for nothing.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ class Facts:
     Attributes
     ----------
     tracks : callable, or None
-        Returns whether it may apply to nodes of an op that it declares to track; None if unknown.
+        Returns whether the rewriter may apply to nodes of an op that it declares to track; None if unknown.
     guard : callable, or None
-        Returns whether it may apply to a node; None if there is no guard.
-    lasting : tuple, or callable that returns one
-        The refusals among ``(None, False)`` that it repeats until an ancestor of the node changes.
+        Returns whether the rewriter may apply to a node; None if there is no guard.
+    lasting : tuple, or callable that returns a tuple
+        Which of the results ``None`` and ``False`` (refusals) stay the same until an ancestor of the node changes.
     before : LocalOptimizer, or None
-        The rewriter before which it is tried.
+        Another rewriter, which is tried after this one.
     """
 
     tracks: Callable[[PureOp], bool] | None = None
@@ -87,7 +88,7 @@ def _named(*names: str) -> Iterator[type]:
     return (getattr(scalar.basic, name) for name in names)
 
 
-#: Output type preferences of the scalar ops whose inputs may be upcast beforehand.
+#: Scalar ops with these output type preferences may get inputs that are already upcast.
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 
@@ -217,14 +218,14 @@ _FIRST_IDS = frozenset(map(id, _BEFORE))
 
 @functools.lru_cache(maxsize=4096)
 def facts_of(rewriter: LocalOptimizer) -> Facts:
-    """Return the facts about a rewriter: its row, the guard of a pattern, or none."""
+    """Return the facts about a rewriter: its row in `FACTS`, or facts derived from its pattern, or no facts."""
     if type(rewriter) is PatternSub:
         return Facts(guard=guards.of_pattern(rewriter), lasting=FACTS.get(rewriter, _NOTHING).lasting)
     return FACTS.get(rewriter, _NOTHING)
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` in the given order, except that those with ``before`` directly precede that rewriter."""
+    """Return `rewriters` in the given order, but move rewriters with ``before`` in front of the one that they name."""
     ordered = list(rewriters)
     if _FIRST_IDS.isdisjoint(map(id, ordered)):
         return ordered

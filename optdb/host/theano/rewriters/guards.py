@@ -2,7 +2,8 @@
 
 About one attempt in a hundred changes something. Some of Theano's rewriters take long to find out that they do not
 apply: they build a unification, decompose a product, or catch an exception for each operand. A guard tests a necessary
-condition first. It may pass a node to which the rewriter does not apply; it never rejects one to which it applies.
+condition first. A guard may accept a node to which the rewriter does not apply, but never rejects a node to which the
+rewriter applies.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ INVERTIBLE = tuple(
 
 
 def of_pattern(rewriter: PatternSub) -> Guard | None:
-    """Return a pattern's guard, which matches the ops that compute a node; None if the pattern may look elsewhere."""
+    """Return a guard that compares a node and its ancestors with a pattern; None if the pattern may look elsewhere."""
     if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
         return None
     pattern = rewriter.in_pattern
@@ -97,7 +98,7 @@ def has_fill(node: Apply) -> bool:
 
 
 def has_alloc(node: Apply) -> bool:
-    """Return whether an input is an Alloc, or a DimShuffle of one."""
+    """Return whether an input is an Alloc, or a DimShuffle of an Alloc."""
     for var in node.inputs:
         owner = var.owner
         if owner is None:
@@ -145,7 +146,7 @@ _LENGTHS = (Shape, Shape_i, Subtensor, tt.Join, opt.MakeVector)
 
 
 def compares_length(node: Apply) -> bool:
-    """Return whether an input is compared with itself, or a possible length or a sum of lengths with a constant."""
+    """Return whether a node compares an input with itself, or a constant with a possible length or sum of lengths."""
     if len(node.inputs) != 2:
         return True
     first, second = node.inputs
@@ -207,7 +208,7 @@ def may_have_length_one(node: Apply) -> bool:
     return any(var.data == 1 if isinstance(var, Constant) else _may_be_constant(var) for var in shape.owner.inputs)
 
 
-#: The number of multiplications for which Theano counts a division when it looks for operations to save.
+#: When Theano looks for operations to save, it counts a division as this many multiplications.
 _DIVISION = 1.5
 
 
@@ -217,7 +218,8 @@ def may_distribute(node: Apply) -> bool:
     if len(num) == 1 and not denum:
         return False
     out_type = node.outputs[0].type
-    # Each factor is combined with the factors after it. No factor is left when Theano reaches the divisors.
+    # Theano combines each factor with the factors after it. When Theano reaches the divisors, no factor is left to
+    # combine them with.
     return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
 
 
@@ -257,8 +259,8 @@ def _terms(var: Variable) -> list[tuple[list[Variable], list[Variable]]]:
 def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> float:
     """Return the maximum number of operations that Theano saves when it simplifies a product.
 
-    It cancels common factors and divisors, combines numbers, drops a factor of 1, and knows ``x / abs(x)`` and the
-    softmax, whose divisor is a DimShuffle.
+    Theano cancels common factors and divisors, combines numbers, drops a factor of 1, and simplifies ``x / abs(x)`` and
+    the softmax, whose divisor is a DimShuffle.
     """
     canonizer = opt.local_mul_canonizer
     saved = 0.0
@@ -318,7 +320,7 @@ _PASSED_THROUGH = (
     tt.ScalarFromTensor,
     tt.TensorFromScalar,
 )
-#: Scalar ops that get_scalar_constant_value computes.
+#: Scalar ops that get_scalar_constant_value can evaluate.
 _COMPUTED = tt.basic.get_scalar_constant_value_elemwises
 
 
@@ -327,7 +329,7 @@ _MAX_DEPTH = 10
 
 
 def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
-    """Return whether Theano's get_scalar_constant_value may find a number: all variables must have a known number."""
+    """Return whether Theano's get_scalar_constant_value may find a number, which requires known operands."""
     needed = _looked_at(var) if depth else None
     if needed is None:
         return isinstance(var, Constant)

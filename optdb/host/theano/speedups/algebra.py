@@ -1,10 +1,9 @@
-"""Theano's canonizers of sums and products, without the work that changes nothing.
+"""Theano's canonizers of sums and products, without needless work on expressions that are already canonical.
 
-``local_add_canonizer`` and ``local_mul_canonizer`` are tried on every addition
-and every product of a graph, several times each, and nearly always find them
-canonical.  Theano's Canonizer finds this out by combining constants and comparing lists through NumPy. While graphs are
-optimized, these methods replace Theano's. They return the same results, detect canonical expressions without array
-operations, and walk long chains without recursion.
+``local_add_canonizer`` and ``local_mul_canonizer`` are tried several times on every sum and every product of a graph,
+and nearly always find that it is already canonical. To find this out, Theano's Canonizer combines constants and
+compares lists through NumPy. While graphs are optimized, these methods replace Theano's. The replacements return the
+same results, detect canonical expressions without array operations, and walk long chains without recursion.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _stock_simplify_constants = Canonizer.simplify_constants
 _MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 
 #: The simplifiers of products that Theano registers: one for ``x / abs(x)``, and one for the softmax, whose divisor
-#: is a DimShuffle. Without divisors they do nothing.
+#: is a DimShuffle. These simplifiers do nothing if there are no divisors.
 _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
 #: Maps a canonizer's id to the canonizer and a dictionary from op id to the op and its part. The objects are kept alive
@@ -56,7 +55,7 @@ def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
 
 
 def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
-    """Return which of the canonizer's ops `op` is, or that it is a DimShuffle that the canonizer looks through."""
+    """Return the role of `op` for the canonizer: one of its ops, a DimShuffle that it looks through, or neither."""
     entry = parts.get(id(op))
     if entry is not None:
         return entry[1]
@@ -81,7 +80,8 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands that are still to be decomposed, the next one last, each with its own list and the opposite list.
+    # The operands that are still to be decomposed, in reverse order. Each has the list for its own side (numerator or
+    # denominator) and the list for the opposite side.
     todo = [(input, num, denum)]
     while todo:
         var, same_side, opposite_side = todo.pop()
@@ -131,7 +131,7 @@ def simplify(
 def simplify_constants(
     self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Combine all constants, unless there is none, or only one that does not change."""
+    """Combine all constants, unless there are none, or the only constant does not change."""
     constants = [v for v in orig_num if _is_number(v)]
     leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
     settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
@@ -145,7 +145,7 @@ def simplify_constants(
 
 
 def _is_number(v: Any) -> bool:
-    """Return whether Theano's canonizer combines `v` with others: a scalar constant or a plain number."""
+    """Return whether `v` is a scalar constant or a number, which Theano's canonizer combines with other numbers."""
     if isinstance(v, Constant):
         return Canonizer.get_constant(v) is not None
     return not isinstance(v, Variable)
@@ -154,7 +154,7 @@ def _is_number(v: Any) -> bool:
 def transform(self: Canonizer, node: Apply) -> Any:
     """Return the canonical form of the sum or product whose last step is `node`.
 
-    False means that it is already canonical, None that `node` is not the last step.
+    False means that the expression is already canonical; None means that `node` is not its last step.
     """
     parts = _parts_of(self)
     if _part(self, parts, node.op) in (_RANK, _OTHER):
@@ -202,9 +202,9 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return the refusals among ``(None, False)`` that a canonizer repeats until an ancestor of the node changes.
+    """Return which refusals (None, False) a canonizer repeats until an ancestor of the node changes.
 
-    Theano's own method returns False also if a user is canonized instead.
+    Theano's own method also returns False if a user is canonized instead of the node.
     """
     return (False,) if Canonizer.transform is transform else ()
 

@@ -1,11 +1,10 @@
-"""FunctionGraph's bookkeeping, without the work that grows with the graph.
+"""FunctionGraph's bookkeeping, without the steps whose cost grows with the size of the graph.
 
 These functions replace methods of Theano's FunctionGraph while graphs are
-optimized (see :mod:`optdb.host.api.session`).  They behave as the originals, call
-the features in the same order, and raise the same errors; they leave out the
-copy of the set of all variables for each import, the search of all inputs for
-each leaf, the calls of features that do nothing at an event, and the sorting
-of a graph whose order a feature maintains.
+optimized (see :mod:`optdb.host.api.session`). These functions behave like the originals, call the features in the same
+order, and raise the same errors; they leave out the copy of the set of all variables for each import, the search of all
+inputs for each leaf, the calls of features that do nothing at an event, and the sorting of a graph whose order a
+feature maintains.
 """
 
 from __future__ import annotations
@@ -93,8 +92,8 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
     """Return the listeners to call with `fgraph` and the event's arguments after a change.
 
-    The caller calls them itself: passing the arguments on as a tuple and a dictionary would make the calls 50 %
-    slower.
+    The caller calls the listeners itself: passing the arguments on as a tuple and a dictionary would make the calls 50
+    % slower.
     """
     watched = _watched[fgraph]
     watched.order = watched.by_op = None
@@ -149,8 +148,7 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 def toposort(self: FunctionGraph) -> list[Apply]:
     """Return the nodes in topological order; sort only if no feature maintains an order.
 
-    A destroy handler that maintains an order includes its own orderings, but
-    not those of other features.
+    The order that a destroy handler maintains includes its own ordering constraints, but not those of other features.
     """
     keeper = getattr(self, "destroy_handler", None)
     order = getattr(keeper, "toposort", None)
@@ -195,7 +193,7 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Reconnect the users of `variables` after a replacement that raised.
 
-    Theano changes a node's input before it imports the ancestors of the new one.
+    Theano sets a node's new input before it imports the ancestors of that input.
     If the import raises, the graph's history does not contain that change.
     """
     if fgraph in _watched:
@@ -312,7 +310,7 @@ def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
 def _exchange(
     fgraph: FunctionGraph, node: Apply | str, used: list[Variable], i: int, new: Variable, reason: Any
 ) -> None:
-    """Replace input `i` of `node` by `new`, and prune nodes and variables that are then unused."""
+    """Replace input `i` of `node` by `new`, and prune the nodes and variables that are left without users."""
     old = used[i]
     used[i] = new
     if old is new:
@@ -328,7 +326,7 @@ def _exchange(
 def remove_client(
     self: FunctionGraph, r: Variable, client_to_remove: tuple[Apply | str, int], reason: Any = None
 ) -> None:
-    """Remove a user of `r`, and prune nodes and variables that are then unused from the graph."""
+    """Remove a user of `r`, and prune the nodes and variables that are left without users."""
     todo: list[tuple[Variable, Apply | str, int]] = [(r, *client_to_remove)]
     reason_text = None
     while todo:
@@ -380,8 +378,8 @@ def keep_for_revert(
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    If it is not, Theano's method finds its caller with ``inspect``, which reads the files of all modules. The function
-    name of the frame suffices here.
+    If the graph is not valid, Theano's method finds its caller with ``inspect``, which reads the files of all modules.
+    Here the name of the caller's function is read from its frame.
     """
     began = time.time()
     try:

@@ -142,7 +142,7 @@ def _upcast(cast_policy: str, float_dtype: str, *dtypes: str) -> str:
 def get_output_info(
     self: Elemwise, dim_shuffle: Any, *inputs: Variable
 ) -> tuple[list[str], list[list[bool]], list[Variable]]:
-    """Return output dtypes, their broadcast patterns, and the inputs at one rank."""
+    """Return the dtypes and broadcast patterns of the outputs, and the inputs padded to the same rank."""
     dtypes = output_dtypes(self.scalar_op, list(inputs))
     ndim = max(var.type.ndim for var in inputs)
     full_rank = [left_complete(var, ndim, dim_shuffle) for var in inputs]

@@ -2,8 +2,8 @@
 
 An optimization makes thousands of variables and nodes.  For each variable Theano calls four functions, reads two flags,
 and extracts an empty stack, because no traces are recorded while a function is compiled.  While a function is compiled,
-these functions replace Theano's, and return equal objects. They handle the plain case, and leave all other cases to
-Theano's functions.
+these functions replace Theano's, and return equal objects. The functions here handle the plain case, and leave all
+other cases to Theano's functions.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def copy_tag(self: scratchpad) -> scratchpad:
 
 
 def patches() -> list[Patch]:
-    """Return the patches of new variables and nodes."""
+    """Return the patches of the functions that make variables and nodes."""
     return [
         Patch(utils, "add_tag_trace", add_tag_trace, "an empty trace needs no stack"),
         Patch(TensorType, "__call__", make_tensor, "a variable without a trace is created directly"),

@@ -1,9 +1,9 @@
 """Theano's ``pre_greedy_local_optimizer``, without repeated visits of the same nodes.
 
-Rewriters of slices and Scans simplify an expression that is not in the graph yet with a few node rewriters. They do so
-each time they extend the expression, so that an inner node is visited a dozen times.  Here a node is skipped after no
-rewriter has applied to it or to anything below it: these rewriters only read a node and its ancestors, which do not
-change until the node enters a graph.
+Rewriters of slices and Scans simplify an expression that is not in the graph yet with a few node rewriters. Each time
+such a rewriter extends the expression, it simplifies the expression again, so that an inner node is visited a dozen
+times. This module skips a node if no rewriter has applied to the node or to its ancestors before: these rewriters only
+read a node and its ancestors, which do not change until the node enters a graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from optdb.host.api.patching import Patch
 from optdb.host.api.rewriters import LocalOptimizer
 from optdb.host.theano.rewriters.facts import facts_of
 
-#: Ids of rewriters to the rewriters, which are kept alive, and the nodes that they do not change.
+#: Maps the ids of rewriters to the rewriters, which are kept alive, and to the nodes that they do not change.
 _unchanged: dict[tuple[int, ...], tuple[Sequence[LocalOptimizer], set[Apply]]] = {}
 
 

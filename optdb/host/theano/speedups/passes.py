@@ -1,7 +1,8 @@
-"""Theano's passes that change few graphs, made to search for candidates before they sort the graph and test nodes.
+"""Theano's passes that change few graphs, changed to search for candidates before they sort the graph and test nodes.
 
 Each pass over Scans copies the inner graph of each Scan twice before it checks whether there is anything to do, and
-sorts the outer graph to find that it has no Scan. Here a copy is made once, and only if the pass has something to do.
+sorts the outer graph to find that it has no Scan. The passes here make a single copy, and only if there is something to
+do.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def is_scan_pass(rewriter: Any) -> bool:
 
 
 def has_scan(fgraph: FunctionGraph) -> bool:
-    """Return whether a graph has a Scan, not counting those in the inner graphs of others."""
+    """Return whether a graph has a Scan, not counting Scans inside other Scans."""
     return any(issubclass(cls, Scan) for cls in nodes_by_op(fgraph))
 
 
@@ -93,7 +94,7 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
 
 
 # The two passes move nodes out of the inner graph if their inputs are known outside or come from other moved nodes.
-# If each node has an input that is not known outside, no node can be moved first, and nothing changes.
+# If every node has an input that is not known outside, there is no first node to move, and nothing changes.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:
@@ -169,9 +170,9 @@ def _where_terms_are(apply: Callable[..., tuple[Any, ...]]) -> Callable[..., tup
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
-    """Return whether a sum has a term that is a sum without other users, or a product with such a factor.
+    """Return whether a sum has a nested sum, or a product has a nested product, that has no other users.
 
-    If there is none at the beginning, nothing is fused, and none is created.
+    If the graph has no such sum or product at the beginning, the pass fuses nothing, and creates none.
     """
     for cls, nodes_of in nodes_by_op(fgraph).items():
         if not issubclass(cls, Elemwise):

@@ -41,7 +41,7 @@ class _Promise:
         self.value: Any = _UNKNOWN
 
     def needed(self) -> list[_Promise]:
-        """Return the promises whose values this one needs."""
+        """Return the promises whose values this promise needs."""
         return []
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
@@ -140,8 +140,9 @@ class _Merged(_Promise):
 def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
     """Return the shape `merged` of `var`; lengths that `merged` reads from `var` itself are taken from `shape`.
 
-    For example, a reshape to the shape of its own input is replaced by that input. Its lengths are then read from the
-    shape of the variable whose shape is computed: they carry no information, and using them would create a cycle.
+    For example, a reshape to the shape of its own input is replaced by that input. The lengths of that input are then
+    read from the very shape that is being computed. Such lengths carry no information, and using them would create a
+    cycle.
     """
     if shape is None or merged is None:
         return merged
@@ -176,7 +177,7 @@ class _Shapes(dict):
         return super().__getitem__(var)
 
     def meanwhile(self, var: Variable) -> Any:
-        """Return the shape of `var`, on which the shape being computed may have to wait."""
+        """Return the shape of `var`, from a promise that does not wait for the shape being computed."""
         return self._feature.keep(self._feature.without_waiting(var, self.promise(var)))
 
     def _inferred(self) -> dict:
@@ -190,7 +191,7 @@ class _Shapes(dict):
 
 
 class _Scratch(dict):
-    """The ``shape_of`` of one call of a Theano method: its inputs' shapes, and other shapes on demand."""
+    """The ``shape_of`` for one call of a Theano method: has the shapes of inputs, and gets other shapes on demand."""
 
     def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
         super().__init__(shape_of)
@@ -211,8 +212,8 @@ class LazyShapeFeature(ShapeFeature):
     Notes
     -----
     When a variable that is itself a length is replaced, Theano replaces it
-    in the shapes that it has built. ``_renamed`` records the replacement for
-    shapes that are built later from older ones.
+    in the shapes that it has built. ``_renamed`` records the replacement, for shapes that are built later from older
+    shapes.
     """
 
     def __init__(self) -> None:
@@ -275,7 +276,7 @@ class LazyShapeFeature(ShapeFeature):
         self._rename(old, new)
 
     def _schedule(self, node: Apply, new: Variable) -> None:
-        """Schedule taking a length of a replaced variable from its replacement."""
+        """Schedule the replacement of a length of a replaced variable by the length of the replacement."""
         assert isinstance(node.op, Shape_i)
         length = self.shape_of[new][node.op.i]
         owner = length.owner
@@ -345,10 +346,10 @@ class LazyShapeFeature(ShapeFeature):
             todo.pop()
 
     def without_waiting(self, var: Variable, promise: _Promise) -> _Promise:
-        """Return the promise of the shape of `var`, or one that does not wait for the shape being computed.
+        """Return `promise`, or another promise of the shape of `var` that does not wait for the shape being computed.
 
-        A node may read a length from the shape of a variable that later replaced the node's output and so took over the
-        node's lengths. That variable had a shape of its own when the node was made.
+        A node may read a length from the shape of another variable. If that variable later replaces the node's output,
+        it takes over the node's lengths, although it had a shape of its own when the node was made.
         """
         while self._waits(promise):
             promise = promise.promise if isinstance(promise, _Merged) else _Leaf(var)
@@ -359,7 +360,7 @@ class LazyShapeFeature(ShapeFeature):
         return not self._at_work.isdisjoint(unknown)
 
     def renewed(self, shape: Any) -> Any:
-        """Return a shape that was built earlier, with replaced lengths exchanged for their replacements."""
+        """Return a shape that was built earlier, with replacements for those lengths that have been replaced since."""
         if not self._renamed or shape is None:
             return shape
         return tuple(map(self._now, shape))
@@ -370,7 +371,7 @@ class LazyShapeFeature(ShapeFeature):
         return length
 
     def as_theano(self, shape_of: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
-        """Run one of Theano's methods with `shape_of` instead of its own; return it with the new entries."""
+        """Run one of Theano's methods on a copy of `shape_of`; return the copy, to which it adds entries."""
         shapes = self.shape_of
         scratch = self.shape_of = _Scratch(shape_of, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
         try:

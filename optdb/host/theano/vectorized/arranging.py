@@ -13,7 +13,8 @@ from theano.tensor.subtensor import AdvancedIncSubtensor1
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The maximum number of axes in all NumPy versions. For arrays with more axes, `perform` raises the error.
+#: The number of axes that arrays may have in every version of NumPy. For arrays with more axes, `perform` raises the
+#: error.
 _MOST_AXES = 32
 
 
@@ -62,7 +63,7 @@ def _increment_rows(x: np.ndarray, y: np.ndarray, indices: np.ndarray) -> None:
     IndexError
         If there is no such row.
     ValueError
-        If `y` has other lengths.
+        If `y` does not broadcast to the selected rows.
     """
     rows = np.arange(len(x))[indices]  # makes negative indices positive
     values = np.broadcast_to(y, (len(rows), *x.shape[1:]))

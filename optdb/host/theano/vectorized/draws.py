@@ -18,7 +18,7 @@ from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
 __all__: list[str] = []
 
-#: The moduli of the two components of MRG31k3p. The first is also the maximum number of samples of a node.
+#: The moduli of the two components of MRG31k3p. The first modulus is also the maximum number of samples of a node.
 _M1, _M2 = 2**31 - 1, 2**31 - 21069
 
 
@@ -47,7 +47,8 @@ def _uniform(node: Apply) -> Compute:
 def _draw(state: np.ndarray, sample: np.ndarray) -> None:
     """Fill `sample`, whose element i comes from stream i % n_streams, and advance `state`."""
     streams = len(state)
-    # Contiguous for all streams; unsigned, so that one comparison detects a sum that exceeds the modulus.
+    # The copy is contiguous along the streams. The numbers are unsigned, so that one comparison detects a sum that
+    # exceeds the modulus.
     numbers = state.T.astype(np.uint32)
     for start in range(0, len(sample), streams):
         part = sample[start : start + streams]
@@ -75,7 +76,7 @@ def _reduced(numbers: np.ndarray, modulus: int) -> np.ndarray:
 
 
 def _scaled(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return the difference of both components as a number between 0 and 1."""
+    """Return the difference of the two components, scaled to a number between 0 and 1."""
     difference = first - second
     np.add(difference, np.uint32(_M1), out=difference, where=first <= second)
     if dtype == np.float16:
@@ -129,7 +130,7 @@ def _choice(node: Apply) -> Compute:
 
 
 def _drawn(weights: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows whose draw has an outcome, and these outcomes; a draw beyond the last limit has none."""
+    """Return the rows in which the draw has an outcome, and the outcomes; a draw beyond the last limit has none."""
     exceeds = weights.cumsum(axis=1, dtype="float64") > draws[:, None]
     found = np.flatnonzero(exceeds.any(axis=1))
     return found, exceeds[found].argmax(axis=1)

@@ -1,8 +1,8 @@
 """Runs the program of an elementwise op's scalar op over blocks whose intermediate values fit in the cache.
 
-A node takes a `Pool` of buffers for these values while it computes and then puts it back, so that two threads, or a
-node that runs inside another node's computation, never share one. A single thread gets the same pool each time, and
-nodes keep their views of it.
+For these values, a node takes a `Pool` of buffers while it computes, and puts the pool back afterwards. Two threads
+therefore never share a pool, and neither do a node and another node that runs inside its computation. A single thread
+gets the same pool each time, and nodes keep their views of the pool.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from optdb.host.theano.vectorized.ufunc_programs import program_of
 __all__ = ["BLOCK_ITEMS", "ElementwiseFunction", "Pool"]
 
 
-#: The number of elements that are computed at once. Their intermediate values fit in the second-level cache.
+#: The number of elements that are computed at once. The intermediate values of this many elements fit in the
+#: second-level cache.
 BLOCK_ITEMS = 16384
 #: The size of the largest item, complex128.
 _ITEM_BYTES = 16
@@ -91,7 +92,7 @@ class ElementwiseFunction:
         #: dimensions.
         self._first = full[0] if full else None
         self._others = full[1:]
-        #: The inputs that have broadcast dimensions, each with its dimensions that are not broadcast.
+        #: The inputs that have broadcast dimensions, each with a list of its other dimensions.
         self._partial = [
             (index, [axis for axis, is_broadcast in enumerate(pattern) if not is_broadcast])
             for index, pattern in enumerate(self._patterns)
@@ -127,7 +128,7 @@ class ElementwiseFunction:
             cell[0] = output
 
     def _shape(self, inputs: Sequence[Any]) -> tuple[int, ...]:
-        """Return the shape of the outputs if no input has it."""
+        """Return the shape of the outputs, combined from several inputs because no single input has that shape."""
         shape = [1] * self._dimensions
         for index, axes in self._partial:
             for axis in axes:
@@ -169,7 +170,7 @@ def _described(shape: Sequence[int], pattern: Sequence[bool]) -> str:
 
 
 def _flattened(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Sequence[Any], tuple[int, ...]]:
-    """Return the arrays with a single axis if their memory order is the same; arrays of one element keep it."""
+    """Flatten the arrays if those with more than one element are contiguous and of the given shape."""
     full = [array for array in arrays if array.size > 1]
     if any(array.shape != shape or not array.flags.c_contiguous for array in full):
         return arrays, shape
@@ -191,7 +192,7 @@ def _blocks(arrays: Sequence[Any], shape: tuple[int, ...]) -> Iterator[tuple[lis
 
 
 def _block(array: Any, outer: tuple[int, ...], start: int, stop: int) -> Any:
-    """Return rows `start` to `stop` of an array along the axis after those that `outer` indexes."""
+    """Return the elements `start` to `stop` along the first axis that `outer` does not index."""
     bounds = [*((index, index + 1) for index in outer), (start, stop)]
     slices = [slice(None) if length == 1 else slice(*bound) for length, bound in zip(array.shape, bounds, strict=False)]
     return array[tuple(slices)]

@@ -1,7 +1,7 @@
 """Pooling and its gradients: one pass over the images for each element of a window.
 
-Padding is never the maximum, and an average includes it if the mode says so, as in Theano's C code. Regions that extend
-over the border, which ``ignore_border=False`` keeps, are cut off there.
+Padding is never the maximum. An average includes the padding if the mode says so, as in Theano's C code. Regions that
+extend over the border, which ``ignore_border=False`` keeps, are cut off there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Regions:
         self.window, self.stride, self.pad = (tuple(int(n) for n in part) for part in (window, stride, pad))
 
     def padded(self, array: np.ndarray, fill: float) -> np.ndarray:
-        """Return the array with its padding, and with filled elements where regions extend over the end."""
+        """Return the array with its padding, and with `fill` in elements beyond its end that regions cover."""
         lengths = [
             max(length + 2 * pad, (count - 1) * stride + window)
             for length, pad, count, stride, window in zip(
@@ -61,7 +61,7 @@ class _Regions:
             )
 
     def sizes(self, counts_padding: bool, dtype: np.dtype) -> np.ndarray:
-        """Return the number of elements in each region, without elements beyond the border."""
+        """Return the number of elements in each region, not counting elements beyond the border."""
         total = np.ones((), dtype)
         for length, pad, count, stride, window in zip(
             self.lengths, self.pad, self.counts, self.stride, self.window, strict=True
@@ -131,7 +131,7 @@ def _pooled(op: Pool, x: np.ndarray, *geometry: np.ndarray) -> np.ndarray:
 
 
 def _in_regions(regions: _Regions, x: np.ndarray, add: Callable[[np.ndarray, tuple[Any, ...]], None]) -> np.ndarray:
-    """Return an array of zeros like `x` to which `add` has added at each offset of the windows."""
+    """Call `add` on an array of zeros like `x`, once for each offset of the windows; return the array."""
     gradient = regions.padded(np.zeros(x.shape, x.dtype), 0)
     if gradient.size:
         for index in regions.offsets():

@@ -18,7 +18,8 @@ import numpy as np
 
 __all__ = ["digamma", "trigamma"]
 
-#: Arguments up to the first number use the first term of the expansion at zero; those below the second are shifted.
+#: Arguments up to the first number use the first term of the expansion at zero; arguments below the second number are
+#: shifted.
 _DIGAMMA_SMALL, _DIGAMMA_LARGE = 1e-5, 8.5
 _TRIGAMMA_SMALL, _TRIGAMMA_LARGE = 1e-4, 5.0
 #: Digamma of 1 and Stirling's coefficients, with the precision of the C code.
@@ -27,7 +28,8 @@ _DIGAMMA_COEFFICIENTS = (8.333333333e-2, 8.333333333e-3, 3.968253968e-3)
 _TRIGAMMA_COEFFICIENTS = (0.1666666667, -0.03333333333, 0.02380952381, -0.03333333333)
 
 
-#: Arrays of at most this many elements are computed element by element: a NumPy call takes as long as one element.
+#: Arrays of at most this many elements are computed element by element, because a NumPy call takes as long as the
+#: computation of one element.
 _FEW = 32
 
 

@@ -1,4 +1,4 @@
-"""Gradients of products with a sparse matrix, for all stored elements at once; ``perform`` computes one at a time."""
+"""Gradients of products with a sparse matrix, for all stored elements at once; ``perform`` loops over elements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Programs: scalar ops and scalar graphs translated to sequences of kernels, with registers assigned by liveness.
 
-A program is translated once for each scalar op and its input dtypes. Its text is a Python function with one line per
-step, so that a step takes little longer than the call of its ufunc.
+A program is translated once for each scalar op and its input dtypes. The text of a program is a Python function with
+one line per step, so that a step takes little longer than the call of its ufunc.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Temporary:
 
     number: int
     dtype: np.dtype
-    #: Whether it holds a single number instead of an array of the block's shape.
+    #: Whether the register holds a single number instead of an array of the block's shape.
     is_number: bool
 
 
@@ -52,7 +52,7 @@ class _Value:
     dtype: str
     is_number: bool
     name: str = ""
-    #: The index of the last step that reads it.
+    #: The index of the last step that reads the value.
     last_use: int = -1
 
 
@@ -117,7 +117,7 @@ def program_of(
     inputs : sequence of Variable
         The arrays that the op is applied to.
     numbers : sequence of bool
-        Which inputs are single numbers, in an array of any shape; the others have the shape of the block.
+        Which inputs are single numbers, in an array of any shape; the other inputs have the shape of the block.
     overwrites : mapping of int to int
         Output index to the index of the input that it overwrites.
     """
@@ -159,7 +159,7 @@ def _value_of(builder: _Builder, var: Variable, values: dict[Variable, _Value]) 
 
 
 def _as_result(builder: _Builder, value: _Value, earlier: Sequence[_Value], inputs: Sequence[_Value]) -> _Value:
-    """Return a separate value for an output: not an input, a constant, or another output."""
+    """Return `value`, or a copy if it is an input, a constant, another output, or a number to broadcast."""
     is_own = not value.name and all(value is not other for other in earlier)
     is_spread = value.is_number and not all(other.is_number for other in inputs)
     return value if is_own and not is_spread else builder.step(copy, [value], value.dtype, True)
@@ -201,7 +201,7 @@ def _used(steps: list[_KernelCall], outputs: Sequence[_Value]) -> list[_KernelCa
 def _assign_outputs(
     steps: Sequence[_KernelCall], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return the outputs that get a register and are copied at the end, and the names to copy to.
+    """Name the outputs; return those that need a register, each with the name to which it is copied at the end.
 
     An output that overwrites an input may be written once no later step reads that input.
     """
@@ -257,6 +257,6 @@ def _take_register(value: _Value, free: dict[tuple[str, bool], list[str]], tempo
 def _line(builder: _Builder, index: int, step: _KernelCall) -> str:
     kernel = f"f{index}"
     builder.names[kernel] = step.function
-    # By keyword: NumPy 2.5 accepts no third positional argument of maximum and minimum.
+    # Pass `out` by keyword, because maximum and minimum of NumPy 2.5 accept no third positional argument.
     out = "out=" if isinstance(step.function, np.ufunc) else ""
     return f"{kernel}({', '.join([operand.name for operand in step.operands])}, {out}{step.result.name})"

@@ -23,7 +23,7 @@ __all__ = ["Background", "ExtensionJob", "Job", "ModuleJob", "background"]
 
 _Result = TypeVar("_Result")
 
-#: How often a waiting thread polls its jobs. It polls because an interrupt in a method of `threading.Condition` may
+#: How often a waiting thread polls its jobs. Threads poll because an interrupt in a method of `threading.Condition` may
 #: leave the condition's lock held.
 SECONDS_BETWEEN_LOOKS = 0.01
 
@@ -63,7 +63,7 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Add a thunk, which has ``seconds``, to the thunks that wait for the job; the job does not keep it alive."""
+        """Add a thunk, which has an attribute ``seconds``, to the waiting thunks; the job does not keep it alive."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1
@@ -124,7 +124,7 @@ class ModuleJob(Job):
 
 
 class ExtensionJob(Job):
-    """The build, by a program, of a module that Theano compiles for itself.
+    """A job that runs a program to build a module that Theano compiles for itself.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class ExtensionJob(Job):
         The program's environment.
     """
 
-    #: Roughly the size of the headers and the code of `scan_perform`, on the scale of modules.
+    #: A rough size of the headers and code of `scan_perform`, in the same unit as the effort of modules.
     effort = 10 * building.MIN_UNIT_EFFORT
 
     def __init__(self, name: str, command: Sequence[str], env: dict[str, str]) -> None:
@@ -206,7 +206,8 @@ class Background:
         self._jobs: dict[str, Job] = {}
         self._threads: set[threading.Thread] = set()
         self._is_ending = False
-        #: The number of jobs that are over. Callers compare it with an earlier value to decide whether to poll jobs.
+        #: The number of jobs that are over. Callers compare this number with an earlier value to decide whether to poll
+        #: jobs.
         self.finished = 0
         #: Whether jobs wait for threads that a forked child does not have.
         self.is_stalled = False
@@ -225,7 +226,7 @@ class Background:
             job = self._jobs.get(name)
             if job is None or job.state == FAILED:
                 job = self._jobs[name] = make()
-            # Under the lock, because a thread that looks for work drops jobs that nothing needs.
+            # Claim the job under the lock, because a thread that looks for work drops unneeded jobs.
             job.claim()
             return job
 
@@ -237,7 +238,7 @@ class Background:
             if self._is_ending or not queued:
                 return
             if not self._threads:
-                # After the cache has registered its own exit function: exit functions run in reverse order.
+                # Register after the cache's own exit function, because exit functions run in reverse order.
                 module_cache()
                 atexit.unregister(self.end)
                 atexit.register(self.end)
@@ -282,7 +283,7 @@ class Background:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _after_fork(self) -> None:
-        """Queue again, in a child process, the jobs that the parent's threads build."""
+        """In a forked child process, requeue the jobs that threads of the parent were building."""
         self._lock = threading.RLock()
         self._server.forget()
         self._threads = set()
@@ -317,7 +318,7 @@ class Background:
             for job in taken:
                 job.state = RUNNING
             if not taken:
-                # Under the same lock, because `start` relies on this thread for new jobs until it is discarded.
+                # Discard the thread under the same lock, because until then `start` relies on this thread for new jobs.
                 self._threads.discard(threading.current_thread())
             return taken
 
@@ -330,7 +331,7 @@ class Background:
         except Cancelled:
             otherwise = QUEUED
         except Exception as error:
-            # For example, the disk is full. The functions continue in Python, and report the reason.
+            # This happens, for example, if the disk is full. The functions continue in Python, and report the reason.
             for job in jobs:
                 job.reason = str(error)
         with self._lock:
@@ -357,7 +358,7 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: The fraction of the remaining code per processor that one compiler gets. Later units are chosen with newer
+#: One compiler gets this fraction of its processor's share of the remaining code. Later units are chosen with newer
 #: measurements of the nodes' times.
 _SHARE = 0.6
 

@@ -31,8 +31,8 @@ Cells = dict[Variable, list[Any]]
 def can_have_tiers(linker: Any) -> bool:
     """Return whether a linker's functions may start in Python.
 
-    Functions of the linkers ``c`` and ``c|py``, and functions with a callback for each node such as NanGuardMode's,
-    wait for their C code.
+    Functions of the linkers ``c`` and ``c|py``, and functions with a callback for each node (such as functions of
+    NanGuardMode), wait for their C code.
     """
     return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
 
@@ -174,7 +174,7 @@ def _is_scan_loop_built() -> bool:
 
 
 def _scan_loop_job(queue: Background) -> Job:
-    """Return the job that builds Scan's loop like the import of its module."""
+    """Return the job that builds Scan's loop by importing its module in another process."""
     flags = {
         "compiledir": str(config.compiledir),
         "cxx": config.cxx,

@@ -2,7 +2,7 @@
 
 Theano's machine in C (CVM) reads its thunks once, when it is constructed. A function therefore gets a new machine
 with the same storage between two calls. While any node of a machine runs in Python, the machine's class combines
-`TieredMachine` with Theano's class. Such a machine checks for finished modules and protects its calls.
+`TieredMachine` with Theano's class. A machine of the combined class checks for finished modules and protects its calls.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MachineExchange:
         return [thunk for thunk in self.thunks if isinstance(thunk, ChangingThunk)]
 
     def begin(self, machine: VM) -> VM:
-        """Set the first machine, which is Theano's; return it."""
+        """Start with a machine that Theano made; return it."""
         for thunk in self.changing:
             thunk.has_machine = True
         self.machine = self._protected(machine)
@@ -210,7 +210,7 @@ def exchange_of(machine: Any) -> MachineExchange | None:
 
 
 def bind(function: Any) -> None:
-    """Set the function of its machine's exchange, so that the exchange can replace the machine."""
+    """Register a function with the exchange of its machine, so that the exchange can replace the machine."""
     exchange = exchange_of(getattr(function, "fn", None))
     if exchange is not None:
         exchange.function = weakref.ref(function)

@@ -1,10 +1,10 @@
 """Runs compilers for another process, at low priority, and kills them when that process ends.
 
-This is a separate program that only imports the standard library. It reads JSON lines from its standard input, and
-answers each on its standard output:
+The server is a separate program that only imports the standard library. The server reads JSON lines from its standard
+input, and answers each line on its standard output:
 
 - ``{"id": 1, "command": [...], "env": {...}}`` starts a program; the answer ``{"id": 1, "status": 0}`` is sent when it
-  exits. With ``"env": null`` it gets the server's environment.
+  exits. With ``"env": null`` the program gets the server's environment.
 - ``{"kill": 1}`` kills that program and its children.
 
 The input ends when the parent closes it or dies, even by SIGKILL. The server then kills all programs and ends.
@@ -42,7 +42,7 @@ class Server:
 
     def _start(self, number: int, command: list[str], env: dict[str, str] | None) -> None:
         try:
-            # A new session: g++ starts other programs, which are killed together with it.
+            # Start a new session, because g++ starts other programs, which have to be killed together with it.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

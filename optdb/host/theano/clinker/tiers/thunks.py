@@ -98,7 +98,7 @@ class ChangingThunk:
             try:
                 self.current = self._make_in_c()
             except Exception as error:
-                # For example, a library could not be loaded. The node continues in Python.
+                # This happens, for example, if a library cannot be loaded. The node continues in Python.
                 self.job.state, self.job.reason = FAILED, f"{type(error).__name__}: {error}"
         self._make_in_c = None
         if self.job.state == FAILED:
@@ -137,7 +137,7 @@ class ChangingThunk:
 def _keep_to_type(cell: list[Any], dtype: np.dtype) -> None:
     """Convert an output that is not an array, or that C code cannot take or overwrite, to a suitable array.
 
-    NumPy's functions return scalars instead of 0-d arrays, and broadcast views.
+    NumPy's functions may return scalars instead of 0-d arrays, and may return broadcast views.
     """
     value = cell[0]
     if value is None:

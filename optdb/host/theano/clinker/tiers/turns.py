@@ -26,7 +26,7 @@ class _DeferredInterrupts:
     """
 
     def __init__(self) -> None:
-        #: The handler that each entered block restores; None if it restores nothing.
+        #: For each block that was entered, the handler to restore on exit; None if there is nothing to restore.
         self._handlers: list[Any] = []
         self._came: tuple[int, FrameType | None] | None = None
 
@@ -34,7 +34,7 @@ class _DeferredInterrupts:
         if threading.current_thread() is not threading.main_thread():
             return
         handler = _signal.getsignal(_SIGINT)
-        # None means a handler that was not installed from Python and cannot be restored.
+        # If `handler` is None, the handler was not installed from Python and cannot be restored.
         if handler is None or handler == self._note:
             self._handlers.append(None)
             return

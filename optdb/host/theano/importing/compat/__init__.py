@@ -1,7 +1,7 @@
 """Makes Theano's modules work with current versions of Python, NumPy and SciPy when they are imported.
 
-Theano 1.0.5 was written for Python 3.9 and NumPy 1.19. Its files on disk are not changed; these modules transform the
-source code before it is compiled, only in the modules of Theano and of the libraries that `libraries` lists:
+Theano 1.0.5 was written for Python 3.9 and NumPy 1.19. Theano's files on disk are not changed. The modules below
+transform source code before it is compiled, but only in Theano and in the libraries that `libraries` lists:
 
 - `versions` decides which of the layers below the installed versions need;
 - `loader` compiles the translated source of Theano's modules, and caches the result on disk;

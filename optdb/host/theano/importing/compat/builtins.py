@@ -1,4 +1,4 @@
-"""Replacements for calls in the source of Theano, and of libraries on top of it, whose meaning has changed.
+"""Functions that replace calls whose meaning has changed, in the source of Theano and of libraries on top of it.
 
 `translation` substitutes these functions for float(), int(), complex(), bool() and repr(), ``np.dtype()``, calls
 of possible NumPy scalar types, the methods ``fill``, ``itemset`` and ``decode``, and the operator ``%``
@@ -77,7 +77,7 @@ def fill(array: Any, value: Any) -> Any:
 
 
 def itemset(array: Any, *place_and_value: Any) -> None:
-    """Set an element of an array: the only one, or the one at the given index or indices."""
+    """Set an element of an array: the only element, or the element at the given index or indices."""
     *place, value = place_and_value
     if len(place) == 1 and not isinstance(place[0], tuple):
         array.flat[place[0]] = value

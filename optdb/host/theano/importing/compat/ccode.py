@@ -1,8 +1,8 @@
 """Makes Theano's C code, including Scan's, compile with current versions of Python and NumPy.
 
-The header is ``include/theano_compat.h``. The compiler includes it before the source (``-include``) and finds it on
-the include path, so that the keys of compiled modules contain no path, only the digest of all of optdb's headers. If no
-header is needed, the compiled code and its keys are Theano's own.
+The header is ``include/theano_compat.h``. The compiler includes the header before the source (``-include``) and finds
+the header on the include path, so that the keys of compiled modules contain no path, only the digest of all of optdb's
+headers. If no header is needed, the compiled code and its keys are Theano's own.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def replace_inc_code(inc_code: Any) -> None:
 
 @contextmanager
 def compiling_scan(cmodule: Any) -> Iterator[None]:
-    """Make Scan's C code, which Cython 0.28 generated for Python 3.7 and NumPy 1, compile.
+    """Make Scan's C code compile; Cython 0.28 generated it for Python 3.7 and NumPy 1.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 Importing SciPy, setuptools (which replaces distutils) and ``numpy.distutils`` takes most of the time of ``import
 theano``. Theano uses a few functions of SciPy, and only the header paths from the other two. If Theano's source is
-translated, `translation` redirects these imports. This module redirects them if the source runs unchanged.
+translated, `translation` redirects these imports. If the source runs unchanged, this module redirects the imports.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BOUND = {
     "scipy.linalg.blas": f"{_HERE}.scipy",
 }
 
-#: The same for packages that SciPy imports on first use, from `versions.SCIPY_LAZY` on.
+#: Further entries of `_BOUND`, for packages that SciPy imports on first use since its version `versions.SCIPY_LAZY`.
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
 #: The modules ``a.b`` of statements ``from a.b import c``.
@@ -82,7 +82,7 @@ def deferred(module: ModuleType) -> Iterator[None]:
     if versions.needs_translation():
         yield
         return
-    # Only this module's import statements are affected: other threads may import the same packages.
+    # Redirect the imports of this module only, because other threads may import the same packages.
     vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import}
     try:
         yield

@@ -1,9 +1,9 @@
 """Installs Theano from the package index if pip alone cannot build it.
 
 Only Theano's source is on the index, and its setup script fails from Python 3.12 on: its copy of versioneer uses
-``configparser.SafeConfigParser``, which Python removed. `install` makes pip build it, unchanged, in processes that
-find optdb's own ``sitecustomize``, which provides that class, and setuptools in a separate folder. pip's own
-settings (index, proxies, constraints) apply, and pip installs nothing but Theano and its requirements.
+``configparser.SafeConfigParser``, which Python removed. `install` makes pip build Theano's unchanged source. The build
+processes find optdb's own ``sitecustomize``, which provides that class, and setuptools, which is in a separate folder.
+pip's own settings (index, proxies, constraints) apply, and pip installs nothing but Theano and its requirements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The libraries on top of Theano that are translated like Theano, and the additional modules that each of them imports.
 
-Libraries of Theano's time import names that Python, NumPy and other packages have removed. Their modules get the same
-replacements as Theano's modules (see `translation`), and the replacements in `modules.libraries`. Other versions of
-these libraries, and all other packages, are not affected.
+Libraries of Theano's time import names that Python, NumPy and other packages have removed. The modules of these
+libraries get the same replacements as Theano's modules (see `translation`), and the replacements in
+`modules.libraries`. Other versions of these libraries, and all other packages, are not affected.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Version = tuple[int, ...]
 class Library(NamedTuple):
     """A library whose modules are translated."""
 
-    #: Its name on the package index.
+    #: The library's name on the package index.
     distribution: str
     #: The name of the imported package.
     package: str
     #: The first version that is translated, and the first later version that is not.
     first: Version
     end: Version
-    #: Modules that the library imports, and their replacements, in addition to those of Theano.
+    #: Maps modules that the library imports to their replacements, in addition to the replacements for Theano.
     redirected: Mapping[str, str] = {}
     #: Whether the library calls ``decode`` on attributes of HDF5 files, which h5py 3 returns as text instead of bytes.
     decodes_text: bool = False

@@ -73,7 +73,7 @@ def _cache_path(path: str) -> Path:
 
 
 def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
-    """Return the cached code; None if there is none, or if it was made from another source."""
+    """Return the cached code; None if no code is cached, or if the cached code was made from another source."""
     try:
         content = files.read_file(cache_path, _MAX_BYTES)
     except OSError:
@@ -87,7 +87,7 @@ def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
 
 
 def _head(stamp: bytes, code: bytes | memoryview) -> bytes:
-    """Return the header of a cache file with the given code, which detects damage."""
+    """Return the header of a cache file; its digest of the code reveals damage."""
     return stamp + hashlib.blake2b(code, digest_size=_DIGEST_BYTES).digest()
 
 

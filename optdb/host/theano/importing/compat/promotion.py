@@ -65,7 +65,7 @@ def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
 
 
 def convert(a: Any, b: Any) -> tuple[Any, Any]:
-    """Convert two operands so that NumPy 2 gives the same result as NumPy 1 with the originals.
+    """Convert two operands so that NumPy 2 gives the result that NumPy 1 gives for the original operands.
 
     Operands other than numbers, scalars and arrays are returned unchanged.
     """
@@ -128,7 +128,7 @@ _INT_LIMITS = {
     **{np.dtype(code): (-(2**15), 2**16 - 1) for code in "fF"},
     **{np.dtype(code): (-(2**63), 2**63 - 1) for code in "?dDgG"},
 }
-#: From these values on, ``np.min_scalar_type`` returns the next larger type. They are below the types' own limits.
+#: ``np.min_scalar_type`` returns the next larger type from these values on, although the types can hold larger values.
 _FLOAT_LIMITS = {np.dtype("e"): 65000.0, np.dtype("f"): 3.4e38, np.dtype("F"): 3.4e38}
 
 

@@ -7,9 +7,9 @@ may be numbers become calls of `promotion.OPERATORS`. NumPy's binary functions a
 A library's modules have additional redirections. In these modules, any name that is used as an index may be a list of
 slices; in Theano's modules only a few may.
 
-Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``. Its
-first statement (`call_for_helpers`) puts them there, so that the code also runs as ``__main__``. Line numbers do not
-change.
+Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``. The
+first statement of translated code (`call_for_helpers`) puts these functions there, so that the code also runs as
+``__main__``. Line numbers do not change.
 """
 
 from __future__ import annotations
@@ -318,7 +318,8 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # The targets a.b and a[b] would be evaluated twice. Assigning to an element casts to its type in any case.
+        # The targets a.b and a[b] would be evaluated twice. Assigning to an element casts the value to the type of the
+        # element in any case.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
@@ -448,7 +449,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Return whether an expression can be neither a NumPy number nor a Python number combined with one."""
+    """Return whether an operand can be neither a NumPy number nor a Python number, which may be combined with one."""
     if isinstance(node, ast.Constant):
         return not isinstance(node.value, int | float | complex) or isinstance(node.value, bool)
     if isinstance(node, ast.Attribute):

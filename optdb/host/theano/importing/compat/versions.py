@@ -38,15 +38,16 @@ def version_text(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except (importlib.metadata.PackageNotFoundError, OSError, KeyError):
-        # After a library has imported importlib_metadata, that package finds the metadata, and raises the last two if a
-        # metadata folder lacks its file or its version.
+        # If a library has imported importlib_metadata, that package finds the metadata. importlib_metadata raises
+        # OSError if a metadata folder lacks its file, and KeyError if the file lacks the version.
         return None
 
 
 def _versions_in(folder: str, package: str) -> Iterator[str]:
     """Yield the versions of a package according to the names of ``.dist-info`` folders.
 
-    ``importlib.metadata`` reads the same from files, but importing it takes a tenth of the time of ``import theano``.
+    ``importlib.metadata`` reads the same versions from files, but importing it takes a tenth of the time of
+    ``import theano``.
     """
     try:
         with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""A whole-array function for each scalar op, with the values of its C code.
+"""A whole-array function (kernel) for each scalar op, which returns the same values as the C code of the op.
 
 A kernel takes the operands and, as its last argument, the output array. The operands are first converted to
 the dtypes that the kernel requires, so that NumPy selects its loop by the dtypes alone, not by values. The operands are
@@ -7,6 +7,6 @@ float32 as floats, and lose digits.
 
 If C and NumPy differ, the results are those of C: operands of different dtypes are combined in the dtype that C
 chooses, dividing integers by zero raises `ZeroDivisionError`, ``floor(x / y)`` is the integer division of floats, and
-sigmoid and softplus saturate as in Theano's C code. NumPy's results are kept if those of C are wrong: the quotient of a
-negative integer and an unsigned one, and the maximum of two integers that no double represents.
+sigmoid and softplus saturate as in Theano's C code. NumPy's results are kept if those of C are wrong: for the quotient
+of a negative and an unsigned integer, and for the maximum of two integers that no double represents.
 """

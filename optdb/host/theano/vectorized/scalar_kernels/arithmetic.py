@@ -72,7 +72,7 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
 def _floor_of_quotient(dtype: str) -> Callable[..., None]:
     """Return C's integer division of floats, which divides in one dtype but may compute the remainder in another.
 
-    Theano's C code divides the magnitudes, and returns one less for a negative quotient with a remainder.
+    Theano's C code divides the magnitudes, and subtracts 1 from a negative quotient with a remainder.
     """
     divided = np.dtype(dtype) if is_real_float(dtype) else None
 

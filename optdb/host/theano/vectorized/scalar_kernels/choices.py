@@ -45,7 +45,7 @@ def _clip_in_one_dtype(x: Any, low: Any, high: Any, out: Any) -> None:
 
 
 def _larger(ufunc: np.ufunc, beyond: np.ufunc) -> Entry:
-    """Return an entry for the operand that is beyond the other one; NaN if either is NaN."""
+    """Return an entry that selects the operand that is `beyond` the other operand, or NaN if either is NaN."""
 
     def entry(signature: ScalarDtypes) -> ArrayKernel:
         dtype, common = signature.out, signature.common

@@ -32,12 +32,12 @@ def promoted_in_c(dtype: str) -> str:
 
 
 def is_real_float(dtype: str) -> bool:
-    """Return whether a dtype is a float of some size."""
+    """Return whether a dtype is a real floating-point type of any size."""
     return dtype.startswith("float")
 
 
 def is_inexact(dtype: str) -> bool:
-    """Return whether a dtype is a float or a complex number of some size."""
+    """Return whether a dtype is a real or complex floating-point type of any size."""
     return dtype.startswith(("float", "complex"))
 
 
@@ -129,7 +129,7 @@ def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
 
 
 def is_as_good(dtype: str, out: str) -> bool:
-    """Return whether sums, products and bit operations in a dtype, then converted, equal those computed in `out`."""
+    """Return whether sums, products and bitwise results in `dtype`, once converted, equal those computed in `out`."""
     if dtype == out or out == "bool" or out.startswith("complex"):
         return True
     dtypes = np.dtype(dtype), np.dtype(out)

@@ -22,7 +22,7 @@ from optdb.host.theano.vectorized.scalar_kernels.entries import (
     put_where,
 )
 
-#: NumPy's ufuncs, and the names of SciPy's ufuncs; SciPy is imported when one is needed.
+#: NumPy's ufuncs, and the names of SciPy's ufuncs; SciPy is imported when one of its ufuncs is needed.
 _UFUNCS: dict[type, Any] = {
     scalars.Ceil: np.ceil,
     scalars.Floor: np.floor,
@@ -102,7 +102,7 @@ def _rounded(ufunc: np.ufunc) -> Callable[..., None]:
 
 
 def _in_float64(function: Callable[..., Any]) -> Entry:
-    """Return an entry that computes in float64 with SciPy functions, its first argument, and converts the result."""
+    """Return an entry that computes in float64 and converts the result; `function` takes `scipy.special` first."""
 
     def compute(*args: Any) -> None:
         copy(function(_special_functions(), *args[:-1]), args[-1])
@@ -117,7 +117,7 @@ def _digamma(signature: ScalarDtypes) -> ArrayKernel:
 
 
 def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> Entry:
-    """Return an entry for a function that the C code replaces by its limit beyond a bound."""
+    """Return an entry for a function that the C code replaces by its limit for operands beyond a bound."""
 
     def entry(signature: ScalarDtypes) -> ArrayKernel:
         dtype = signature.out

@@ -1,4 +1,4 @@
-"""Finds the kernel of a scalar op in the tables of all families, with those of casts and complex numbers."""
+"""Finds the kernel of a scalar op in the tables of all families; defines the kernels of casts and complex numbers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL, **choices.SPECIAL}
 
 
 def kernel_of(node: Apply) -> ArrayKernel:
-    """Return the kernel of a scalar op's node; for unknown ops, one that calls ``impl`` element by element."""
+    """Return the kernel of a scalar op's node; for unknown ops, the kernel calls ``impl`` element by element."""
     dtypes = tuple(var.type.dtype for var in node.inputs)
     signature = ScalarDtypes(node.op, dtypes, node.outputs[0].type.dtype)
     op_type = type(node.op)

@@ -1,4 +1,4 @@
-"""Makes a module fall back to the names of another one."""
+"""Makes a module fall back to the names of another module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fall_back_to(
     Parameters
     ----------
     original : module or str
-        The source of names that the module lacks. If it is a name, it is imported on first use.
+        The source of names that the module lacks. If this is a name, the module is imported on first use.
     namespace : dict
         The module's own globals.
     submodules : collection of str

@@ -10,7 +10,7 @@ from typing import Any
 def later(module: str, name: str) -> Callable[..., Any]:
     """Return a replacement for a function whose module takes long to import.
 
-    It can be pickled: Theano keeps such functions in the tags of nodes.
+    The replacement can be pickled, because Theano keeps such functions in the tags of nodes.
 
     Parameters
     ----------

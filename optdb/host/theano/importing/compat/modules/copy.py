@@ -1,6 +1,7 @@
 """``copy`` with copies of random states that are independent.
 
-In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from one advances the other.
+In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from the copy also advances the
+original.
 """
 
 import copy as original

@@ -1,4 +1,4 @@
-"""The parts of ``distutils`` that Theano uses, with those of its submodules: Python 3.12 removed the package."""
+"""The parts of ``distutils`` and its submodules that Theano uses; Python 3.12 removed the package."""
 
 # ruff: noqa: F401 (Theano imports them)
 

@@ -1,4 +1,4 @@
-"""The part of ``imp`` that Theano uses: Python 3.12 removed the module."""
+"""The part of ``imp`` that Theano uses; Python 3.12 removed the module."""
 
 import importlib.util
 from importlib.machinery import ModuleSpec

@@ -1,4 +1,4 @@
-"""The parts of ``nose`` that Theano's tests use, with those of its submodules: Python 3.12 cannot import it.
+"""The parts of ``nose`` and its submodules that Theano's tests use; Python 3.12 cannot import ``nose`` itself.
 
 ``nose.tools`` has unittest's assertions as functions, and decorators of tests; ``nose.plugins.attrib`` marks tests.
 """

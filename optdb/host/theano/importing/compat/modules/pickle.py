@@ -1,7 +1,7 @@
 """``pickle`` with picklers whose functions for persistent objects can be assigned as attributes.
 
-``theano.misc.pkl_utils`` assigns ``pickler.persistent_id`` and ``unpickler.persistent_load``. Python 3.13.0 makes these
-attributes of its own classes read-only; instances of a subclass still have them.
+``theano.misc.pkl_utils`` assigns ``pickler.persistent_id`` and ``unpickler.persistent_load``. In Python 3.13.0 these
+attributes of the original classes are read-only, but instances of a subclass can set them.
 """
 
 import pickle

@@ -41,7 +41,7 @@ class Optional:
             self.reason = f"{name} does not import here ({type(error).__name__}: {error})"
 
     def has(self, attribute: str) -> bool:
-        """Return whether the package is available and has a name."""
+        """Return whether the package is available and has the given attribute."""
         return self.module is not None and hasattr(self.module, attribute)
 
     def get(self, attribute: str) -> Any:
@@ -69,7 +69,7 @@ class Optional:
     def make_class(self, attribute: str) -> type:
         """Return a class for annotations and instance checks, if the package has none of this name.
 
-        Its objects have no attributes; the error message names the cure.
+        Instances of the class have no attributes; the error message names the cure.
         """
         if self.has(attribute):
             return getattr(self.module, attribute)

@@ -22,7 +22,7 @@ CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhe
 
 with warnings.catch_warnings():
     # arviz 0.23 announces version 1 on import, and version 1 announces its new classes when an old name is looked up.
-    # PyMC3 does both, and its users cannot change that.
+    # PyMC3 imports arviz and looks up old names, and users of PyMC3 cannot change that.
     warnings.simplefilter("ignore", FutureWarning)
     _package = Optional("arviz", CURE)
     InferenceData = _package.make_class("InferenceData")

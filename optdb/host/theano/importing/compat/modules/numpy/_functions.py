@@ -37,13 +37,13 @@ cast = _Cast()
 
 def array(value: Any, dtype: Any = None, *, copy: Any = True, **options: Any) -> Any:
     """Make an array; ``copy=False`` copies only if necessary."""
-    # None is not passed before NumPy 2, because it means False there.
+    # Before NumPy 2, ``copy=None`` is not passed on, because it means False there.
     copy = bool(copy) or (None if NUMPY_2 else False)
     return _converted(lambda value, dtype: numpy.array(value, dtype, copy=copy, **options), value, to_dtype(dtype))
 
 
 def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
-    """Return an array, without a copy if the value is one already."""
+    """Convert a value to an array; do not copy it if it already is one."""
     return _converted(lambda value, dtype: numpy.asarray(value, dtype, order=order), value, to_dtype(dtype))
 
 
@@ -117,7 +117,7 @@ def _wrapped(value: Any, dtype: numpy.dtype) -> numpy.ndarray:
     numbers = [int(element) for element in elements.ravel()]
     wide = numpy.dtype("uint64" if dtype in ("uint32", "uint64") else "int64")
     if isinstance(value, numpy.ndarray):
-        # An op has computed these numbers in Python, without C's limit of 64 bits.
+        # An op has computed these numbers in Python, where integers are not limited to 64 bits as in C.
         wide, numbers = numpy.dtype("uint64"), [number % 2**64 for number in numbers]
     elif wide.kind == "u":
         numbers = [number + 2**64 if -(2**63) <= number < 0 else number for number in numbers]
@@ -172,7 +172,7 @@ def obj2sctype(value: Any, default: Any = None) -> Any:
 
 
 def sctype2char(sctype: Any) -> str:
-    """Return the character of a scalar type."""
+    """Return the character that stands for a scalar type."""
     return numpy.dtype(_scalar_type(sctype)).char
 
 
@@ -224,7 +224,7 @@ def clip(value: Any, lowest: Any, highest: Any, out: Any = None, **options: Any)
 
 
 def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *rest: Any, **options: Any) -> Any:
-    """Return the distinct elements; without an axis, the inverse is a vector."""
+    """Return the distinct elements; the indices that restore the argument are always a vector."""
     result = numpy.unique(value, return_index, return_inverse, *rest, **options)
     if not return_inverse:
         return result
@@ -267,7 +267,7 @@ def _floating(value: Any) -> Any:
 
 
 def angle(value: Any, deg: bool = False) -> Any:
-    """Return the angle of a complex number; for integers alone, as float64."""
+    """Return the angle of complex numbers; for a single integer, the result is float64."""
     if isinstance(value, numpy.integer | numpy.bool_):
         value = numpy.float64(value)
     return numpy.angle(value, deg)

@@ -1,4 +1,4 @@
-"""The parts of ``numpy.distutils`` that Theano uses, with those of its submodules: Python 3.12 and later have none.
+"""The parts of ``numpy.distutils`` and its submodules that Theano uses; Python 3.12 and later lack the package.
 
 The functions that report installed libraries and the BLAS of NumPy report none, because optdb searches for a BLAS
 itself.
