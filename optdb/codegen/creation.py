@@ -22,7 +22,7 @@ from optdb.runtime.sizes import as_int
 class Fill(Operation):
     """An array filled with a value, which is broadcast.
 
-    The inputs are the value, a device array, and the lengths of the axes.
+    The inputs are the value (a device array) and the lengths of the axes.
     """
 
     #: The value.

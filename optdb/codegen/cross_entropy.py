@@ -71,8 +71,8 @@ _KERNELS = functions("cross_entropy.cl")
 
 #: Kernel parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
-#: Placeholders for the two possible results: the softmax weights, or the gradient of the cross entropies for the
-#: softmax's input.
+#: Placeholders for the two possible results: the softmax weights, or the gradient of the cross entropies with respect
+#: to the softmax's input.
 _WEIGHTS = {
     "GRADIENT": "",
     "READ_GRADIENT": "",
@@ -127,7 +127,7 @@ class Softmax(_OfRows):
 
 
 class SoftmaxGradient(_OfRows):
-    """The gradient of a softmax. The inputs are the gradient of its result, and the result."""
+    """The gradient of a softmax. The inputs are the gradient of the softmax's result, and that result."""
 
     def kernels(self) -> list[Kernel]:
         return [Kernel(typed(_row_kernel("softmax_gradient", self.context), self.dtype))]
@@ -137,9 +137,9 @@ class SoftmaxGradient(_OfRows):
 class SoftmaxCrossEntropy(Operation):
     """For each row of a matrix: its cross entropy, its softmax, and its most likely class.
 
-    The inputs are the matrix, a vector that is added to each row, and the classes, a host array. With `gives_gradient`,
-    a fourth input is the gradient of the entropies, one number or one for each row, and the second output is the
-    gradient for the matrix, as computed by `SoftmaxCrossEntropyGradient`, instead of the softmax.
+    The inputs are the matrix, a vector that is added to each row, and the classes (a host array). With
+    `gives_gradient`, a fourth input is the gradient of the entropies (one number, or one for each row). The second
+    output is then the gradient for the matrix, as computed by `SoftmaxCrossEntropyGradient`, instead of the softmax.
     """
 
     #: Floating-point dtype of the matrix and of the vector.
@@ -181,8 +181,8 @@ class SoftmaxCrossEntropy(Operation):
 class SoftmaxCrossEntropyGradient(Operation):
     """The gradient of the cross entropy of a softmax.
 
-    The inputs are the gradient of the entropies, one number or one for each row; the softmax; and the classes, a host
-    array.
+    The inputs are the gradient of the entropies (one number, or one for each row), the softmax, and the classes (a host
+    array).
     """
 
     #: Floating-point dtype of the arrays.
@@ -208,7 +208,7 @@ class SoftmaxCrossEntropyGradient(Operation):
 class CrossEntropy(Operation):
     """The cross entropy of each row of a distribution.
 
-    The inputs are the distribution, and the classes, a host array that may contain negative indices.
+    The inputs are the distribution and the classes (a host array that may contain negative indices).
     """
 
     #: Floating-point dtype of the distribution.
@@ -230,7 +230,7 @@ class CrossEntropy(Operation):
 class CrossEntropyGradient(Operation):
     """The gradient of a distribution's cross entropy, which is zero except at each row's class.
 
-    The inputs are the gradient of the entropies, the distribution, and the classes, a host array.
+    The inputs are the gradient of the entropies, the distribution, and the classes (a host array).
     """
 
     #: Floating-point dtypes of the gradient and of the distribution.
@@ -256,7 +256,7 @@ class CrossEntropyGradient(Operation):
 
 
 def _row_stride(operation: Operation, dy: Array, rows: int) -> int:
-    """Return the stride between the gradients of two rows: 0 if all rows share one."""
+    """Return the stride between the gradients of two rows: 0 if all rows share one gradient."""
     if dy.ndim and dy.shape[0] not in (1, rows):
         raise ValueError(f"{operation} has {dy.shape[0]} gradients for {rows} rows")
     return steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0

@@ -80,8 +80,8 @@ def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
 class FillDiagonal(Operation):
     """A copy of an array with its main diagonal filled with a number.
 
-    The inputs are the array and the number, a 0-d array. If the array has more than two axes, they must have the same
-    length.
+    The inputs are the array and the number (a 0-d array). If the array has more than two axes, all axes must have the
+    same length.
     """
 
     #: Spec of the array.
@@ -118,7 +118,7 @@ class FillDiagonal(Operation):
 class FillDiagonalOffset(FillDiagonal):
     """A copy of a matrix with one of its diagonals filled with a number.
 
-    The third input is the offset of the diagonal to the right of the main one, a host integer.
+    The third input is a host integer: the offset of the diagonal to the right of the main diagonal.
     """
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:

@@ -68,7 +68,7 @@ class ElementKernels:
     ) -> None:
         """Launch over a shape; each length of an input or output equals the length in `shape`, or 1.
 
-        `numbers` are the values of the code's `numbers`.
+        `numbers` are the values of the scalar parameters that `ElementCode.numbers` declares.
         """
         if not size_of(shape):
             return
@@ -137,7 +137,7 @@ class ElementKernels:
 
 
 def _fits_one_pass(context: Context, n: int) -> bool:
-    """Return whether a GPU starts one work item for each of `n` elements at once; False in files, which fit any GPU."""
+    """Return whether a GPU starts one work item for each of `n` elements at once; False in files, made for any GPU."""
     items = context.profile.items_at_once
     return items > 0 and n <= items * context.profile.compute_units
 

@@ -59,7 +59,8 @@ class Elementwise(Operation):
         shape = self._shapes.get(key, lambda: common_shape(self, self.inputs, inputs))
         results = []
         for i, (dtype, storage) in enumerate(zip(self._out_dtypes, outputs, strict=True)):
-            # If another input violates its broadcast pattern, the shapes differ, and this input cannot hold the result.
+            # If another input violates its broadcast pattern, the shapes differ, and the input to overwrite cannot hold
+            # the result.
             if i in self.overwritten and inputs[self.overwritten[i]].shape == shape:
                 storage[0] = inputs[self.overwritten[i]]
             else:

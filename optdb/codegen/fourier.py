@@ -1,9 +1,9 @@
 """Fourier transforms of the rows of a complex array, of any length.
 
 A length with only small prime factors is transformed in one pass per factor (a Stockham FFT): each pass reads one
-buffer and writes the other, with no bit reversal. Radix-4 passes come first; passes for other factors compute the
-definition. Any other length is transformed by a convolution, which takes three transforms whose length is a power of
-two.
+buffer and writes the other, with no bit reversal. Radix-4 passes come first; passes for other factors evaluate the
+definition of the transform. Any other length is transformed by a convolution, which takes three transforms whose length
+is a power of two.
 
 Twiddle factors are computed on the host in extended precision, and cached on the device. Results are unnormalized;
 callers divide them by the length.
@@ -64,7 +64,7 @@ def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: A
 
 
 def mirrored(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, n: int) -> Array:
-    """Return all `n` coefficients of real rows from the nonredundant ones, the rows of the C-contiguous `x`."""
+    """Return all `n` coefficients of real rows; the rows of the C-contiguous `x` have the nonredundant ones."""
     result = empty(context, (*x.shape[:-1], n), x.dtype)
     launch_chunks(kernels["fft_mirror"], context, result.size, x.shape[-1], n, x, result)
     return result

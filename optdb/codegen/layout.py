@@ -58,7 +58,7 @@ def collapse(
 
 
 def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, int]:
-    """Return how many work items, at most `items`, share `n` tasks, and the tasks of each, a `multiple`."""
+    """Return how many work items (at most `items`) share `n` tasks, and how many tasks each gets (a `multiple`)."""
     each = largest(-(-n // largest(items, 1)), least)
     each = -(-each // multiple) * multiple
     return -(-n // each), each

@@ -5,7 +5,7 @@ on a GPU, a work group sorts a larger one with a bitonic network in local memory
 equal elements by index. Then pairs of sorted runs are merged, pass by pass, from one buffer to
 another. A work item writes one segment of a merged run: it finds by bisection how many elements
 of each run precede the segment. So every pass occupies all compute units, and rows may have any length. If only the
-first elements of each row are needed, no pass merges more elements.
+first elements of each row are needed, passes merge only these.
 
 References
 ----------
@@ -79,10 +79,10 @@ def sort_rows(
 ) -> None:
     """Sort the rows of an array, along its last axis, with the kernels of `sorting_kernels`.
 
-    `x` is C-contiguous and not empty. `values` receives the sorted elements, and `indices` (int64) each element's index
-    in its row; both have the shape of `x` and share no memory with it. Pass `indices` if and only if the kernels return
-    indexes. If `keep` is given, only the first `keep` elements of each row are defined. If the kernels were made for an
-    order, `order` must be the same.
+    `x` is C-contiguous and not empty. `values` receives the sorted elements, and `indices` (int64) receives each
+    element's index in its row; both have the shape of `x` and share no memory with it. Pass `indices` if and only if
+    the kernels return indexes. If `keep` is given, only the first `keep` elements of each row are defined. If the
+    kernels were made for an order, `order` must be the same.
     """
     n = x.shape[-1]
     rows = x.size // n

@@ -89,7 +89,8 @@ class AddOuterProducts(AddBlockProducts):
 
     The inputs are the matrix, of shape (row blocks, column blocks, depth, columns); the vectors, of shapes (batch,
     inputs, depth) and (batch, windows, columns); and two host arrays: the row blocks and the column blocks to which
-    their products are added. A last input is unused. The parameters are the same as for `AddBlockProducts`.
+    their products are added. There is one more input, which is unused. The parameters are the same as for
+    `AddBlockProducts`.
     """
 
     def kernels(self) -> list[Kernel]:

@@ -29,7 +29,7 @@ MANY = 8
 class JoinArrays(Copying):
     """The concatenation of arrays of one dtype along an axis.
 
-    The inputs are the axis, a host integer, and the arrays, which have the same dtype and rank as `x`.
+    The inputs are the axis (a host integer) and the arrays, which have the same dtype and rank as `x`.
     """
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -48,7 +48,7 @@ class JoinArrays(Copying):
         for array in arrays:
             stop = start + array.shape[axis]
             slab = _slab(out, axis, start, stop)
-            # Plans treat buffer copies as independent commands. On a GPU, a few of them are slower than kernels.
+            # Plans treat buffer copies as independent commands. On a GPU, a few buffer copies are slower than kernels.
             if len(arrays) >= MANY and is_contiguous(array) and is_contiguous(slab):
                 copy_bytes(slab, array)
             else:
@@ -132,8 +132,8 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
 class Pad(Operation):
     """An array of zeros with another array written to one part; the other array itself if the part is the whole.
 
-    The inputs are the array, the lengths of the result, and the index of the part (slices and integers), to which the
-    array is broadcast.
+    The inputs are the array, the lengths of the result, and the index of the part (slices and integers). The array is
+    broadcast to the part.
     """
 
     #: Spec of the array.
@@ -181,8 +181,8 @@ def _outside_views(array: Array, index: Sequence[Any]) -> list[Array]:
 class ChangeSlice(Operation):
     """An array in which a part is set or incremented.
 
-    The inputs are the array, the values, which broadcast to the part, and the index of the part, a sequence of slices
-    and integers.
+    The inputs are the array, the values (broadcast to the part), and the index of the part (a sequence of slices and
+    integers).
     """
 
     #: Spec of the array; the values have the same dtype.

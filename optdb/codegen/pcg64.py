@@ -1,9 +1,9 @@
 """Uniform random numbers of NumPy's bit generator PCG64, bitwise equal to NumPy's.
 
 The state of PCG64 is a number of 128 bits. A step multiplies it by a factor, and adds the generator's increment, modulo
-2^128. A word of 64 bits is computed from the state after each step. Several steps are one step with another factor and
-another multiple of the increment (`jump`), so each work item can compute its own first state, and all items compute
-parts of one stream.
+2^128. A word of 64 bits is computed from the state after each step. Several steps are equivalent to one step with
+another factor and another multiple of the increment (`jump`), so each work item can compute its own first state, and
+all items compute parts of one stream.
 
 References
 ----------
@@ -47,8 +47,8 @@ _HELPERS = "typedef struct { ulong low, high; } pcg_number;\n" + "".join(
 )
 
 #: Maps the dtype, and whether the interval is open, to the expression that converts a word to a number. NumPy's numbers
-#: are multiples of 2^-53 in [0, 1), and a float32 is such a number, rounded, so it may be 1. Open numbers are odd
-#: multiples in (0, 1).
+#: are multiples of 2^-53 in [0, 1), and a float32 is such a number, rounded, so it may be 1. Numbers in the open
+#: interval (0, 1) are odd multiples.
 _NUMBERS = {
     ("float64", False): "convert_double(word >> 11) * 0x1p-53",
     ("float32", False): "convert_float_rte(word >> 11) * 0x1p-53f",
@@ -79,12 +79,12 @@ def state_words(state: int, increment: int) -> HostArray:
 class PCG64Numbers(Operation):
     """The next uniform random numbers of a PCG64 generator, a vector.
 
-    The inputs are the generator's `state_words` on the device, and the number of samples, a host integer.
+    The inputs are the generator's `state_words` on the device, and the number of samples (a host integer).
     """
 
     #: 'float64', or 'float32'.
     dtype: str
-    #: Whether numbers are in (0, 1), rather than NumPy's in [0, 1).
+    #: Whether numbers are in (0, 1), rather than in [0, 1) as in NumPy.
     is_open: bool = False
 
     def kernels(self) -> list[Kernel]:

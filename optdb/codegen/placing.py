@@ -24,11 +24,11 @@ class PlacedElementwise(Operation):
     array and the program's other results.
     """
 
-    #: Computes the results; the first ones are written to slices, and have the dtype of the array.
+    #: Computes the results. The first results are written to slices, and have the dtype of the array.
     program: ScalarProgram
     #: Specs of the program's inputs, all of the same rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
-    #: Axis of the slices, and the bounds of each: ascending and disjoint.
+    #: Axis of the slices, and the bounds of each slice. The slices are ascending and disjoint.
     axis: int
     places: Sequence[tuple[int, int]]
 

@@ -5,7 +5,8 @@ sizes, the strides and the padding of the windows. The pooled axes are the last 
 
 The largest element of a window is the first element that no later one exceeds, so a NaN is the largest only if it comes
 first. For gradients, a CPU work item fills rows: it loops over the windows that cover a row, and adds their gradients
-to the row. On other devices, each item loops over the windows that cover one element. Both add in window order.
+to the row. On other devices, each item loops over the windows that cover one element. In both cases, gradients are
+added in window order.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class PoolWindows(WindowOperation):
         return None
 
     def _check(self, x: Array, windows: Windows) -> None:
-        # A maximum needs an element, and so does a mean of integers.
+        # The maximum and the mean of integers are undefined for a window without elements.
         needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
         if needs_elements and 0 not in x.shape[: -self.ndim]:
             windows.check_windows_nonempty(self)
@@ -132,10 +133,10 @@ class SumWhereLargest(WindowOperation):
 class LargestGradient(WindowOperation):
     """The gradient of max pooling: each element sums the gradients of the windows whose largest element it equals.
 
-    The arrays are the pooled one, the largest elements, and the gradient with respect to these.
+    The arrays are the pooled array, the largest elements, and the gradient with respect to these elements.
     """
 
-    #: Names of the kernel parameters for the arrays that the gradient reads, which are the last inputs.
+    #: Names of the kernel parameters for the arrays that the gradient reads; these arrays are the last inputs.
     names: ClassVar[Sequence[str]] = ("x", "top", "gz")
 
     def _kernel(self) -> Kernel:
@@ -170,7 +171,7 @@ class LargestGradient(WindowOperation):
 class MeanGradient(LargestGradient):
     """The gradient of sum or average pooling.
 
-    The arrays are the pooled one, and the gradient with respect to the sums or means.
+    The arrays are the pooled array, and the gradient with respect to the sums or means.
     """
 
     names = ("gz",)

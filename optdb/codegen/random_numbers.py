@@ -146,8 +146,9 @@ _DRAW_KERNELS = functions("draws.cl")
 class CountDraws(Operation):
     """The number of times each outcome is drawn, for each row of probabilities.
 
-    The inputs are the probabilities, one row for each distribution; the random numbers, a vector with the first draw
-    of every row, then the second draw of every row, and so on; and the number of draws, a host integer.
+    The inputs are the probabilities (one row for each distribution), the random numbers, and the number of draws (a
+    host integer). The random numbers are a vector with the first draw of every row, then the second draw of every row,
+    and so on.
     """
 
     #: The kernel's name, and whether the kernel works on a copy of the probabilities.
@@ -203,8 +204,8 @@ class ChooseOutcomes(CountDraws):
 class FirstOutcomes(Operation):
     """The first outcome whose accumulated probability is not less than a random number, as in `numpy.searchsorted`.
 
-    The inputs are the probabilities, a row for each number or one row for all, and the random numbers, a vector.
-    Probabilities are accumulated in their own dtype, as in `numpy.cumsum`.
+    The inputs are the probabilities (one row for each random number, or one row for all), and the random numbers (a
+    vector). Probabilities are accumulated in their own dtype, as in `numpy.cumsum`.
     """
 
     #: Specs of the probabilities and of the random numbers, both float32 or float64.

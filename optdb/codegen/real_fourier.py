@@ -27,10 +27,10 @@ from optdb.runtime.arrays import Array, empty
 class RealFourier(Operation):
     """The Fourier transform of a real array over its last axes, without the redundant coefficients.
 
-    The inputs are the array, and the lengths of the transformed axes, a host vector.
+    The inputs are the array, and a host vector with the lengths of the transformed axes.
     """
 
-    #: Whether the input has complex pairs, instead of the output.
+    #: Whether the input, rather than the output, consists of complex pairs.
     inverse: ClassVar[bool] = False
 
     #: Spec of the floating-point array.

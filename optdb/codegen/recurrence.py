@@ -20,13 +20,14 @@ from optdb.runtime.arrays import Array, empty
 class SavedProducts(Operation):
     """Products of a loop's states with a matrix, plus an addend, for some of its steps.
 
-    The inputs are the products that the loop saved for all steps; the loop's states, starting with the initial one; the
-    states in the wanted steps; the matrix; and, if there is an addend, the sequence that contains it, and the elements
-    of this sequence in the wanted steps. If memory addresses show that the wanted states and addends are views of the
-    same steps, the result is a view of the saved products. Otherwise the products are computed.
+    The inputs are the products that the loop saved for all steps; the loop's states, starting with the initial state;
+    the states in the requested steps; and the matrix. If there is an addend, two more inputs are the sequence that
+    contains it, and the elements of this sequence in the requested steps. If memory addresses show that the requested
+    states and addends are views of the same steps, the result is a view of the saved products. Otherwise the products
+    are computed.
     """
 
-    #: Spec of the wanted states. All arrays have this dtype; all except the matrix have three axes.
+    #: Spec of the requested states. All arrays have this dtype; all except the matrix have three axes.
     states: ArraySpec
     #: Precision of the products.
     precision: Precision = "highest"

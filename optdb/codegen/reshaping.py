@@ -19,7 +19,7 @@ from optdb.runtime.sizes import lengths_of
 class Reshape(Operation):
     """An array in a new shape, of which one length may be -1.
 
-    The inputs are the array, and the lengths, a host vector.
+    The inputs are the array and the lengths (a host vector).
     """
 
     #: Spec of the array.

@@ -45,7 +45,7 @@ class FindLargest(Operation):
 
     def kernels(self) -> list[Kernel]:
         kept_ndim, folded_ndim = max(len(self._kept), 1), max(len(self.axes), 1)
-        # The first NaN is the largest, and so is the first of equal elements.
+        # The first NaN counts as the largest element; of equal elements, the first is the largest.
         larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(self.x.dtype).kind == "f")
         words = {
             "LENGTHS": ", ".join(
@@ -90,7 +90,7 @@ def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 @dataclass(eq=False)
 class SearchSorted(Operation):
-    """The insertion index of each value in a sorted vector, as int64: before equals ('left'), or after ('right').
+    """The index (int64) at which to insert each value into a sorted vector: 'left' or 'right' of equal elements.
 
     The inputs are the vector and the values.
     """

@@ -30,7 +30,7 @@ except ImportError:  # before NumPy 2
 class SortAlongAxis(Operation):
     """The elements of an array in ascending order along an axis, or their indices, as int64.
 
-    The inputs are the array, of a real dtype, and the axis, a host integer.
+    The inputs are the array (of a real dtype) and the axis (a host integer).
     """
 
     #: Spec of the array.
@@ -72,7 +72,7 @@ class SortAlongAxis(Operation):
 class TopK(Operation):
     """The k largest elements along an axis (the -k smallest if k is negative), their indices, or both.
 
-    The inputs are the array, of a real dtype, and k, a host integer.
+    The inputs are the array (of a real dtype) and k (a host integer).
     """
 
     #: Spec of the array.
@@ -124,10 +124,10 @@ def _check(k: int, length: int, axis: int) -> None:
 
 
 def _order(k: int) -> int:
-    """Return the order in which the wanted elements come first.
+    """Return the sort order that puts the requested elements first.
 
-    For a single smallest element, the host calls `numpy.min`, which returns NaN if there is one. For several elements,
-    the host partitions the array, and NaN is the largest.
+    To find the single smallest element, the host calls `numpy.min`, which returns NaN if there is one. To find several
+    elements, the host partitions the array, which treats NaN as the largest.
     """
     if k > 0:
         return DESCENDING

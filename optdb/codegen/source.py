@@ -102,7 +102,7 @@ def row_offsets(
     size: str = "ga_size",
     step: str = "ga_ssize",
 ) -> str:
-    """Return statements that locate element `i`: its column, along the last axis, and its offset in each array.
+    """Return statements that locate element `i`: its column (index along the last axis) and its offset in each array.
 
     Names of lengths and strides omit the axis number; `offsets` maps each offset to its start and its strides. Indexes
     have the type `size`, and offsets the type `step`.

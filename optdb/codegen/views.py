@@ -17,7 +17,7 @@ def axis_last(x: Array, axis: int) -> Array:
 
 
 def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
-    """Return the view of `x` selected by a basic index, of integers and slices, as NumPy does.
+    """Return the view of `x` that a basic index (integers and slices) selects, as in NumPy.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def backwards(x: Array) -> DeviceArray:
 
 
 def in_matching_order(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return two arrays, or both with their first axes reversed, for a sum over the two leading axes.
+    """Return two arrays, unchanged or both with their first axes reversed, for a sum over the two leading axes.
 
     Both orders give the same sum. Choose the order in which more arrays can merge the two axes without a copy.
     """

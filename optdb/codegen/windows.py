@@ -114,8 +114,8 @@ def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each
     """Return a kernel, named ``windows``, that computes one element of the last array per window of the other arrays.
 
     All arrays have the same dtype, and `ndim` pooled axes. The code `start` runs first for each window, `each` runs for
-    each of its elements, and `finish` runs last. The code uses the placeholders of `typed`; the index of an element is
-    ``q``, that of the first element ``first``, and that of the window ``o``.
+    each of its elements, and `finish` runs last. The code uses the placeholders of `typed`; ``q`` is the index of an
+    element, ``first`` the index of the first element, and ``o`` the index of the window.
     """
     last = ndim - 1
     outer = "\n".join(

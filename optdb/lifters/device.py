@@ -1,8 +1,8 @@
 """The interface of a device that graphs are lifted to.
 
 A device is an array type, three ops that transfer arrays, and some properties.
-The OpenCL device is one (``optdb.opencl.device``). ``docs/howto-add-a-lifter.md``
-describes how to add another.
+``optdb.opencl.device`` defines the OpenCL device, and ``docs/howto-add-a-lifter.md`` describes how to add another
+device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from optdb.host.api.graph import PureOp, Variable
 from optdb.host.api.variables import is_host_array
 
-#: Name of a context, or None for the default one.
+#: Name of a context, or None for the default context.
 ContextName = str | None
 
 
@@ -139,7 +139,7 @@ _databases: dict[Device, Any] = {}
 
 
 def devices() -> Iterator[Device]:
-    """Yield all devices, the newest first."""
+    """Yield all devices, from the newest to the oldest."""
     return reversed(_devices)
 
 

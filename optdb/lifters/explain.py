@@ -50,7 +50,7 @@ class Explanation(ReportTables):
         The number of nodes by device; transfers are not counted.
     transfers : Counter
         The number of nodes of each transfer op, by the op and its context. Arguments, results and shared variables that
-        a call moves without such a node are only in `traffic`.
+        a call moves without a transfer op are only in `traffic`.
     traffic : Traffic or None
         The transfers of one call, if one was made.
     c_code : Tier or None
@@ -145,7 +145,7 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     ----------
     function : theano.compile.Function
         A function from ``theano.function``. The explained graph is the one that the function's linker executes. In mode
-        ``OPENCL``, that differs from ``maker.fgraph``, which is a graph for the host.
+        ``OPENCL``, this graph differs from ``maker.fgraph``, which is a graph for the host.
     *inputs : objects
         If given, the function is called once with these inputs, which also applies its updates, and the bytes that it
         transfers are counted.

@@ -123,7 +123,7 @@ def _outside(
 
 
 def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
-    """Return whether arrays of a dtype move to the device: floats, and complex numbers if it supports them."""
+    """Return whether arrays of a dtype move to the device: floats, and complex numbers if the device supports them."""
     if dtype.startswith("complex"):
         return device.unsupported_reason(dtype, context_name) is None
     return dtype.startswith("float")

@@ -3,7 +3,7 @@
 A placement decides where each node will run. The builder then visits the nodes in
 topological order and builds the new graph beside the old one: lifters replace
 the nodes that move, and the builder clones other nodes whose inputs changed.
-Finally one replacement of all outputs is validated once.
+Finally, all outputs are replaced at once, with a single validation.
 
 A variable in the old graph has a counterpart on the host, on the device, or on both sides of a transfer. A transfer is
 created once, when it is first needed. Moving a value back returns the original variable, so no value makes a round
@@ -91,7 +91,7 @@ class GraphToGPU(GraphRewriter):
             return report
 
     def rewrite(self, fgraph: FunctionGraph) -> LiftReport:
-        """Lift a graph, within `apply`.
+        """Lift a graph, as a part of `apply`.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ def _trace(report: LiftReport) -> None:
 
 
 def lifters_of(rewriter: TopoRewriter) -> dict[Any, list[Lifter]]:
-    """Return the lifters of a queried database by op class or instance; other rewriters do not move nodes."""
+    """Return the lifters of a queried database by op class or instance, without its other rewriters."""
     tracked_by = rewriter.local_optimizers_map
     return {op: [member for member in members if isinstance(member, Lifter)] for op, members in tracked_by.items()}
 
@@ -202,9 +202,9 @@ class LiftBuilder:
         self.placement = placement
         self.device = placement.device
         self.reports: list[NodeReport] = []
-        #: Old variables to the new variables on the same side, if they differ.
+        #: Maps old variables to the new variables on the same side, if they differ.
         self._new: dict[Variable, Variable] = {}
-        #: Old host variables to their values on the device.
+        #: Maps old host variables to their values on the device.
         self._there: dict[Variable, Variable] = {}
 
     def build(self) -> list[tuple[Variable, Variable]]:

@@ -152,7 +152,7 @@ class Lifter(LocalOptimizer):
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
-        """Lift one node between transfers if an input comes from a device, or if all its users are on one."""
+        """Lift one node between transfers if an input comes from a device, or if all its users are on a device."""
         placement = _neighbourhood(node)
         if placement is None:
             return False

@@ -1,4 +1,4 @@
-"""Rebalances partitions: moves small ones to the other side if that saves more in transfers than it costs.
+"""Rebalances partitions: moves a small partition to the other side if that saves more in transfers than it costs.
 
 A partition is a set of connected nodes on one side that could all run on the other: device nodes surrounded by host
 nodes, or host nodes that a lifter accepts. A partition's cost on either side is the number of variables that are

@@ -93,5 +93,5 @@ def keep_report(fgraph: FunctionGraph, report: LiftReport) -> None:
 
 
 def lift_reports(fgraph: FunctionGraph) -> list[LiftReport]:
-    """Return the reports of the lifts of a graph, the latest last."""
+    """Return the reports of all lifts of a graph, ordered from the first lift to the last."""
     return getattr(fgraph, "lift_reports", [])

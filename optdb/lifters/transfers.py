@@ -42,7 +42,7 @@ def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
     key : tuple
         The variable to transfer, and its destination.
     make : callable
-        Creates the transfer. Outside of a lift it is called each time.
+        Creates the transfer. Outside of a lift, every request calls it.
     """
     made = getattr(_lifting, "made", None)
     if made is None:

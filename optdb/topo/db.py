@@ -1,8 +1,7 @@
 """TopoOptDB, the engine's database, and the decorator that registers rewriters.
 
-Rewriters are registered under names, tags and positions. When a function is
-compiled, a query selects some of them and returns a
-:class:`~optdb.topo.rewriter.TopoRewriter` that runs them together.
+Rewriters are registered under names, tags and positions. When a function is compiled, a query selects some of the
+rewriters and returns a :class:`~optdb.topo.rewriter.TopoRewriter` that runs them together.
 """
 
 from __future__ import annotations

@@ -49,17 +49,16 @@ class IncrementalDestroyHandler(DestroyHandler):
         The node that overwrites each root variable. A *root* is the variable
         at the end of a chain of views; all of them share its memory.
     view_i, view_o : dict
-        The variable that each view is of, and the views of each variable.
+        `view_i` maps each view to the variable that it is a view of, and `view_o` maps each variable to its views.
 
     Notes
     -----
     ``_destroying`` holds the nodes with a ``destroy_map``.
     A destroyer is *claimed* once its roots, its fault (if any) and the other
     users of its roots are known; any change that may affect one of these
-    withdraws the claim. For a claimed destroyer, ``_before`` counts the slots
-    through which each other node uses its roots, and is updated incrementally.
-    Invariant: ``_backward`` holds each edge, of the graph or from a user to a
-    claimed destroyer, that the order does not respect yet.
+    withdraws the claim. ``_before`` is updated incrementally. For a claimed destroyer and each other node, it counts
+    the slots through which that node uses the destroyer's roots. Invariant: ``_backward`` holds all edges that the
+    order does not respect yet. These are edges of the graph, or edges from a user to a claimed destroyer.
     """
 
     # -- features of the graph
@@ -160,7 +159,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         Raises
         ------
         InconsistencyError
-            Under the conditions of `validate`, except for cycles.
+            For the reasons that `validate` lists, except cycles.
         """
         self._check_claims()
         if not ordered:
@@ -374,7 +373,7 @@ def _is_indestructible(var: Variable) -> bool:
 
 
 def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
-    """Return whether `node` also reads the memory of input `slot` through another input that does not tolerate it."""
+    """Return whether `node` also reads input `slot`'s memory through another input, which its op does not tolerate."""
     if len(node.inputs) == 1:
         return False
     same = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_same", []) if dest == slot}

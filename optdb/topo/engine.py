@@ -8,13 +8,11 @@ Flow of one :class:`Engine` run::
        └── users of changes, operands that lost a user ◀─────── FunctionGraph
                                                   (the engine listens as a feature)
 
-The constant parts of a replacement are folded, and it is put into the graph
-before the next rule sees it, so that every rule can query clients and shapes.
-When the worklist is empty, every node that was visited before the last change
-is visited again; the run has converged when such a round changes nothing. That
-round verifies the fixed point: a rule may depend on parts of the graph far
-from its node.  A rule that is known to read only a node's ancestors is skipped
-if none of them has changed (see `optdb.host.api.rewriters`).
+The engine folds the constant parts of a replacement and puts the replacement into the graph before it applies the next
+rule, so that every rule can query clients and shapes. When the worklist is empty, every node that was visited before
+the last change is visited again; the run has converged when such a round changes nothing. That round verifies the fixed
+point: a rule may depend on parts of the graph far from its node.  A rule that is known to read only a node's ancestors
+is skipped if none of them has changed (see `optdb.host.api.rewriters`).
 """
 
 from __future__ import annotations
@@ -101,8 +99,8 @@ class Engine:
     were last tried: a node seen at the current clock has been verified on the
     current graph. ``_rewired_at`` is the clock at which an input of a node last
     changed. ``_to_retry`` holds the rules that declined a node but may accept it
-    even if its ancestors do not change, and ``_unchanged`` the nodes whose
-    ancestors have not changed since their rules were last tried.
+    even if its ancestors do not change, and ``_unchanged`` holds the nodes whose ancestors have not changed since their
+    rules were last tried.
     """
 
     def __init__(
@@ -251,8 +249,8 @@ class Engine:
         """Fold every constant part of the graph before any rule sees it.
 
         Otherwise a rule may decompose a constant expression whose value would enable another rule, or whose value is
-        nan: ``0 / c`` becomes 0 for any ``c``.  A constant that is only broadcast for a non-constant user is folded at
-        its own visit, as in Theano: some rules match the constant but not its broadcast copy.
+        nan: ``0 / c`` becomes 0 for any ``c``.  As in Theano, the broadcast of a constant that only non-constant nodes
+        use is folded at its own visit, because some rules match the constant but not its broadcast copy.
         """
         fold = self._fold
         if fold is None:

@@ -8,10 +8,10 @@ time, builds a Composite for each, and sorts the graph again until nothing chang
 
 Cheap arithmetic is recomputed if that saves a node: a cheap node joins each of
 several groups that use it, and a node with a single element joins the group of
-a larger pattern.  If Theano's rewriters derive such arithmetic twice, Theano leaves it duplicated. The engine merges
-it, and would have more nodes without recomputation. Recomputed nodes depend on no member of the group, so this closes
-no cycle either.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP` bound the work, and recomputing an
-array must not read more arrays than it saves.
+a larger pattern.  Theano does not merge cheap arithmetic that its rewriters derive twice. The engine merges it, so
+without recomputation the engine's graphs would have more nodes. Recomputed nodes depend on no member of the group, so
+recomputation closes no cycle.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP` bound the work, and
+recomputing an array must not read more arrays than it saves.
 
 Groups of the same structure get the same op.
 """
@@ -41,7 +41,8 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 MAX_RECOMPUTING_GROUPS = 4
 #: The maximum number of nodes that a group recomputes for each element.
 MAX_RECOMPUTED_PER_GROUP = 8
-#: The same maximum for a group with a single element, where any op is cheaper than a separate node.
+#: The maximum number of nodes that a group with a single element recomputes: there, any op is cheaper than a separate
+#: node.
 MAX_RECOMPUTED_SCALARS = 16
 
 
@@ -51,7 +52,7 @@ def takes_all(node: Apply) -> bool:
 
 
 def is_integer_scalar(node: Apply) -> bool:
-    """Return whether a node computes integer scalars, such as lengths, elementwise from others, and not in place."""
+    """Return whether a node is an elementwise op on integer scalars, such as lengths, and does not work in place."""
     if not isinstance(node.op, Elemwise) or node.op.inplace_pattern:
         return False
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
@@ -118,13 +119,14 @@ class Group:
     Attributes
     ----------
     root : Apply
-        The node whose output is the group's.
+        The node whose output is the output of the group.
     members : list of Apply
-        The root and the others, users before their operands.
+        The root and all other members, users before their operands.
     inputs : set of Variable
         The inputs from outside the group.
     recomputed : int
-        Number of members that other groups also compute, or that have one element but are computed for each.
+        Number of members that other groups also compute, or that have one element but are computed for each element of
+        the output.
     """
 
     def __init__(self, root: Apply) -> None:
@@ -190,8 +192,8 @@ class Grouping:
     def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
         """Return whether several nodes would remain if `node` were recomputed.
 
-        Its cheap operands would also be recomputed. Expensive operands, such as an exp or a log, would not: each would
-        remain a separate node, whereas one node can compute all of them together with `node`.
+        Its cheap operands would also be recomputed, but each expensive operand, such as an exp or a log, would remain a
+        separate node. Without recomputation, one node can compute all of them together with `node`.
         """
         if not node.outputs[0].type.ndim:
             return False
@@ -237,7 +239,7 @@ def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
 
 
 def _may_join(node: Apply, groups: list[Group], recomputed: bool) -> bool:
-    """Return whether `node` can be a member of each of `groups`, and is cheap enough to be one."""
+    """Return whether `node` can join each of `groups`, and is cheap enough for that if it would be recomputed."""
     if recomputed and not _is_worth_recomputing(node, groups):
         return False
     return all(group.has_room_for(node) for group in groups)
@@ -280,7 +282,8 @@ class FusedNodeBuilder:
         if config.compute_test_value != "off":
             out: Variable = op(*inputs)
             return out
-        # All variables in a group have one rank, and broadcasting is associative: the type is the root's.
+        # All variables in a group have the same rank, and broadcasting is associative, so the result has the root's
+        # type.
         return Apply(op, inputs, [group.root.outputs[0].type()]).outputs[0]
 
 

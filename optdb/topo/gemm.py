@@ -58,7 +58,7 @@ class WholeSumGemm(GemmOptimizer):
 
 
 def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, int]) -> float:
-    """Replace sums of products, the last ones first; count outcomes, and return the seconds spent finding Gemms."""
+    """Replace sums of products, starting with the last sum; count outcomes; return the seconds spent finding Gemms."""
     finding = 0.0
     hopeless: set[Apply] = set()
     for node in reversed(nodes):
@@ -170,7 +170,7 @@ class _Pairing:
             i += 1
 
     def _partner(self, i: int) -> int | None:
-        """Return the first term after `i` that forms a Gemm with it."""
+        """Return the first term after term `i` that forms a Gemm with term `i`."""
         term = self._terms[i]
         if term is None:
             return None

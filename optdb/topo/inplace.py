@@ -46,7 +46,7 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
 
     def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
-            # In large graphs, Theano validates several changes together, but queries the handler in between. That
+            # In large graphs, Theano validates several changes together, but queries the handler in between. That query
             # raises if two outputs of a node overwrite one array through a view, and the graph would stay invalid.
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
@@ -120,7 +120,7 @@ class _InplacePass:
         return 1 if var.owner is not None and var.owner in destroyers else 2
 
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
-        """Replace `node` by one with an inplace pattern; return it, or None if the graph refuses it."""
+        """Replace `node` by a node with an inplace pattern; return the new node, or None if the graph refuses it."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
         # Copy traces one by one. Otherwise the traces of a node with many outputs would multiply with each replacement.
         for before, after in zip(node.outputs, new, strict=True):

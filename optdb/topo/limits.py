@@ -1,9 +1,9 @@
 """Limits on one run of the engine, determined by the graph that it starts from.
 
 Rewriters may loop on their own output: each application adds a node to which the next one applies.  A limit that
-follows the size of the growing graph never stops them.  The *base size* of a run does not grow with the graph: it
-counts the nodes of the starting graph and their direct replacements, so that a rewriter may replace one node by a large
-expression, such as an inlined graph.  Rewriters that then apply to the new nodes do not increase it.
+follows the size of the growing graph never stops such rewriters.  The *base size* of a run does not grow with the
+graph: it counts the nodes of the starting graph and their direct replacements, so that a rewriter may replace one node
+by a large expression, such as an inlined graph.  Rewriters that then apply to the new nodes do not increase it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class GrowthLimits:
         self._max_use_ratio = max_use_ratio
 
     def count_replacement(self, node: Apply, made: int) -> None:
-        """Add the `made` nodes that replace `node` to the base size, if `node` is in the starting graph."""
+        """Add `made`, the number of nodes that replace `node`, to the base size if `node` is in the starting graph."""
         if node in self._original:
             self._original.remove(node)
             self._base += made

@@ -1,9 +1,10 @@
 """Detection of rewriters that undo each other: A becomes B, B becomes A, and so on.
 
-For each new node, the node that it replaces is recorded.  From a few generations after an original node of the graph
-on, new nodes are numbered by their ops and the numbers of their operands, so that a node that is built again from equal
-parts gets the same number (value numbering).  A node with the number of one of its ancestors closes a loop.  After a
-few repetitions the engine reports the rule that replaced that ancestor, and stops applying it to nodes of that number.
+For each new node, the node that it replaces is recorded.  New nodes that are a few or more generations away from an
+original node of the graph are numbered by their ops and the numbers of their operands (value numbering). A node that is
+built again from equal parts thus gets the same number.  A node with the number of one of its ancestors closes a loop.
+After a few repetitions the engine reports the rule that replaced that ancestor, and stops applying it to nodes with
+that number.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Lineage:
         return rule
 
     def _rule_that_left(self, node: Apply, number: int) -> Rule | None:
-        """Return the rule that replaced an ancestor of the same number, if there is one."""
+        """Return the rule that replaced an ancestor with the same number, if there is one."""
         for _ in range(_DEPTH):
             step = self._parent.get(node)
             if step is None:
@@ -121,7 +122,7 @@ class Lineage:
 
 
 def _constant_key(var: Constant) -> Hashable | None:
-    """Return a key by value for small constants: rewriters make new ones each time."""
+    """Return a key for small constants that depends on their value, because rewriters make new constants each time."""
     data: Any = getattr(var, "data", None)
     if getattr(data, "size", None) == 1:
         return (var.type, data.tobytes())

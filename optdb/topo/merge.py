@@ -65,7 +65,7 @@ class MergeIndex(MergeFeature):
                 self._forget_constant(var)
 
     def process_constant(self, fgraph: FunctionGraph, constant: Constant) -> None:
-        """Add `constant` to the index, or schedule its merge with an equal one."""
+        """Add `constant` to the index, or schedule its merge with an equal constant."""
         if id(constant) in self.seen_constants:
             return
         signature = _small_signature(constant)

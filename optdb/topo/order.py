@@ -11,9 +11,9 @@ Two algorithms maintain the order, and neither ever sorts the whole graph again:
 * a new edge that violates the order starts a search from both of its ends for
   the nodes between them, and moves those that the edge reorders, as Pearce and
   Kelly do ("A dynamic topological sort algorithm for directed acyclic graphs",
-  ACM JEA 11, 2006).  Their order is an array, and the nodes that both searches find are redistributed over the indices
-  that these nodes had.  A list allows insertion anywhere, so only the nodes of the search that finishes first are
-  moved.
+  ACM JEA 11, 2006).  Their order is an array, in which the nodes found by both searches are redistributed over the
+  indices that these nodes had. The order here is a list, which allows insertion anywhere, so only the nodes of the
+  search that finishes first are moved.
 
 If the searches meet, the edge would close a cycle.
 """
@@ -48,7 +48,7 @@ class OrderPosition(Generic[Node]):
 
 
 class _Front(Generic[Node]):
-    """A search from start nodes, within a window of labels, nearest nodes to the other end first.
+    """A search from start nodes, within a window of labels, that visits nodes nearest to the other end first.
 
     The window is closed on both sides, so that an edge that was refused and is
     still in the graph does not mislead the search.  By visiting the nodes

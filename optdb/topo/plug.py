@@ -1,9 +1,9 @@
 """Connects the engine to Theano, for all functions or for the functions of one mode.
 
 Both :func:`enable` and :func:`mode` translate the results of database queries (see :mod:`optdb.topo.translate`), build
-C code in batches, and compute nodes without C code on whole arrays. :func:`enable` covers every mode, every inner graph
-of a Scan and every third-party pipeline. :func:`mode` does the same only in the thread that compiles a function with
-that mode, until the function is compiled.
+C code in batches, and use NumPy on whole arrays for nodes without C code. :func:`enable` covers every mode, every inner
+graph of a Scan and every third-party pipeline. :func:`mode` does the same only in the thread that compiles a function
+with that mode, until the function is compiled.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def enable(tiered: bool | None = None, matmul_precision: str | None = None) -> S
     Parameters
     ----------
     tiered : bool, optional
-        Sets the flag ``optdb.tiered``: whether functions compute in Python while their C code is built. None leaves the
+        Sets the flag ``optdb.tiered``: whether functions run in Python while their C code is built. None leaves the
         flag unchanged.
     matmul_precision : {'highest', 'high', 'default'}, optional
         Sets the flag ``optdb.matmul_precision``: the precision of a device's matrix products.
@@ -198,13 +198,13 @@ class TopoMode(Mode):
 class DeviceMode(TopoMode):
     """A Mode whose functions run on a device.
 
-    Theano caches its default mode by class name, so the mode OPENCL needs another class than the mode TOPO.
+    Theano caches its default mode by class name, so the modes OPENCL and TOPO must have different classes.
     """
 
 
-#: Phases that a device mode excludes: the device has its own after the lift, and the linker runs the lift. Only sizes
-#: and indices, which stay on the host, are fused before the lift. Theano's check for remaining convolutions rejects
-#: those of float16, which the device supports.
+#: Phases that a device mode excludes. The linker runs the lift, and the device has its own phases after the lift. Only
+#: sizes and indices, which stay on the host, are fused before the lift. Theano's check for remaining convolutions
+#: rejects float16 convolutions, which the device supports.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 
@@ -223,8 +223,8 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
         the best one that works. Shared variables stay on the host, and are
         copied when they have changed.
     tiered : bool
-        Whether functions compute in Python while their C code is built, as with the flag
-        ``optdb.tiered``; False leaves the decision to the flag.
+        Whether functions run in Python while their C code is built, as with the flag ``optdb.tiered``; False leaves the
+        decision to the flag.
 
     Returns
     -------

@@ -74,7 +74,7 @@ class PhaseProfile:
             self.made[rewriter] += made
 
     def keep_cleanup(self, rewriter: Any, profile: Any) -> None:
-        """Merge the profile of a cleanup with its earlier profile of this round."""
+        """Merge the profile of a cleanup with its earlier profile from this round."""
         previous = self._round_cleanups.get(rewriter)
         if previous is not None:
             profile = rewriter.merge_profile(previous, profile)

@@ -1,10 +1,9 @@
 """TopoRewriter: the engine as a graph rewriter that Theano can run, print and profile.
 
-It replaces an EquilibriumOptimizer: the engine runs the node rewriters;
-global, final and cleanup rewriters run before, after and between as usual.
-The result of :meth:`TopoRewriter.apply` starts with Theano's own profile of an
-equilibrium, so that ``config.profile`` shows the engine's statistics in
-Theano's report.
+It replaces an EquilibriumOptimizer. The engine runs the node rewriters. As usual, global rewriters run before them,
+final rewriters run after them, and cleanup rewriters run in between. The result of :meth:`TopoRewriter.apply` starts
+with Theano's own profile of an equilibrium, so that ``config.profile`` shows the engine's statistics in Theano's
+report.
 """
 
 from __future__ import annotations
@@ -243,7 +242,7 @@ class _RewritePass(EquilibriumPass):
         return any(self.engine.table.may_track(nodes[0].op) for nodes_of in grouped for nodes in nodes_of.values())
 
     def _idle_round(self) -> None:
-        """Run the idle graph rewriters for their profiles, since Theano's report requires one of each."""
+        """Run the idle graph rewriters for their profiles, which Theano's report requires for each rewriter."""
         self.engine.result.rounds += 1
         self.profile.begin_round(len(self.fgraph.apply_nodes))
         self.profile.global_profiles(self._run_all(self.rewriter.global_optimizers))

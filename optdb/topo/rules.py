@@ -26,8 +26,8 @@ class Rule:
     transform : callable
         A function that returns the rewriter's replacements for a node.
     lasting_refusals : tuple
-        The values among ``(None, False)`` that `transform` returns again until
-        an ancestor of the node changes. A guard's refusal always lasts.
+        The values among ``(None, False)`` that last: once `transform` has returned such a value, it returns the value
+        again until an ancestor of the node changes. A guard's refusal always lasts.
     attempts, applications, nodes_made : int
         How often the rule was tried, how often it changed the graph, and the
         number of nodes that its replacements added.
@@ -66,11 +66,10 @@ class Rule:
 class RuleTable:
     """Rules indexed by the ops that they track.
 
-    The order for a node is Theano's: first the rewriters without tracks, then
-    those that track the op's class, then those that track the op itself, each
-    in the given order; but rewriters that replace a node by zero come before rewriters that move the node. As in
-    Theano, a class is matched exactly, not by inheritance. Rewriters that are known to decline a tracked op are left
-    out.
+    The order for a node is Theano's: first the rewriters without tracks, then those that track the op's class, then
+    those that track the op itself. Each of these groups keeps the given order, except that rewriters that replace a
+    node by zero come before rewriters that move the node. As in Theano, a class is matched exactly, not by inheritance.
+    Rewriters that are known to decline a tracked op are left out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -95,7 +94,7 @@ class RuleTable:
     def _fill(self, untracked: list[LocalOptimizer], tracked: dict[Any, list[LocalOptimizer]]) -> None:
         self._untracked = untracked
         self._tracked = tracked
-        # A small graph needs few of some hundred rewriters, so rules are created on demand.
+        # A small graph needs only a few of several hundred rewriters, so rules are created on demand.
         self._rule_of: dict[int, Rule] = {}
         self._by_class: dict[type[PureOp], list[tuple[LocalOptimizer, Callable[[PureOp], bool] | None]]] = {}
         # The entry keeps the op alive, so that its id is not reused.
@@ -103,7 +102,7 @@ class RuleTable:
 
     @property
     def rules(self) -> list[Rule]:
-        """The rules that were returned for any op, in the order of the queries."""
+        """All rules that the table has returned for ops, in the order of the queries."""
         return list(self._rule_of.values())
 
     def may_track(self, op: PureOp) -> bool:

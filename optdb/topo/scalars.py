@@ -53,7 +53,7 @@ def _fused_users(
 ) -> Iterator[tuple[Variable, Variable]]:
     """Yield pairs of a user's output and its replacement, the output of one node that also computes `node`.
 
-    A user may depend on another user, so each is built only after the previous one has been replaced.
+    A user may depend on another user, so each replacement is built only after the previous user has been replaced.
     """
     clients_of = dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0]))
     users = [user for user in clients_of if not is_output(user)]

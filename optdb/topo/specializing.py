@@ -1,4 +1,4 @@
-"""Node rewriters that only the engine has: large powers as squares, and reshapes to an array's own shape.
+"""Node rewriters that only the engine has: they rewrite large powers as squares, and reshapes to an array's own shape.
 
 Theano expands powers up to 512 in one step. For larger exponents, the rule here halves the exponent, and the engine
 applies it to each result until Theano's own rule applies: x ** 1024 takes ten multiplications.
@@ -8,9 +8,10 @@ order, other rewriters replace the lengths before the reshape is visited. The ru
 with the inferred lengths. Inferred lengths are not part of the graph that is folded, so the rule evaluates constant
 lengths itself.
 
-Theano's rewriters build a shape with MakeVector if all lengths are symbolic, and with Join if some are already
-constant, which depends on the order of visits. Rewriters that look for a shape only match MakeVector. Another rule
-therefore converts Join to MakeVector. The last rule merges two DimShuffles, such as those around a removed reshape.
+Theano's rewriters build a shape with MakeVector if all lengths are symbolic, and with Join if some lengths are already
+constant. Which of these they see depends on the order of visits. Rewriters that look for a shape only match MakeVector.
+Another rule therefore converts Join to MakeVector. The last rule merges two DimShuffles, such as those around a removed
+reshape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reuses wide sums as terms of wider sums if they are computed anyway, and likewise wide products.
+"""Reuses wide sums that are computed anyway as terms of wider sums, and does the same for products.
 
 A canonical sum has no sums among its terms, so a recurrence ``s[t] = s[t-1] + a[t]`` becomes a sum of t terms for each
 t: the work is quadratic in the number of steps, and each sum is a separate op to fuse and to compile.  Before fusion,
-this pass writes a sum as ``s[t-1] + a[t]`` again if the terms of ``s[t-1]`` are a subset of its own.
+this pass writes a sum as ``s[t-1] + a[t]`` again if the terms of ``s[t-1]`` are a subset of the terms of that sum.
 
 The number of nodes never grows.  A sum is reused only if fusion cannot remove its node: one of its users is not an
 elementwise op, or it is an output of the graph.  The wider sum gets no additional nodes, and each shared term loses a
@@ -22,10 +22,10 @@ from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.tensor import Elemwise, add, copy_stack_trace, mul, sub, true_div
 from optdb.topo.db import ENGINE_TAG
 
-#: The minimum number of terms of a reused sum: rereading fewer terms does not justify another rounding order.
+#: The minimum number of terms of a reused sum: rereading fewer terms does not justify a different rounding order.
 MIN_SHARED_TERMS = 3
-#: The maximum number of narrower sums that are compared with a sum, the widest first. The widest narrower sum whose
-#: last term the sum has nearly always matches.
+#: The maximum number of narrower sums that are compared with a sum, starting with the widest. The candidates are the
+#: narrower sums whose last term also occurs in the sum; the widest candidate nearly always matches.
 MAX_COMPARISONS = 32
 
 #: A term, and whether it is subtracted (or divided by).
@@ -33,7 +33,7 @@ Term = tuple[Variable, bool]
 
 
 class ReuseWideSums(Optimizer):
-    """Rewrite sums and products with the largest existing ones whose terms are a subset of their own."""
+    """Rewrite each sum or product to reuse the largest existing one whose terms are a subset of its terms."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         operations = [_Operation(add, sub), _Operation(mul, true_div)]
@@ -113,7 +113,7 @@ class _Operation:
     def is_step(self, node: Apply | None) -> TypeGuard[Apply]:
         """Return whether a node is of this operation and computes in one dtype.
 
-        With several dtypes, the order of the operands determines the dtype in which C computes.
+        If the dtypes differ, the dtype in which C computes depends on the order of the operands.
         """
         if node is None or type(node.op) is not Elemwise or node.op not in (self.main, self.inverse):
             return False
@@ -145,7 +145,7 @@ class _Operation:
         return terms
 
     def combined(self, terms: list[Term]) -> Variable:
-        """Return the sum of terms, the first of which is not subtracted."""
+        """Return the sum of `terms`; the first term is not subtracted."""
         positive = self._main_of([var for var, is_inverse in terms if not is_inverse])
         inverse = [var for var, is_inverse in terms if is_inverse]
         return self.inverse(positive, self._main_of(inverse)) if inverse else positive

@@ -1,10 +1,9 @@
 """Replaces the members of Theano's queried optimizers by the engine's rewriters.
 
-A query of Theano's database returns a tree: a SeqOptimizer of phases, each of
-them an equilibrium, a one-pass TopoOptimizer, another sequence, or something
-else.  :func:`translate` replaces the phases that the engine can run, and leaves
-everything else unchanged.  Because it works on the result of a query, rewriters
-that were registered late are included.
+A query of Theano's database returns a tree: a SeqOptimizer of phases. A phase is an equilibrium, a one-pass
+TopoOptimizer, another sequence, or something else.  :func:`translate` replaces the phases that the engine can run, and
+leaves everything else unchanged.  Because the function works on the result of a query, rewriters that were registered
+late are included.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class TopoSequence(SeqOptimizer):
 
     @classmethod
     def of(cls, stock: SeqOptimizer) -> SeqOptimizer:
-        """Convert `stock` to a TopoSequence, unless it is of a subclass of SeqOptimizer."""
+        """Convert `stock` to a TopoSequence, unless it is an instance of a subclass of SeqOptimizer."""
         if type(stock) is SeqOptimizer:
             stock.__class__ = cls
         return stock
@@ -53,7 +52,7 @@ class TopoSequence(SeqOptimizer):
 def translate(optimizer: Any) -> Any:
     """Return `optimizer` with the engine in place of Theano's equilibriums.
 
-    A sequence's members are replaced in place: each query makes a new sequence.
+    The members of a sequence are replaced in place, which is safe because each query makes a new sequence.
     """
     if isinstance(optimizer, (TopoRewriter, TopoSequence)):
         return optimizer

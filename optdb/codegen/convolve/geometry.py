@@ -38,7 +38,8 @@ class Axis:
     def fits(self) -> bool:
         """Whether the filter fits into the padded image; it may be one element longer, which makes the output empty.
 
-        A filter without taps does not fit if dilation makes its extent, or 'full' makes its padding, negative.
+        A filter without taps does not fit if dilation makes its extent negative, or if 'full' makes its padding
+        negative.
         """
         return self._last >= -1 and reach(self.taps, self.dilation) >= 0 and min(self.low, self.high) >= 0
 
@@ -56,9 +57,9 @@ class Phase:
     first: int
     #: Number of elements.
     count: int
-    #: Index of the output from which `taps` count backwards, for the first element.
+    #: Index of the output from which `taps` count backwards for the first element.
     origin: int
-    #: Pairs of a tap, and how far before `origin` the output is that the tap connects to the first element.
+    #: Pairs of a tap and a distance: the tap connects the first element to the output this far before `origin`.
     taps: tuple[tuple[int, int], ...]
 
 

@@ -132,7 +132,8 @@ class ConvolutionOperation(Operation):
     def _refuse_empty(self, lengths: Sequence[int], counts: Sequence[int]) -> None:
         """Raise ValueError for axes of length 0 in three dimensions, if there are images, channels and filters.
 
-        In two dimensions, the host computes zeros or an empty result. In three, it calls SciPy, which raises.
+        In two dimensions, the host computes zeros or an empty result. In three dimensions, the host calls SciPy, which
+        raises an error.
         """
         if self.settings.dims == 3 and 0 in lengths and 0 not in counts:
             raise ValueError(
@@ -170,7 +171,7 @@ class Convolve(ConvolutionOperation):
 class FilterGradient(ConvolutionOperation):
     """The gradient of a convolution for the filters, from images and the gradient of the result.
 
-    The third input has the lengths of the filters, a host vector.
+    The third input is a host vector with the lengths of the filters.
     """
 
     unshared_kernel = "unshared_weights"
@@ -197,7 +198,7 @@ class FilterGradient(ConvolutionOperation):
 class ImageGradient(ConvolutionOperation):
     """The gradient of a convolution for the images, from filters and the gradient of the result.
 
-    The third input has the lengths of the images, a host vector.
+    The third input is a host vector with the lengths of the images.
     """
 
     unshared_kernel = "unshared_inputs"

@@ -61,8 +61,8 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
     """Return the int64 lookup tables for kernels that read `channels` channels of each image.
 
-    The tables are the concatenated shifts of the plan's layout, and for each product the taps, the offsets for each
-    channel and tap, and the starts, runs and targets, see `TapProduct`.
+    The first table has the concatenated shifts of the plan's layout. The other tables have, for each product, the taps,
+    the offsets for each channel and tap, and the starts, runs and targets (see `TapProduct`).
     """
 
     def make() -> list[Any]:
@@ -98,10 +98,10 @@ def laid_out(
     at_once: int,
     y: Array | None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Pack `at_once` images at a time; yield the index of the first one, their number, and the packed images.
+    """Pack `at_once` images at a time; yield the index of the first image, the number of images, and the packed images.
 
-    Images have the shape (images, channels, two or three axes) and any strides. They are packed into `y`; if it is
-    None, they have the right layout already. `shifts` are the concatenated shifts of the layout.
+    Images have the shape (images, channels, two or three axes) and any strides. They are packed into `y`; `y` is None
+    if the images already have the right layout. `shifts` are the concatenated shifts of the layout.
     """
     for first in starts(images.shape[0], at_once):
         x = some_of(images, first, smallest(at_once, images.shape[0] - first))

@@ -151,10 +151,10 @@ def _reading(
     lengths: Sequence[int],
     targets: HostArray,
 ) -> Reading:
-    """Return a reading of channels with the given `lengths`.
+    """Return the `Reading` for channels with the given `lengths`.
 
     `bases` and `shifts` have, for each axis, the position of each output and the shift of each tap; `taps` are numbered
-    like the Cartesian product of `shifts`. `targets` has an axis for each one of `bases`.
+    like the Cartesian product of `shifts`. `targets` has one axis for each of the `bases`.
     """
     offsets, bits = np.zeros(len(taps), np.int64), (1 << np.arange(len(taps), dtype=np.int64)).astype(np.uint32)
     starts, inside = np.zeros((), np.int64), np.zeros(targets.shape, np.uint32)
@@ -284,9 +284,9 @@ def cover(
 ) -> tuple[HostArray, HostArray]:
     """Cover a block of elements with vectors; return each vector's start, and each lane's output index or -1.
 
-    The block begins at `origin` in an array of shape `extents`, and has the shape `counts`. Its elements are written
-    once each, element i to index ``first + i * steps`` of an array of shape `out`. Vectors that would extend beyond
-    the block's last element are shifted back if the block is long enough.
+    The block begins at `origin` in an array of shape `extents`, and has the shape `counts`. Each of its elements is
+    written once: element i is written to index ``first + i * steps`` of an array of shape `out`. Vectors that would
+    extend beyond the block's last element are shifted back if the block is long enough.
     """
     _, height, row = extents
     begin = (origin[0] * height + origin[1]) * row + origin[2]

@@ -33,7 +33,7 @@ _READ = 16
 _COPIES = ("copy_async16", "copy_async_all", "copy_number_float32", "commit_copies", "await_copies")
 #: Padding of a tile's rows, in elements; it avoids bank conflicts when columns are written one by one.
 _PADDING = 4
-#: Padding of a tile's rows for tensor cores, with which items read eight numbers from each of four rows.
+#: Padding of a tile's rows for tensor cores, where items read eight elements from each of four rows.
 _TENSOR_PADDING = 8
 #: Number of work items, limited by registers, that keep a compute unit busy if pixels or terms are split into parts.
 _BUSY, _BUSY_BY_TERMS = 256, 192
@@ -43,7 +43,7 @@ _SPEED = {16: 0.55, 32: 0.85}
 _TERMS_OF_PART, _MOST_PARTS = 512, 8
 #: Maximum number of elements in all partial sums together.
 _PARTS = 2**24
-#: Number of rows in the fallback tile, which is not copied asynchronously, on devices that support such copies.
+#: Number of rows in the fallback tile on devices that support asynchronous copies; this tile does not use them.
 _ROWS_WITHOUT_COPIES = 64
 
 
@@ -53,23 +53,24 @@ class Tile:
 
     rows: int
     cols: int
-    #: Number of terms per sum in local memory at a time.
+    #: Number of terms of each sum that local memory holds at a time.
     depth: int
     item_rows: int
     item_cols: int
     #: Whether to use tensor cores, in TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
     tensor: bool = False
-    #: Number of tiles of each matrix in local memory, copied asynchronously; if 0, items load two through registers.
+    #: Number of asynchronously copied tiles of each matrix in local memory; if 0, items load two tiles through
+    #: registers.
     stages: int = 0
 
     @property
     def warp_rows(self) -> int:
-        """Number of rows that a warp computes on tensor cores: each item has two of sixteen."""
+        """Number of rows that a warp computes on tensor cores: each item computes two of every sixteen."""
         return 8 * self.item_rows
 
     @property
     def warp_cols(self) -> int:
-        """Number of columns that a warp computes on tensor cores: each item has two of eight."""
+        """Number of columns that a warp computes on tensor cores: each item computes two of every eight."""
         return 4 * self.item_cols
 
     @property
@@ -97,8 +98,8 @@ class Tile:
 #: What a kernel computes: results or gradients for images, or gradients for filters.
 Kind = Literal["CORRELATE", "WEIGHTS"]
 
-#: The largest tile for float16 and float32, the other tiles, and tiles for float64. Larger ones come first, because the
-#: first one is chosen among tiles of equal cost.
+#: The largest tile for float16 and float32, the other tiles, and tiles for float64. Larger tiles come first, because
+#: the first of several tiles with equal cost is chosen.
 _LARGEST: Mapping[Kind, Tile] = {"CORRELATE": Tile(128, 64, 16, 8, 8), "WEIGHTS": Tile(128, 128, 16, 8, 8)}
 _TILES = [Tile(64, 64, 16, 8, 8), Tile(32, 128, 16, 4, 8), Tile(16, 128, 16, 4, 4)]
 _TILES_OF_DOUBLES = [Tile(64, 64, 16, 4, 4), Tile(16, 64, 16, 2, 4)]
@@ -148,7 +149,7 @@ def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
 
 
 def cost(tile: Tile, rows: int, cols: int = 1) -> float:
-    """Return the relative time for `rows` filters, or for features by terms, including the tiles' padding."""
+    """Return the relative time for `rows` filters or `rows` x `cols` gradients, including the tiles' padding."""
     padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
     return padded / _SPEED.get(tile.rows, 1)
 

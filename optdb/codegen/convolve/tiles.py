@@ -59,8 +59,8 @@ _MOST_TERMS = 32
 _PART = 256
 #: Groups with at most this many features and channels do not use tiles, as in a depthwise convolution.
 _FEW_FEATURES, _FEW_CHANNELS = 3, 7
-#: For the kernel that adds up parts: work-group size, number of items that share a sum if parts are many, and maximum
-#: number of parts that count as few.
+#: For the kernel that adds up parts: the work-group size, the number of items that share a sum if there are many parts,
+#: and the maximum number of parts for which one item adds up a sum.
 _TOTAL_ITEMS, _SLICES, _FEW_PARTS = 256, 8, 8
 
 
@@ -264,10 +264,10 @@ class TileRequest:
     kind: Kind
     dtype: str
     precision: Precision
-    #: Number of filters in a group; or number of features in a group, and of terms in their gradient.
+    #: Number of filters in a group; or number of features in a group, and number of terms in their gradient.
     rows: int
     cols: int = 1
-    #: Whether kernels may be compiled now; an exported file has only its functions' own kernels.
+    #: Whether kernels may be compiled. An exported file contains only the kernels of its functions.
     may_compile: bool = True
     #: Names of choices that failed.
     failed: frozenset[str] = frozenset()
@@ -287,7 +287,7 @@ class TileChoice:
         return self.tile.name
 
     def prepare(self, context: Context) -> tuple[Tile, Kernels] | None:
-        """Return the tile, and its kernel unless the function has it; if it does not build, warn and return None."""
+        """Return the tile, and its kernel unless the function has it; warn and return None if the build fails."""
         if self.kernels is None:
             return self.tile, {}
         kernels = try_compile(self.kernels(), context, "a convolution", "Convolutions load tiles through registers")
@@ -295,7 +295,7 @@ class TileChoice:
 
 
 def copied_choices(context: Context, request: TileRequest) -> list[TileChoice]:
-    """Return the asynchronously copied tiles that fit the device, which have kernels of their own."""
+    """Return the tiles for asynchronous copies that fit the device; these tiles have their own kernels."""
     profile = context.profile
     is_copied = request.may_compile and request.dtype == "float32" and profile.has_tensor_cores
     if not is_copied or by_tensor_cores(context, request.dtype, request.precision):

@@ -57,7 +57,7 @@ class GroupBlock(CheckedTile):
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Number of terms per sum in local memory at a time.
+    #: Number of terms of each sum that local memory holds at a time.
     depth: int
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
@@ -184,7 +184,7 @@ def _fits(context: Context, dtype: str, block: GroupBlock) -> bool:
 
 
 def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
-    """Return the block, or the most similar one that fits the device."""
+    """Return the block, or the most similar block that fits the device."""
     fitting = [other for other in (block, *_GPU_CANDIDATES, _LEAST) if _fits(context, dtype, other)]
     return min(fitting, key=lambda other: _difference(block, other)) if fitting else _LEAST
 
@@ -258,6 +258,6 @@ def table_class(dtype: str, name: str) -> str:
 
 
 def fastest(seconds: Mapping[Block, float], default: Block) -> Block:
-    """Return the fastest block, preferring the default unless another one is clearly faster."""
+    """Return the fastest block, or the default block unless another block is clearly faster."""
     best = min(seconds, key=seconds.__getitem__, default=default)
     return default if default in seconds and seconds[best] * GAIN > seconds[default] else best

@@ -44,7 +44,7 @@ class CopiedBlock:
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Number of terms per sum in one stage in local memory, and the number of stages.
+    #: Number of terms of each sum that one stage in local memory holds, and the number of stages.
     depth: int
     stages: int
     #: Size of the part of the result that each item keeps in registers.
@@ -57,7 +57,7 @@ class CopiedBlock:
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     def words(self, length: int, is_along: bool) -> int:
-        """Return the size of a tile in a stage; with contiguous terms, a gap of four follows every four rows."""
+        """Return a tile's size in a stage, in words; with contiguous terms, four words of padding follow four rows."""
         return length * (self.depth + is_along)
 
     @property
@@ -73,7 +73,7 @@ BLOCK = CopiedBlock(64, 64, 16, 4, 8, 8)
 class _Cost(NamedTuple):
     """The cost of tiles of one shape on a compute unit."""
 
-    #: Fixed time per tile, and time per term while a unit has one tile, in seconds.
+    #: Fixed time per tile, and time per term if a unit has only one tile, in seconds.
     overhead: float
     latency: float
     #: Operations per second on a busy unit.
@@ -89,11 +89,11 @@ SMALLER = {
 _FEW_TERMS = 128
 #: The classes of products that use copied tiles.
 _CLASSES = ("small", "square")
-#: Number of tiles that a compute unit computes as fast as one, number that keeps it busy, and slowdown with fewer. With
-#: three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it takes 765 us when split into five parts,
-#: and 653 us in cuBLAS.
+#: Number of tiles that a compute unit computes in the time of one, number of tiles that keeps it busy, and the slowdown
+#: if it has fewer tiles. With three tiles per unit, 3200 x 512 x 10000 takes 941 us on an NVIDIA H100; it takes 765 us
+#: when split into five parts, and 653 us in cuBLAS.
 _SIDE_BY_SIDE, _BUSY, _SLACK = 2, 3, 1.09
-#: Operations, and bytes moved, per second and compute unit.
+#: Operations per second, and bytes moved per second, of one compute unit.
 _RATE, _BYTES = 0.38e12, 2e10
 #: Maximum number of parts if tiles alone would keep all units busy.
 _MOST_PARTS = 8
@@ -167,7 +167,7 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
 def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
     """Return the choice of copied tiles, for float32 products that benefit from them.
 
-    The device must have tensor cores: devices that have them support asynchronous copies.
+    The device must have tensor cores, which indicate that it supports asynchronous copies.
     """
     profile, problem = context.profile, request.problem
     if request.dtype != "float32" or not profile.has_tensor_cores or profile.runs_items_serially:
@@ -190,7 +190,7 @@ def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProdu
 
 
 def _is_aligned(steps: tuple[int, int, int]) -> bool:
-    """Return whether all pieces of a matrix are aligned, provided that its first element is.
+    """Return whether all pieces of a matrix are aligned, provided that its first element is aligned.
 
     The kernel checks again: arrays bound later may be unaligned, and are then copied number by number.
     """
@@ -225,7 +225,7 @@ def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
 
 
 def parts_of(problem: Problem, tiles: int, units: int) -> int:
-    """Return the number of parts to split sums into: the one with the shortest estimated time, including adding up."""
+    """Return the number of parts to split sums into: the one with the shortest estimated time."""
     most = min(problem.k // PART, max(_MOST_PARTS, _SIDE_BY_SIDE * units // tiles))
     return min(range(1, max(most, 1) + 1), key=lambda parts: _seconds(problem, tiles * parts / units, parts, units))
 

@@ -1,7 +1,7 @@
 """Matrix products on a CPU: the kernels, and the division of a product into launches.
 
 A work item processes one panel of columns from top to bottom. It keeps a block of sums in registers, for a few rows and
-vectors of columns, and for each term loads vectors of `b` and one number of `a` per row. Both matrices may be read in
+vectors of columns. For each term, it loads vectors of `b` and one element of `a` per row. Both matrices may be read in
 place (`b` only if the columns of a panel are contiguous), or from panels that the pack kernel has packed term by term,
 as in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Remaining rows use blocks of
 half the height if that is enough. For remaining columns, a packed `b` is padded with zeros. If `b` is read in place,
@@ -109,8 +109,8 @@ def _rows(height: int, rows: int) -> str:
 def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
     """Return the launches that compute a product with blocks, on a device of `units` compute units.
 
-    `itemsize` is the item size of the dtype to compute in. With `half`, the matrices have another dtype, and both are
-    packed.
+    `itemsize` is the item size of the dtype to compute in. With `half`, the matrices have a different dtype, and both
+    are packed.
     """
     return _Planner(problem, block, units, half, itemsize).plan()
 
@@ -127,7 +127,7 @@ class _Planner:
         part_count = min(-(-2 * units // pieces), p.k // PART)
         self.part = p.k if part_count < 2 else -(-p.k // part_count)
         self.parts = 1 if part_count < 2 else -(-p.k // self.part)
-        # Intermediate sums must not be rounded to 16 bits, and parts are added up at the end.
+        # Add all terms at once if intermediate sums would be rounded to 16 bits, or if parts are added up at the end.
         self.terms = p.k if half or self.parts > 1 else TERMS
         self.depth = min(self.terms, p.k)
 
@@ -135,7 +135,7 @@ class _Planner:
         return self.row_blocks >= ROW_BLOCKS and abs(self.problem.b[1]) * itemsize >= FAR
 
     def _b_is_small(self) -> bool:
-        """Return whether `b` is too narrow for a vector of columns to read on into the next rows."""
+        """Return whether `b` is so narrow that a vector of columns must not extend past the end of a row."""
         p = self.problem
         return p.n < self.block.cols and p.b[1] < max(p.n, 4)
 

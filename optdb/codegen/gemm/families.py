@@ -35,7 +35,7 @@ class AnyRequest(Protocol):
 
     @property
     def failed(self) -> frozenset[str]:
-        """Names of choices that failed to compute it."""
+        """The names of the choices that failed for this request."""
 
 
 class Choice(Protocol[PreparedOut]):
@@ -89,9 +89,9 @@ class Request:
     is_transposed: bool = False
     #: Whether both matrices begin at multiples of 16 bytes.
     is_aligned: bool = False
-    #: Whether kernels may be compiled now; an exported file has only its functions' own kernels.
+    #: Whether kernels may be compiled. An exported file contains only the kernels of its functions.
     may_compile: bool = True
-    #: Names of choices that failed to compute it.
+    #: The names of the choices that failed to compute this product.
     failed: frozenset[str] = frozenset()
 
 

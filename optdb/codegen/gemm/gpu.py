@@ -99,8 +99,8 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
 def item_position(down: int, right: int) -> tuple[str, str]:
     """Return expressions for an item's column and row in a grid of `down` by `right` items.
 
-    32 neighbouring items form a rectangle of four rows and eight columns, and every four of them a square, so that they
-    read few distinct numbers from local memory at once.
+    32 neighbouring items form a rectangle of four rows and eight columns, and each four consecutive items form a
+    square, so that the items read few distinct numbers from local memory at once.
     """
     if down % 4 or right % 8:
         return f"item % {right}", f"item / {right}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAUNCH_S = 5e-6
 #: Vector width of the kernel that adds parts.
 _WIDE = 4
-#: Positions of the number of parts, the batch size and the divisors in the second packed argument of `by_tiles`.
+#: In the second packed argument of `by_tiles`, the positions of the number of parts, the batch size and the divisors.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
 
@@ -39,9 +39,10 @@ class Launch:
     group: tuple[int, ...]
     #: Packed integer arguments.
     sizes: tuple[Packed, ...]
-    #: Array arguments, one letter each: a, b, y, z, w for scratch memory, and other letters for copies.
+    #: Array arguments, one letter each: a, b, y and z for the matrices, w for scratch memory, and other letters for
+    #: copies.
     arrays: str
-    #: Factors that the kernel takes: none; 'ab', alpha and beta; 'a1', alpha and 1.
+    #: Factors that the kernel takes: none (''), alpha and beta ('ab'), or alpha and 1 ('a1').
     factors: str = ""
 
 
@@ -152,7 +153,7 @@ def run(
     beta: float,
     work: str,
 ) -> None:
-    """Run a plan on the arrays a, b, y and z, given by letter, computing in the dtype `work`."""
+    """Run a plan on the arrays a, b, y and z, given by letter. Kernels compute in the dtype `work`."""
     factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
 
     def launch(arrays: Mapping[str, Array]) -> None:

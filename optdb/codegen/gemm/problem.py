@@ -42,7 +42,7 @@ class Problem:
     add: bool
 
     def transposed(self) -> Problem:
-        """Return the product of the transposed matrices, which computes the transposed result."""
+        """Return the product of the transposed matrices in reverse order, which is the transposed result."""
         a, b, y, z = ((steps[0], steps[2], steps[1]) for steps in (self.b, self.a, self.y, self.z))
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
 
@@ -66,7 +66,7 @@ class CheckedTile:
     """A base class of tile shapes, which raises ValueError for lengths that their kernels do not support."""
 
     def rules(self) -> Iterator[tuple[bool, str]]:
-        """Yield pairs: whether a rule of the kernels holds, and the rule's text; later rules assume earlier ones."""
+        """Yield whether a rule of the kernels holds, and the rule's text; a rule assumes that earlier rules hold."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:

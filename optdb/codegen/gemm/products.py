@@ -97,7 +97,7 @@ def matmul(
 
 @dataclass(frozen=True)
 class _LibraryChoice:
-    """A product computed by CLBlast, which may refuse it."""
+    """The choice to let CLBlast compute a product; CLBlast may refuse the product."""
 
     name = "CLBlast"
     seconds = 0.0

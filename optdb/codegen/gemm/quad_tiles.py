@@ -40,7 +40,7 @@ from optdb.runtime.context_options import Instructions
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Numbers in a vector load, and its size in bytes.
+#: Number of elements in a vector load, and the load's size in bytes.
 _QUAD, _QUAD_NBYTES = 4, 16
 
 
@@ -50,7 +50,7 @@ class QuadTile:
 
     rows: int
     cols: int
-    #: Number of terms per sum in local memory at a time.
+    #: Number of terms of each sum that local memory holds at a time.
     depth: int
     #: Number of items that share the terms of each sum.
     splits: int
@@ -67,7 +67,7 @@ class QuadTile:
         return self.depth // _QUAD + 1
 
     def local_quads(self, b_along: bool) -> int:
-        """Return a group's quads in local memory: the larger of two tiles per matrix, and all partial sums."""
+        """Return the number of quads of a group in local memory: either two tiles per matrix, or all partial sums."""
         right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
         return max(2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD)
 
@@ -87,7 +87,7 @@ HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
 _TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
 #: Number of terms that each warp multiplies in a step.
 _WARP_TERMS = 16
-#: Upper bound on the number of parts, which is at most the number of compute units.
+#: Upper bound on the number of parts. There are also at most as many parts as compute units.
 _MOST_PARTS = 1 << 10
 #: The classes of products that use these kernels, by the context's option `quad_tiles`.
 _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": frozenset[str]()}

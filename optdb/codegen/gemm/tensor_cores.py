@@ -50,7 +50,7 @@ _BLOCKS = {
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
 }
 
-#: The tuning table's class for TF32 tiles, whose numbers are `Rates`.
+#: The class for TF32 tiles in the tuning table. Its entries are `Rates`.
 TILES = "tf32 tiles"
 #: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
 #: length is the number of work groups that fit on a unit.
@@ -93,7 +93,7 @@ def _suits(context: Context, problem: Problem) -> bool:
 
 
 def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[PreparedProduct]]:
-    """Return the choice of packed matrices, if the device supports it."""
+    """Return the choice of packed matrices, if the device supports that choice."""
     problem = request.problem
     if not warpgroups.suits(context, problem, arithmetic):
         return []

@@ -1,9 +1,9 @@
 """Kernels for matrix products on a GPU's tensor cores, generated for a tile shape.
 
 A work group computes a tile of the result, and each warp computes a part of the tile, as fragments distributed over its
-items' registers, with instructions that multiply 16 by 8 and 8 by 8 numbers. Tiles of both matrices are copied to local
-memory asynchronously, several stages ahead (``cp.async``), and fragments are loaded from there with ``ldmatrix``, or
-word by word if the terms of a sum are not contiguous. Tiles have no padding between rows: pieces of 16 bytes are
+items' registers. An instruction multiplies a 16 x 8 matrix by an 8 x 8 matrix. Tiles of both matrices are copied to
+local memory asynchronously, several stages ahead (``cp.async``), and fragments are loaded from there with ``ldmatrix``,
+or word by word if the terms of a sum are not contiguous. Tiles have no padding between rows: pieces of 16 bytes are
 swizzled within rows to avoid bank conflicts.
 
 Kernels are assembled from functions in ``tensor_cores.cl``: functions that copy and load each matrix
@@ -42,8 +42,8 @@ _STEP = 8
 _PIECE = 16
 #: Number of tile rows in a band; concurrent groups compute neighbouring tiles in a band.
 BAND = 8
-#: Suffixes of the functions that locate an item's first piece, that copy whole tiles, and that copy partial tiles by
-#: pieces or by numbers.
+#: Suffixes of the functions that locate an item's first piece, copy whole tiles, copy partial tiles piece by piece, and
+#: copy partial tiles number by number.
 _COPIES = ("piece", "whole", "wide", "single")
 #: Size of a word, in bytes.
 _ITEM = 4
@@ -63,7 +63,7 @@ class TensorBlock(CheckedTile):
     #: Tile size of the result.
     rows: int
     cols: int
-    #: Number of terms per sum in one stage in local memory, and the number of stages.
+    #: Number of terms of each sum that one stage in local memory holds, and the number of stages.
     depth: int
     stages: int
     #: Size of the part of the result that each warp computes.
@@ -105,7 +105,7 @@ class TensorBlock(CheckedTile):
 class _TileFactor(NamedTuple):
     """One matrix in a product, and how a kernel copies and loads it."""
 
-    #: Prefix of its placeholders, and its name in functions.
+    #: The prefix of the matrix's placeholders, and the matrix's name in functions.
     letter: Literal["A", "B"]
     side: Literal["left", "right"]
     #: Number of rows of the left matrix, or columns of the right matrix, in the tile and in a warp's part.
@@ -124,7 +124,7 @@ class _TileFactor(NamedTuple):
 
     @property
     def near(self) -> int:
-        """The number of neighbours that an item loads if rows or columns are contiguous."""
+        """The number of neighbouring elements that an item loads if rows or columns are contiguous."""
         return self.warp_length // 8
 
 
@@ -293,9 +293,9 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
     """Return macros that swizzle pieces in local memory, and that map rows and columns to fragments.
 
     Eight 16-byte pieces cover all banks once. Rows that share such a line of pieces have the same permutation, and rows
-    in the next line have another one. Items read one or two neighbouring pieces in each of four rows.
+    in the next line have a different permutation. Items read one or two neighbouring pieces in each of four rows.
 
-    Number `e` in an item's stored vector `q` is on one of a fragment's two sides. Neighbours are in the
+    Element `e` of the vector `q` that an item stores lies on one of a fragment's two sides. Neighbours are in the
     same fragment, or in different fragments if columns are permuted.
     """
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"

@@ -39,7 +39,7 @@ TURNS, SECONDS = 3, 0.05
 _TRIAL = (131, 77, 67)
 #: Maximum error of a product in TF32, relative to the product of absolute values.
 _TENSOR_ERROR = 2.0**-9
-#: Number of terms in the timed products with tiles on tensor cores, and in the shorter one with packed matrices.
+#: Number of terms in the timed products with tiles on tensor cores, and in the shorter product with packed matrices.
 _TERMS, _PACKED_TERMS = 1024, 2048
 #: Maximum number of groups per compute unit, and minimum speedup for an additional group.
 _MOST_GROUPS, _GROUP_GAIN = 8, 1.02
@@ -157,8 +157,9 @@ class _Trials:
 def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rates:
     """Measure the rates of each shape of tiles on tensor cores, and use them from now on.
 
-    Products give each compute unit one tile, two, and so on, until another one gains nothing. A shape whose kernel does
-    not build or returns wrong results has no rates. If no shape has rates, nothing changes, and the result is empty.
+    The timed products give each compute unit one tile, then two, and so on, until another tile gains nothing. A shape
+    whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes, and the
+    result is empty.
     """
     rates = {}
     for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
@@ -191,7 +192,7 @@ def _rates(
 def _tensor_trial(
     context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], groups: int, terms: int
 ) -> tuple[TrialProduct, Callable[[], None]]:
-    """Return a product that gives each compute unit a number of tiles, and the function that computes it."""
+    """Return a product with `groups` tiles for each compute unit, and the function that computes the product."""
     trial = TrialProduct(context, "float32", block.rows * context.profile.compute_units, block.cols * groups, terms)
     name, tiles = kernel_name(block, "tf32", (True, False)), trial.problem.tiles(block.rows, block.cols)
     plan = by_tiles(trial.problem, name, tiles, block.items, 1, block.depth)
@@ -201,9 +202,10 @@ def _tensor_trial(
 def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
     """Measure the speeds of packing matrices and of multiplying packed matrices, and use them for later choices.
 
-    Two products give each compute unit one tile; one has twice as many terms as the other. The speed is computed from
-    the difference between their times, which excludes launch overhead and host latency. Return None, and change
-    nothing, if the device does not support such products, returns wrong results, or is too busy for valid measurements.
+    Two products are timed, each with one tile per compute unit; one product has twice as many terms as the other. The
+    speed is computed from the difference between their times, which excludes launch overhead and host latency. Return
+    None, and change nothing, if the device does not support such products, returns wrong results, or is too busy for
+    valid measurements.
     """
     if not warpgroups.is_possible(context):
         return None
@@ -260,7 +262,7 @@ class _PackedTrial(TrialProduct):
         self._packed_bytes = warpgroups.packed_bytes(self.problem, arithmetic, block)
 
     def timed(self, kernels: Mapping[str, CompiledKernel]) -> tuple[float, float, float, float]:
-        """Return the operations per unit, the bytes that packing moves, and the times for packing and in total."""
+        """Return the operations per unit, the bytes that packing moves, the time for packing, and the total time."""
         packing = GemmPlan(self.plan.launches[:2], copies=self.plan.copies)
         packing_s, all_s = (
             best_seconds(self._context, functools.partial(self.compute, plan, kernels)) for plan in (packing, self.plan)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 #: Number of rows that a CPU work item multiplies.
 ROWS = 16
-#: Number of items in a GPU work group that read neighbours, and number of rows or columns that the group reads at a
-#: time.
+#: Number of items in a GPU work group that read neighbouring elements, and number of rows or columns that the group
+#: reads at a time.
 NEAR, FAR = 32, 8
 #: Minimum number of terms in a part, if rows are too few to occupy all compute units.
 PART = {"cpu": 4096, "gpu": 512}

@@ -281,7 +281,7 @@ class _Side(NamedTuple):
         return Launch(_pack_name(arithmetic), (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
 
     def packed_strides(self, arithmetic: Arithmetic) -> tuple[int, int, int]:
-        """Return the strides of packed matrices, rows and terms, in words; rows and terms come in whole blocks."""
+        """Return the strides of packed matrices, rows and terms, in words; both lengths are padded to whole blocks."""
         row = self.pieces * _PIECE
         matrix = self.padded * row if self.strides[0] else 0
         return matrix, row, self.block * _PIECE // terms_of(arithmetic, _PIECE)

@@ -55,7 +55,8 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
             consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
-    # If arrays are adjacent, their axes replace them in the result; otherwise these axes come first.
+    # If arrays are adjacent in the index, their axes have the same place in the result; otherwise their axes come
+    # first.
     together = bool(arrays) and not any(stepped[arrays[0] : arrays[-1]])
     before = arrays[0] if together else 0
     return Pattern(before, total - before, widest)
@@ -80,7 +81,7 @@ class IndexArray:
         return bool(-self.length <= values.min() and values.max() < self.length)
 
     def nonnegative(self) -> HostArray:
-        """Return the values as int64, with negative ones resolved."""
+        """Return the values as int64, with negative values resolved."""
         values = self.values.astype(np.int64, copy=False)
         return np.where(values < 0, values + self.length, values) if self.signed else values
 
@@ -206,12 +207,12 @@ def _mask_indices(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:
 
 
 def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
-    """Raise NumPy's error for an index; its older versions only warn if nothing is selected."""
+    """Raise NumPy's error for an index; older NumPy versions only warn if nothing is selected."""
     np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
 
 
 def last_mentions(names: HostArray, total: int) -> HostArray:
-    """Return the position of the last occurrence of each of `names`, integers below `total`, in ascending order."""
+    """Return the positions of the last occurrence of each integer in `names`, sorted; all are below `total`."""
     mentions = np.arange(len(names))
     if total > 64 * max(len(names), 1024):  # a table would be mostly empty
         _, from_behind = np.unique(names[::-1], return_index=True)
@@ -222,12 +223,12 @@ def last_mentions(names: HostArray, total: int) -> HostArray:
 
 
 def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray | DeferredArray:
-    """Return indexes as int64, with negative ones resolved.
+    """Return indexes as int64; negative indexes are resolved.
 
     Raises
     ------
     IndexError
-        If one is out of bounds for an axis of this length.
+        If an index is out of bounds for an axis of this length.
     """
     try:
         return computed("indexes", values, length, axis)

@@ -41,7 +41,7 @@ from optdb.runtime.arrays import Array, from_host
 class TakeElements(Operation):
     """The elements of an array selected by an index.
 
-    The inputs are the array, then the entries of the index, on the host.
+    The inputs are the array, and the entries of the index (on the host).
     """
 
     #: Spec of the array, of any dtype.
@@ -68,8 +68,8 @@ class TakeElements(Operation):
 class ChangeElements(Operation):
     """An array in which the elements selected by an index are set or incremented.
 
-    The inputs are the array and the values, which broadcast to the elements; then the entries of the index, on the
-    host. An element that is selected several times gets the last value, or is incremented by all values in order.
+    The inputs are the array, the values (broadcast to the elements), and the entries of the index (on the host). An
+    element that is selected several times gets the last value, or is incremented by all values in order.
     """
 
     #: Specs of the array and of the values; to set elements, both must have the same dtype.
@@ -108,7 +108,11 @@ class ChangeElements(Operation):
         launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
     def _tables(self, grid: IndexLayout) -> list[HostArray]:
-        """Return the offsets of distinct elements, and the last value of each, or all values and each group's start."""
+        """Return the tables that the kernel reads.
+
+        To set elements, these are the offsets of distinct elements, and the position of the last value for each. To
+        add to elements, these are the offsets, the positions of all values grouped by element, and each group's start.
+        """
         offsets = grid.offsets()
         names, total = grid.names()
         last = last_mentions(names, total)

@@ -1,4 +1,4 @@
-"""Taking, setting and incrementing the rows of an array that a vector of indexes selects."""
+"""Taking, setting and incrementing rows of an array, selected by a vector of indexes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TakeRows(Operation):
 class ChangeRows(Operation):
     """An array in which the rows selected by a host vector of indexes are set or incremented.
 
-    The inputs are the array, the values, which broadcast to the rows, and the indexes. A row that is selected several
+    The inputs are the array, the values (broadcast to the rows), and the indexes. A row that is selected several
     times gets the last value, or is incremented by all values in order.
     """
 
@@ -96,7 +96,7 @@ class ChangeRows(Operation):
             self._copying.launch(kernels, context, out.shape, [flat, out])
 
     def _named(self, shape: Sequence[int], indexes: HostArray) -> HostArray | DeferredArray:
-        """Return the indexes with negative ones resolved; raise NumPy's error if one is out of bounds."""
+        """Return the indexes with negative indexes resolved; raise NumPy's error if an index is out of bounds."""
         if size_of(shape[1:]):
             return host_indexes(indexes, shape[0], self)
         check_by_numpy(shape, [indexes])

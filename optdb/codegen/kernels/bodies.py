@@ -35,7 +35,7 @@ _BARRIER = re.compile(r"\blocal_barrier\s*\(\s*\)|\bbarrier\s*\([^()]*\)")
 #: Other means of synchronization.
 _OTHER_BARRIERS = re.compile(r"barrier|fence|\b(?:async_|wait_group_)\w+")
 _QUERY_PARTS = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
-#: Assembly may wait for other items, and use many registers and local memory. Assembly marked by PTX does neither.
+#: Assembly may wait for other items, and may use many registers and local memory; assembly marked by PTX does not.
 _ASSEMBLY = re.compile(r"\basm\b")
 _KERNEL = re.compile(r"\bKERNEL\b|\b__?kernel\b")
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!pragma)", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Isolates sources from each other that are compiled as one program.
+"""Isolates the sources that are compiled as one program from each other.
 
 Sources of kernels define functions, types, tables and macros whose names other sources also define: many
 have a ``matmul``, an ``elements_alike`` or a macro ``T``. :func:`isolate` finds these names with a small scanner of
@@ -66,7 +66,7 @@ class Isolated:
 
 
 def isolate(code: str) -> Isolated | None:
-    """Find the names that a source, which follows the prelude, defines; return None if it must be built on its own."""
+    """Find the names that a source defines after the prelude; return None if the source must be built on its own."""
     try:
         names, macros, asked = _defined(code)
     except _NotUnderstood:

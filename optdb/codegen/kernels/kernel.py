@@ -35,7 +35,7 @@ class Kernel:
     ----------
     code : str
         OpenCL C that may use the prelude (see :mod:`optdb.codegen.kernels.prelude`). The kernels of a node share one
-        source, in which equal codes appear once; each code may use the definitions of the others.
+        source, which contains equal codes only once; each code may use the definitions of the others.
     name : str, optional
         Name of the kernel function in the code. It may be omitted if the code declares one kernel.
     params : sequence, optional
@@ -103,7 +103,7 @@ class Kernel:
         Raises
         ------
         UnsupportedKernel
-            If the device lacks one of them.
+            If the device lacks one of these features.
         """
         for flag in self.flags:
             reason = context.unsupported_reason(FLAGS[flag])

@@ -209,7 +209,7 @@ class BoundKernel:
 
 
 class LaunchCache(Generic[Value]):
-    """A cache of at most `size` values, keyed by shapes and strides for example, which computes missing values.
+    """A cache of at most `size` values, which computes missing values. Keys are, for example, shapes and strides.
 
     A full cache drops all values, because a program with many shapes rarely returns to earlier ones. Threads may share
     a cache: at worst, two of them compute the same value.

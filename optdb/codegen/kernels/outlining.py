@@ -3,7 +3,7 @@
 PoCL compiles a kernel's body three times, because it generates three functions per kernel and inlines the body into
 each. :func:`outlined` moves the body of a kernel declared with `OUTLINED_KERNEL` into a function that is not inlined;
 the kernel calls it with its arguments, and with the ids of its work item, which only kernels can query. This halves
-compile time, and launches are as fast as before if each work item has a chunk of work.
+compile time, and does not slow down launches in which each work item has a chunk of work.
 
 Code that the small scanner here does not understand, and kernels whose items synchronize, are left unchanged.
 """
@@ -28,7 +28,7 @@ ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL
 
 @dataclass(frozen=True, eq=False)
 class OutlinedKernel:
-    """A kernel whose body is a separate function; as a string, the code of both."""
+    """A kernel whose body is a separate function. Its string is the code of the kernel and the function."""
 
     name: str
     code: str
@@ -54,7 +54,7 @@ def outlined(code: str) -> list[str | OutlinedKernel]:
 
 
 def parts_of_kernel(code: str, begin: int) -> tuple[str, str, int] | None:
-    """Return the parameters that start at `begin`, the body after them, and its end; None if they cannot be parsed."""
+    """Return the parameters at `begin`, the body after them, and the body's end; None if they cannot be parsed."""
     params_end = _closing(code, begin)
     if params_end is None:
         return None

@@ -21,7 +21,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
 
-#: Dtype kinds, and the Python types of their numbers. Later kinds can represent the numbers of earlier kinds.
+#: Dtype kinds, each with the Python types of its numbers. Later kinds can represent the numbers of earlier kinds.
 _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("b", (bool, np.bool_)),
     ("iu", numbers.Integral),

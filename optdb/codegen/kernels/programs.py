@@ -1,10 +1,10 @@
 """Builds kernels: all kernels of a function in one program.
 
-:func:`compile_kernels` makes a :class:`TranslationUnit` from the codes of a node's kernels, which all nodes with the
-same codes share. A `one_program` block collects units and builds them in few programs when it exits, because each build
-has a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. If a driver can compile
-programs concurrently, units are divided among several programs. Outside of `one_program`, a unit is built immediately.
-If a joint program does not compile, its units are built one by one, so that the error shows the faulty code.
+:func:`compile_kernels` makes a :class:`TranslationUnit` from the codes of a node's kernels; nodes with the same codes
+share a unit. A `one_program` block collects units and builds them in few programs when it exits, because each build has
+a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. If a driver can compile programs
+concurrently, units are divided among several programs. Outside of `one_program`, a unit is built immediately. If a
+joint program does not compile, its units are built one by one, so that the error shows the faulty code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_PROGRAMS, _LEAST_TEXT = 8, 50_000
 _building = threading.RLock()
 #: For each thread, the units that wait for a `one_program` block to exit; None outside of such a block.
 _waiting = threading.local()
-#: Maps a program, and a kernel's name in it, to the kernel's unit. Units keep their programs alive.
+#: Maps a program and a kernel's name in that program to the kernel's unit. Units keep their programs alive.
 _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDictionary()
 
 
@@ -245,7 +245,7 @@ def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
     if not are_several or len(parts) == 1:
         return [list(isolated)]
     lengths = [0] * len(parts)
-    # Sorting by length and text gives each process the same parts, which it then finds in the disk cache.
+    # Sorting by length and text gives every process the same parts, so that the disk cache has them.
     for pair in sorted(isolated, key=lambda pair: (-len(pair[1].code), pair[0].codes)):
         shortest = lengths.index(min(lengths))
         parts[shortest].append(pair)

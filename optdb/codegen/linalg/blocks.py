@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SIDES = (4, 8)
 #: Maximum number of rows in a block that a CPU work item, or a GPU work group, processes.
 LEAF = {"cpu": 64, "gpu": 32}
-#: Number of rows that a CPU work item computes at a time, and of vectors per row; a row has at least `_ROWS` numbers.
+#: Number of rows that a CPU work item computes at a time, and number of vectors per row. A row has at least `_ROWS`
+#: elements.
 _ROWS, _VECTORS = 4, 2
 #: Maximum work-group size on a GPU; a power of two.
 _GROUP = 64
@@ -46,7 +47,7 @@ def factor_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def panel_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `solve_block` launches for blocks of `leaf_rows`, and `solve_vectors`."""
+    """Return the kernels that `solve_vectors` launches, and `solve_block` for blocks of `leaf_rows`."""
     names = ["solve_leaf", "solve_vector"] if context.profile.runs_items_serially else ["solve_leaf"]
     return [_block_kernel(name, dtype, context) for name in names]
 

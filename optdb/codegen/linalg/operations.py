@@ -117,7 +117,8 @@ class Cholesky(Operation):
 
     Only the requested triangle is read. The factor of a matrix that is not positive definite is all NaN. With `info`, a
     second output of int32 has a number for each matrix, as in LAPACK: 0, or k if the leading minor of order k is the
-    first that is not positive. :func:`optdb.codegen.linalg.checks.require_positive_definite` raises an error for it.
+    first that is not positive. :func:`optdb.codegen.linalg.checks.require_positive_definite` raises an error if a
+    number is not 0.
     """
 
     #: Spec of the matrices.
@@ -174,10 +175,10 @@ class _Solving(Operation):
     a: ArraySpec
     #: Spec of the right-hand sides.
     b: ArraySpec
-    #: Whether the lower triangle of the matrices is read; else the upper one.
+    #: Whether the lower triangle of the matrices is read, rather than the upper triangle.
     lower: bool = True
 
-    #: Whether right-hand sides are vectors, along the last axis; else matrices, in the last two axes.
+    #: Whether right-hand sides are vectors along the last axis, rather than matrices in the last two axes.
     vectors: bool = False
 
     def __post_init__(self) -> None:
@@ -190,7 +191,7 @@ class _Solving(Operation):
         return [*solve_kernels(dtype, context), *matmul_kernels(dtype, context), *self._stacking.kernels()]
 
     def _placed(self, a: Array, b: Array, outputs: Outputs, kernels: Kernels) -> tuple[tuple[int, ...], Array | None]:
-        """Return the batch shape, and the output as a batch that holds the right-hand sides; None if it is empty."""
+        """Return the batch shape, and the output as a batch that holds the right-hand sides (None if empty)."""
         check_square(self, a)
         b = with_axis(b, b.ndim) if self.vectors else b
         if b.shape[-2] != a.shape[-1]:

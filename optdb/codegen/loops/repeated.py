@@ -1,6 +1,6 @@
 """Kernels that repeat fused loops: a single CPU work item runs all steps, and rows advance with each step.
 
-A launch takes longer than a step with a few thousand points, which a single item computes anyway.
+This saves launches: a launch takes longer than a step with a few thousand points, which a single item computes anyway.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MovingRow:
 
 @dataclass(frozen=True)
 class _Param:
-    """An array parameter of a function: its buffer there, the caller's buffer, and the first element's offset."""
+    """An array parameter of a function: the function's buffer, the caller's buffer, and the first element's offset."""
 
     inner: Buffer
     outer: Buffer
@@ -134,7 +134,7 @@ class RepeatedLoops:
         return row is not None and row.start % row.length + self.steps > row.length
 
     def _argument(self, param: _Param) -> str:
-        """Return a part's argument for an array."""
+        """Return the code of the argument that passes an array to a part."""
         buffer = param.outer
         row = self._rows.get(buffer)
         if buffer not in self._params:

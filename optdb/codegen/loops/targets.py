@@ -103,7 +103,7 @@ def atomic_addition(dtype: str) -> str:
 
 
 class Loop(Protocol):
-    """The interface of a fused loop to the code of its targets."""
+    """The interface that a fused loop offers to the code of its targets."""
 
     targets: Sequence[Target]
     #: The program that computes the results.
@@ -112,7 +112,7 @@ class Loop(Protocol):
     width: int
     #: Whether the domain has a single point.
     is_scalar: bool
-    #: Whether the device runs items sequentially, instead of the items in a group in parallel.
+    #: Whether the device runs items sequentially, rather than running the items of a group in parallel.
     is_serial: bool
     group: int
 
@@ -132,7 +132,7 @@ class TargetCode:
         self.begin: list[str] = []
         self.body: list[str] = []
         self.finish: list[str] = []
-        #: Buffers whose parts have been located in the code.
+        #: Buffers whose parts the emitted code has already located.
         self._found: set[Buffer] = set()
         #: Statements for each lane: a template with placeholders, then the result and the index to substitute.
         self._added: list[tuple[str, str, str]] = []
@@ -208,7 +208,7 @@ class TargetCode:
         ]
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
-        """Return statements for each lane in use, made from templates and pairs of results to substitute."""
+        """Return the statements for each lane in use: fill each template with the result and the index."""
         program = self._kernel.program
         if self._kernel.width == 1:
             return joined(statement.format(*values) for statement, *values in statements)

@@ -1,8 +1,9 @@
 """Kernels that compute arrays elementwise with per-channel numbers.
 
-The kernels in numbers.cl compute the numbers, with one item per channel. The kernels of `ChannelMap` process all
-elements: in pieces of rows, where the numbers are constant, or in pieces of columns, where each element has its own
-numbers. Unless a device runs items serially, an item processes four neighbours if they are aligned and in the same row.
+The kernels in numbers.cl compute the per-channel numbers, with one item per channel. The kernels of `ChannelMap`
+process all elements. They process pieces of rows, in which the per-channel numbers are constant, or pieces of columns,
+in which each element has its own numbers. Unless a device runs items serially, an item processes four neighbours if
+they are aligned and in the same row.
 """
 
 from __future__ import annotations

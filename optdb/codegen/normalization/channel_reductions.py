@@ -33,7 +33,7 @@ class Pass:
 
     #: Variables that hold the sums, which start at 0.
     sums: tuple[str, ...]
-    #: OpenCL C for an element: ``T`` is double or a vector of doubles, ``LOAD(x)`` the element of array `x`.
+    #: OpenCL C for an element: ``T`` is double or a vector of doubles, and ``LOAD(x)`` is the element of array `x`.
     each: str
     #: OpenCL C that runs after the loop and uses the sums; ``count`` is the number of elements.
     after: str = ""
@@ -212,7 +212,7 @@ def _all_lanes(vector: str) -> str:
 
 
 def _renamed(each: str, sums: Iterable[str]) -> str:
-    """Return the code of a pass with its sums renamed to vectors of lanes."""
+    """Return the code of a pass, in which the sums are renamed to vectors with one partial sum per lane."""
     for name in sums:
         each = each.replace(f"{name} +=", f"lanes_{name} +=")
     return each

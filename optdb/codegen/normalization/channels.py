@@ -108,7 +108,7 @@ class Channels:
         return [*lengths, *steps]
 
     def place_args(self) -> list[int]:
-        """Return the length of the last run, the lengths of the others, and their strides in channels."""
+        """Return the length of the last run, the lengths of the other runs, and these runs' strides in channels."""
         outer, channels = [], self.inner if self.in_columns else 1
         for length, is_kept in zip(self.lengths[-2::-1], self.kept[-2::-1]):
             outer.append((length, channels if is_kept else 0))

@@ -40,7 +40,8 @@ GROUP = 256
 _GROUP_OF_NUMBERS = 64
 #: Number of elements that an item has in flight to hide latency.
 SEVERAL = 8
-#: Teams of up to this many items may have only one element per item, so that neighbours read neighbours.
+#: Teams of up to this many items may have only one element per item, so that neighbouring items read neighbouring
+#: elements.
 _WARP = 32
 
 _CODE = functions("normalization/compensated.cl")
@@ -48,7 +49,7 @@ _CODE = functions("normalization/compensated.cl")
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic of each channel: its state, an OpenCL C struct, and the code that accumulates it."""
+    """A statistic of each channel: its state (an OpenCL C struct) and the code that accumulates it."""
 
     #: Name and members of the struct.
     name: str
@@ -58,14 +59,15 @@ class Statistic:
     helpers: tuple[str, ...]
     #: Names of the arrays that are read.
     arrays: tuple[str, ...]
-    #: Code that accumulates `SEVERAL` elements of each array, and one element: ``x[u]`` is an element of array ``x``.
+    #: Code that accumulates `SEVERAL` elements of each array, and code that accumulates one element. ``x[u]`` is an
+    #: element of array ``x``.
     several: str
     one: str
     #: Whether there is another array with one number, ``c``, for each channel.
     center: bool
     #: Maps the name of an array to the value of a state that is stored there.
     results: Mapping[str, str]
-    #: Initializer for the state of a part, from these arrays.
+    #: The initializer that sets a part's state from these arrays.
     partial: str
 
     @property
@@ -151,7 +153,7 @@ class CompensatedFold:
 
 
 def merging_kernel(name: str, dtype: str, statistic: Statistic, **words: str) -> Kernel:
-    """Return the kernel that merges the parts of each channel, and computes the channel's numbers."""
+    """Return the kernel that merges the parts of each channel and computes the per-channel numbers."""
     code = statistic.declarations + _CODE[name]
     return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS, **words), name)
 
@@ -188,7 +190,7 @@ def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str 
 
 @functools.lru_cache(maxsize=256)
 def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
-    """Return the kernels of the statistic called `name`; cached, because many nodes of a graph have equal ones."""
+    """Return the kernels of the statistic called `name`; cached, because many nodes of a graph have equal kernels."""
     statistic = next(known for known in (MOMENTS, GRADIENT_SUMS) if known.name == name)
     code = statistic.declarations + _CODE["fold_rows"] + _CODE["fold_columns"]
     fold = body(_CODE["fold"])

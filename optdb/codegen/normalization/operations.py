@@ -111,7 +111,7 @@ class _OfChannels(Operation):
         launch(kernels[self._numbers.name], self.context, channels.number, *args)
 
     def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
-        """Compute the per-channel numbers from `args`, then the last of `arrays` from the numbers and the others."""
+        """Compute the per-channel numbers from `args`, then the last array from these numbers and the other arrays."""
         n, *inputs, out = channels.number, *arrays
         assert self._map is not None  # chosen by `__post_init__` of the operations that normalize
         numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]
@@ -138,9 +138,9 @@ class _OfChannels(Operation):
 class BatchNormTraining(_OfChannels):
     """An array normalized to mean 0 and variance 1 in each channel, then scaled and shifted.
 
-    The inputs are the array, the per-channel scale and bias, epsilon and the weight of a running average, which are
-    host scalars, and, with `running`, the running averages of means and variances. The outputs are the array, the means
-    and the inverse standard deviations, and the new averages.
+    The inputs are the array, the per-channel scale and bias, epsilon and the weight of a running average (both host
+    scalars). With `running`, the running averages of means and variances are two more inputs. The outputs are the
+    array, the means and the inverse standard deviations, and the new averages.
     """
 
     #: Whether there are running averages.

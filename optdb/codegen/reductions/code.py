@@ -2,16 +2,16 @@
 
 The ``along`` kernels fold neighbouring elements into the same output; the ``across`` kernels fold neighbouring elements
 into neighbouring outputs. A CPU folds vectors of elements: in ``along`` into one vector, whose lanes are folded at the
-end, and in ``across`` into a strip of outputs. On other devices, a team of work items folds each output, and merges in
-local memory. Neighbouring elements are read by neighbouring items of a team in ``along``, one element at a time, or
-four in ``along_quads``; and by items of neighbouring teams in ``across``.
+end, and in ``across`` into a strip of outputs. On other devices, a team of work items folds each output, and merges its
+partial results in local memory. In ``along``, neighbouring items of a team read neighbouring elements: one element at a
+time, or four in ``along_quads``. In ``across``, items of neighbouring teams read neighbouring elements.
 
 If one output has many elements, they are folded in parts. The parts are stored contiguously in the accumulator's dtype,
 and kernels from another `ReductionCode` fold the parts. An `Epilogue` is computed from each result, and its outputs are
 stored.
 
 A program may compute several values per element; each value is folded separately, in one pass over the arrays. The
-accumulator is then a struct. Kernels with explicit vectors support one element.
+accumulator is then a struct. Kernels with explicit vectors support only one value.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, fun
 STRIP = 1024
 #: Number of rows that are folded at a time, so that a strip is loaded and stored less often.
 ROWS = 4
-#: Number of independent accumulators per work item, which hide latency: in general (sums of rows take 1.7 times as long
-#: with sixteen as with eight); in compensated sums of all elements (16384 x 16384 takes 278 us on an H200, and 300 us
-#: with eight); and in passes that compute several sums, each of which needs registers.
+#: Number of independent accumulators per work item, which hide latency. The first number applies in general (sums of
+#: rows take 1.7 times as long with sixteen as with eight), the second to compensated sums of all elements (16384 x
+#: 16384 takes 278 us on an H200, and 300 us with eight), and the third to passes that compute several sums, each of
+#: which needs registers.
 SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
@@ -140,7 +141,7 @@ class ReductionCode:
         return c_type(self.acc_dtype) if self._count == 1 else f"{self.name}_acc"
 
     def _each(self, name: str) -> list[str]:
-        """Return a name for each element of the prologue: `name` itself if there is one, else with a number."""
+        """Return a name for each element of the prologue: `name` for a single element, else `name` plus a number."""
         return [name] if self._count == 1 else [f"{name}{i}" for i in range(self._count)]
 
     def _members(self, accumulator: str) -> list[str]:
@@ -272,8 +273,8 @@ class ReductionCode:
     def _steps(self) -> dict[str, str]:
         """Return statements that locate the element at an index, and the element `step` positions further.
 
-        The index along axis d is a digit, ``c<d>``, and ``s<d>`` are the digits of a step; the outermost axis needs
-        neither. For each array x, ``x_s`` is the offset of a step, and ``x_w<d>`` the additional offset when the index
+        ``c<d>`` is the index along axis d, and ``s<d>`` is the step's digit for that axis; the outermost axis needs
+        neither. For each array x, ``x_s`` is the offset of a step, and ``x_w<d>`` is the offset to add when the index
         along axis d wraps around.
         """
         inner = range(self.folded - 1, 0, -1)

@@ -6,8 +6,8 @@ import numpy as np
 
 from optdb.codegen.scalars.types import literal
 
-#: The result of folding no elements; for other scalars, NumPy raises an error. A product without zeros is 0 unless an
-#: element is not 0.
+#: The result of folding no elements; for other scalars, NumPy raises an error. A "product without zeros" multiplies the
+#: nonzero elements; it is 0 if all elements are 0.
 NOTHING = {"Add": 0, "Mul": 1, "MulWithoutZeros": 0, "OR": 0, "XOR": 0, "AND": -1}
 #: The scalars that can fold elements in any order.
 FOLDS = (*NOTHING, "Maximum", "Minimum")

@@ -30,7 +30,8 @@ from optdb.runtime.sizes import SymInt, largest, smallest
 SMALLEST_PART = 4096
 #: Minimum number of elements per work item on a device that runs thousands of items.
 _SMALLEST_ITEM = 16
-#: Teams of up to this many items may have only one element per item, so that neighbours read neighbours.
+#: Teams of up to this many items may have only one element per item, so that neighbouring items read neighbouring
+#: elements.
 _WARP = 32
 #: Maximum work-group size.
 _GROUP = 256
@@ -74,7 +75,7 @@ class Axes:
 
     @property
     def consists_of_quads(self) -> bool:
-        """Return whether there are many elements, and the elements of each output consist of quads."""
+        """Return whether there are many elements, and the elements of each output can be read in quads."""
         if not all(has_quad_rows((*kept, *folded)) for kept, folded in self.steps):
             return False
         if isinstance(self.folded[-1], SymInt) or self.folded[-1] % QUAD or not self.reduces_nearest_axis:
@@ -138,7 +139,7 @@ class Grid:
     #: Global and local size; with a local size of 0, `automatic_grid` chooses both.
     items: int
     group: int
-    #: Arguments of the kernel: the share of one item, and the number of parts per output.
+    #: Arguments of the kernel: the amount of work per item, and the number of parts per output.
     each: int
     parts: int
 
@@ -148,7 +149,7 @@ class ReductionPlans:
 
     def __init__(self, context: Context, of_all: bool = False, **code: Any) -> None:
         profile = context.profile
-        # Vectors support neither complex numbers nor several elements.
+        # Vectors support neither complex numbers nor several results per element.
         computed = (*computed_dtypes(code["pre"]), code["acc_dtype"])
         is_one = code["post"].results == 1
         vectors = profile.needs_explicit_vectors and is_one and not any(map(is_complex, computed))

@@ -44,21 +44,21 @@ class ScalarEmitter:
         return self.scalar.dtype
 
     def input(self, i: int, dtype: str | None = None) -> str:
-        """Return an input, converted to `dtype`, by default the output's."""
+        """Return an input, converted to `dtype` (by default the output's dtype)."""
         dtype = dtype or self.out
         self.used.add(dtype)
         return f"({convert(self._arg(i), self.dtypes[i], dtype, self.width)})"
 
     def inputs(self, dtype: str | None = None) -> list[str]:
-        """Return all inputs, converted to `dtype`, by default the output's."""
+        """Return all inputs, converted to `dtype` (by default the output's dtype)."""
         return [self.input(i, dtype) for i in range(len(self.args))]
 
     def number(self, value: Any, dtype: str | None = None) -> str:
-        """Return a constant of `dtype`, by default the output's."""
+        """Return a constant of `dtype` (by default the output's dtype)."""
         return literal(value, dtype or self.out)
 
     def call(self, kind: str, *args: str, dtype: str | None = None) -> str:
-        """Return a call of a helper on `args`, by default all inputs, in `dtype`, by default the output's."""
+        """Return a call of a helper on `args` (by default all inputs) in `dtype` (by default the output's dtype)."""
         dtype = dtype or self.out
         function = self.helpers.get(kind, c_type(dtype), unsigned(dtype))
         return f"{function}({', '.join(args or self.inputs(dtype))})"
@@ -82,11 +82,11 @@ class ScalarEmitter:
         return comparison
 
     def choose(self, comparison: str, x: str, y: str, compared: str | None = None) -> str:
-        """Return `x` where a comparison holds, else `y`; `compared` is its operands' dtype, by default the output's."""
+        """Return `x` where a comparison of values of dtype `compared` (by default the output's) holds, else `y`."""
         return f"(({comparison}) ? {x} : {y})"
 
     def type(self, dtype: str | None = None) -> str:
-        """Return the type of values of `dtype`, by default the output's."""
+        """Return the type of values of `dtype` (by default the output's dtype)."""
         return c_type(dtype or self.out)
 
     def _arg(self, i: int) -> str:

@@ -1,9 +1,9 @@
 """The OpenCL C expression of each scalar op.
 
 An entry takes a :class:`ScalarEmitter` for one application of an op, and returns an expression of the output's dtype,
-or of a dtype that C converts to the output's. A short entry is a string, in which ``{0}`` is the first input and
-``{T}`` the output type. Unless an entry says otherwise, inputs are first converted to the output's dtype, as in NumPy:
-C would convert an int that is added to a float to float, and lose digits.
+or of a dtype that C converts to the output's. A short entry is a string, in which ``{0}`` is the first input, and
+``{T}`` is the output type. Unless an entry says otherwise, inputs are first converted to the output's dtype, as in
+NumPy: when C adds an int to a float, it converts the int to float and loses digits.
 
 Real and complex numbers have separate entries; most of those for real numbers also work for vectors. A complex number
 is a vector of two, so sums, differences and signs use vector operators; the rest is in
@@ -229,7 +229,8 @@ _REAL: dict[str, Entry] = {
     "XlogY0": _xlog,
     **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
     "Element": lambda emit: emit.element(),
-    # In double precision for any output dtype, as in SciPy and the host's C code, because of cancellation.
+    # These functions are computed in double precision for any output dtype, as in SciPy and the host's C code, because
+    # of cancellation.
     **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),
 }
 

@@ -1,9 +1,9 @@
 """OpenCL C functions for scalar ops that need more than an expression.
 
-The functions are in the .cl files of this package. Their placeholders are ``T``, the type that a function computes in,
-``U``, the unsigned type in which overflow is defined, ``EPSILON``, the machine epsilon, and ``TINY``, a number close to
-zero (complex functions have others, see ``complexes.cl``). The names of called functions are also substituted. A
-program contains each function that its expressions call, directly or indirectly, only once.
+The functions are in the .cl files of this package. Their placeholders are ``T`` (the type that a function computes in),
+``U`` (the unsigned type in which overflow is defined), ``EPSILON`` (the machine epsilon), and ``TINY`` (a number close
+to zero). Complex functions have other placeholders, see ``complexes.cl``. The names of called functions are also
+substituted. A program contains each function that its expressions call, directly or indirectly, only once.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ for _name, _other in (("asinh", "asin"), ("atan", "atanh"), ("sin", "sinh"), ("t
 
 
 class Helpers:
-    """The functions that a program calls. Their names have a prefix, which differs between the codes of one node."""
+    """The functions that a program calls. Their names have a prefix that differs between the codes of a node."""
 
     def __init__(self, prefix: str = "optdb") -> None:
         self._prefix = prefix
         self._sources: dict[str, str] = {}
 
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
-        """Return the name of the function `kind` for the C type `name`, and add the function.
+        """Add the function `kind` for the C type `name`, and return the function's name.
 
         The function's integer arithmetic uses the type `unsigned`, which has the same width.
         """

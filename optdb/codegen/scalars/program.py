@@ -56,13 +56,13 @@ class Number:
 
     @property
     def may_be_argument(self) -> bool:
-        """Whether a kernel may take the number as an argument: it is real, and allows no simplification."""
+        """Whether a kernel may take the number as an argument: it is real, and compilers cannot simplify with it."""
         return self.dtype.startswith("float") and abs(self.value) not in _COMMON
 
 
 #: Numbers for which compilers simplify products, quotients and powers.
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-#: Scalars that are not slower if a number is unknown at compile time.
+#: Scalars that do not become slower if a number is unknown at compile time.
 _TAKING_ARGUMENTS = frozenset(
     {
         *("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"),
@@ -187,7 +187,7 @@ class ScalarProgram:
         return ScalarProgram(dtypes, tuple(steps), renumbered(self.results)), kept
 
     def with_arguments(self) -> tuple[ScalarProgram, tuple[Number, ...]]:
-        """Return the program with its factors, terms, bounds and exponents as additional inputs, and their values.
+        """Turn factors, terms, bounds and exponents into inputs; return the program and the values of these inputs.
 
         Programs that differ only in such numbers become equal and share a kernel, but each argument adds about 50 ns to
         a launch. Numbers that a compiler may exploit remain in the program: small ones such as 1 and 2, integers, and

@@ -2,7 +2,7 @@
 
 Booleans are bytes with the values 0 and 1. Halves are stored as such and computed as floats, so
 intermediate values are not rounded; an explicit cast to float16 rounds. Complex numbers are
-vectors of two; programs with complex numbers are not vectorized otherwise.
+vectors of two; programs with complex numbers have no other vectors.
 """
 
 from __future__ import annotations
