@@ -263,7 +263,7 @@ def _row_stride(operation: Operation, dy: Array, rows: int) -> int:
 
 
 def _classes(operation: Operation, y: HostArray, shape: Sequence[int]) -> Array:
-    """Return the classes on the device; raise ValueError unless each row has one, and each is a valid column."""
+    """Return the classes on the device; raise ValueError unless each row has a class that is a valid column."""
     rows, columns = shape
     if y.shape[0] != rows:
         raise ValueError(f"{operation} has {y.shape[0]} classes for {rows} rows")

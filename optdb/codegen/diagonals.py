@@ -20,8 +20,8 @@ from optdb.runtime.sizes import as_int, part_of, smallest
 class Eye(Operation):
     """A matrix of zeros with ones on a diagonal.
 
-    The inputs are host integers: the number of rows; the number of columns, None for a square matrix; and the offset of
-    the diagonal to the right of the main one.
+    The inputs are host integers: the number of rows, the number of columns (None for a square matrix), and the offset
+    of the diagonal to the right of the main diagonal.
     """
 
     #: The dtype of the matrix.

@@ -137,7 +137,10 @@ class ElementKernels:
 
 
 def _fits_one_pass(context: Context, n: int) -> bool:
-    """Return whether a GPU starts one work item for each of `n` elements at once; False in files, made for any GPU."""
+    """Return whether a GPU starts one work item for each of `n` elements at once.
+
+    The result is False in files, because these run on any GPU.
+    """
     items = context.profile.items_at_once
     return items > 0 and n <= items * context.profile.compute_units
 

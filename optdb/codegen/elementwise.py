@@ -4,8 +4,8 @@ In two variants, which run on any device, a work item loops over a chunk of the 
 same memory layout, and ``strided`` is for any strides. ``lanes`` is for CPUs: it processes a row in vectors, whatever
 its strides. Three variants are for GPUs: in ``quads``, an item processes four neighbours in arrays of the same layout;
 in ``row_quads``, an item processes four neighbours in a row, along which arrays may be broadcast; in ``narrow``, an
-item processes one element of arrays with any strides. ``row_quads`` and ``narrow`` use 32-bit indexes; if these are too
-small, ``strided`` is used under the name ``wide``.
+item processes one element of arrays with any strides. ``row_quads`` and ``narrow`` use 32-bit indexes; where 32 bits
+are too few, ``strided`` is used under the name ``wide``.
 """
 
 from __future__ import annotations

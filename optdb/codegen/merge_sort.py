@@ -1,7 +1,7 @@
 """A stable merge sort of rows, which can also return indexes.
 
 First, blocks of each row are sorted: on a CPU, a work item sorts a small block by insertion;
-on a GPU, a work group sorts a larger one with a bitonic network in local memory, which orders
+on a GPU, a work group sorts a larger block with a bitonic network in local memory, which orders
 equal elements by index. Then pairs of sorted runs are merged, pass by pass, from one buffer to
 another. A work item writes one segment of a merged run: it finds by bisection how many elements
 of each run precede the segment. So every pass occupies all compute units, and rows may have any length. If only the

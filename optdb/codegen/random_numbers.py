@@ -54,8 +54,8 @@ _SCALED = {
 class UniformNumbers(Operation):
     """Uniform random numbers between 0 and 1, and the next state of the generator.
 
-    The inputs are the state, int32 of shape (n_streams, 6), and the shape of the sample, a host vector. The outputs are
-    the new state and the sample.
+    The inputs are the state (int32 of shape (n_streams, 6)) and the shape of the sample (a host vector). The outputs
+    are the new state and the sample.
     """
 
     #: Floating-point dtype of the sample.

@@ -72,7 +72,7 @@ def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
 
 
 def typed(code: str, dtype: DTypeLike, **words: Any) -> str:
-    """Return code for arrays of a dtype: substitute its placeholders (see `type_words`) and others."""
+    """Return code for arrays of a dtype: substitute its placeholders (see `type_words`) and other placeholders."""
     return filled(code, **type_words(dtype), **words)
 
 

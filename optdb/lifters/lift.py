@@ -48,7 +48,7 @@ class GraphToGPU(GraphRewriter):
     ----------
     lifters : TopoOptDB, sequence of Lifter or mapping
         A database is queried for each graph, so that lifters registered later are included.
-        A sequence is tried in its order. A mapping gives the lifters of each op class or
+        The lifters in a sequence are tried in order. A mapping gives the lifters of each op class or
         instance.
     device : Device
         The device to lift to.

@@ -313,7 +313,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             del before[node], self._after[node][destroyer]
 
     def _other_destroyer(self, node: Apply, var: Variable) -> Apply | None:
-        """Return the node that overwrites `var`; if it is `node`, whose inputs change, withdraw its claim."""
+        """Return the node that overwrites `var`; withdraw the claim if that node is `node`, whose inputs change."""
         destroyer = self.destroyer_of(var)
         if destroyer is node:
             self._withdraw(node)

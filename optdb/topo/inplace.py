@@ -24,7 +24,7 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.host.api.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
-#: In graphs with more nodes, Theano skips scalars, because overwriting them gains nothing.
+#: In graphs with more nodes than this, Theano skips scalars, because overwriting them gains nothing.
 _BIG = 500
 
 

@@ -1,9 +1,9 @@
 """Theano's one-pass optimizers, which skip nodes that their rewriters do not track.
 
-A one-pass optimizer offers each node of a graph to its rewriter, even those that
-the rewriter does not track.  Many passes look for an op that the graph does not
-contain.  A pass whose rewriters have trusted tracks checks the ops first.  Only the tracks of Theano's own rewriters
-are trusted. A third party's rewriter may apply to ops that it does not track, which Theano's pass tolerates.
+A one-pass optimizer offers each node of a graph to its rewriter, even nodes that the rewriter does not track.  Many
+passes look for an op that the graph does not contain.  A pass whose rewriters have trusted tracks checks the ops first.
+Only the tracks of Theano's own rewriters are trusted. A third party's rewriter may apply to ops that it does not track,
+which Theano's pass tolerates.
 """
 
 from __future__ import annotations

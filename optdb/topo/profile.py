@@ -1,8 +1,8 @@
 """The engine's statistics in the form of the host's equilibrium profile.
 
 The reports of Theano and PyTensor take a tuple of twelve items: times, counts and sub-profiles, some of which are lists
-with one entry per round.  :class:`PhaseProfile` fills it during a run, so that Theano's own code prints and merges the
-engine's statistics.
+with one entry per round.  :class:`PhaseProfile` fills this tuple during a run, so that Theano's own code prints and
+merges the engine's statistics.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ with the inferred lengths. Inferred lengths are not part of the graph that is fo
 lengths itself.
 
 Theano's rewriters build a shape with MakeVector if all lengths are symbolic, and with Join if some lengths are already
-constant. Which of these they see depends on the order of visits. Rewriters that look for a shape only match MakeVector.
-Another rule therefore converts Join to MakeVector. The last rule merges two DimShuffles, such as those around a removed
-reshape.
+constant. Whether lengths are already constant depends on the order of visits. Rewriters that look for a shape only
+match MakeVector. Another rule therefore converts Join to MakeVector. The last rule merges two DimShuffles, such as
+those around a removed reshape.
 """
 
 from __future__ import annotations

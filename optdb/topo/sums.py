@@ -33,7 +33,7 @@ Term = tuple[Variable, bool]
 
 
 class ReuseWideSums(Optimizer):
-    """Rewrite each sum or product to reuse the largest existing one whose terms are a subset of its terms."""
+    """Rewrite each sum (or product) to reuse the largest existing sum whose terms are a subset of its terms."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         operations = [_Operation(add, sub), _Operation(mul, true_div)]

@@ -1,7 +1,7 @@
 """Sizes of convolutions: padding, outputs, and the inputs that each tap reads.
 
 Nothing here touches a device or an array. Each axis of a convolution is an :class:`Axis`; a
-two-dimensional convolution gets a leading axis of length 1, so that there are always three.
+two-dimensional convolution gets a leading axis of length 1, so that there are always three axes.
 Output ``o`` reads element ``o * step + t * dilation - low`` of the image at tap ``t``.
 """
 

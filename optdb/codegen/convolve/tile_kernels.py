@@ -149,7 +149,7 @@ def by_tensor_cores(context: Context, dtype: str, precision: Precision) -> bool:
 
 
 def cost(tile: Tile, rows: int, cols: int = 1) -> float:
-    """Return the relative time for `rows` filters or `rows` x `cols` gradients, including the tiles' padding."""
+    """Return the relative time for `rows` filters or a `rows` x `cols` gradient, including the tiles' padding."""
     padded = -(-rows // tile.rows) * tile.rows * -(-cols // tile.cols) * (tile.cols if cols > 1 else 1)
     return padded / _SPEED.get(tile.rows, 1)
 

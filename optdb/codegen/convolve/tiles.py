@@ -2,8 +2,8 @@
 
 A work group computes a tile of the result. It loads tiles of both matrices into local memory, double-buffered, and each
 item keeps its part of the sums in registers, as in `optdb.codegen.gemm.gpu`. The image matrix is read directly from the
-images: a table has, for each row, the offset of a channel and a tap; another has, for each column, the start of an
-output and a bit mask of the taps inside the image. So the loop has neither divisions nor comparisons with borders
+images: a table has, for each row, the offset of a channel and a tap; another table has, for each column, the start of
+an output and a bit mask of the taps inside the image. So the loop has neither divisions nor comparisons with borders
 ("implicit GEMM": Chetlur et al., "cuDNN: efficient primitives for deep learning", 2014). Images are packed, with zero
 padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
 

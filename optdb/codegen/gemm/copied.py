@@ -57,7 +57,7 @@ class CopiedBlock:
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     def words(self, length: int, is_along: bool) -> int:
-        """Return a tile's size in a stage, in words; with contiguous terms, four words of padding follow four rows."""
+        """Return a tile's size in a stage, in words; with contiguous terms, every 4 rows get 4 words of padding."""
         return length * (self.depth + is_along)
 
     @property

@@ -8,8 +8,8 @@ half the height if that is enough. For remaining columns, a packed `b` is padded
 the last panel begins further left, or reads on into the next row if there are too few columns. Elements that another
 panel stores, or that are outside of the result, are masked on store.
 
-Large matrices are split along all three lengths, so that packed panels fit into scratch memory, and a panel of `b` into
-a core's cache.
+Large matrices are split along all three lengths, so that packed panels fit into scratch memory, and a panel of `b` fits
+into a core's cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from optdb.runtime.sizes import starts
 
 #: Block size along the terms; a panel of `TERMS` rows stays in a core's cache.
 TERMS = 2048
-#: Maximum number of elements of each matrix that are packed at a time, unless `TERMS` terms of one panel are more.
+#: Maximum number of elements of each matrix that are packed at a time, unless one panel has more elements in `TERMS`
+#: terms.
 PACKED = 1 << 23
 #: Work items per compute unit: with several, one slow unit does not delay the launch.
 ITEMS_PER_UNIT = 4
@@ -36,7 +37,7 @@ PART = 512
 #: `a` is packed if there are at least `PANELS` panels of columns, and `LARGE` elements in `a`.
 PANELS = 8
 LARGE = 1 << 18
-#: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and its row stride is at least `FAR` bytes, a page.
+#: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and its row stride is at least `FAR` bytes (a page).
 ROW_BLOCKS = 8
 FAR = 4096
 

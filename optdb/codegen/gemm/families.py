@@ -1,8 +1,8 @@
 """The interface of kernel families: a family returns choices with estimated costs, and the best one is prepared.
 
-A family is a function that takes a context and a request, and returns `Choice` objects with estimated times. The first
-family with a choice whose kernels build is used, with its cheapest such choice. `products` has the families for matrix
-products, and `optdb.codegen.convolve.tiles` the families for tiled convolutions.
+A family is a function that takes a context and a request, and returns `Choice` objects with estimated times. In the
+first family in which the kernels of any choice build, the cheapest of these choices is used. `products` has the
+families for matrix products, and `optdb.codegen.convolve.tiles` the families for tiled convolutions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def prepared(families: Sequence[Family[Prepared]], context: Context, request: An
 def prepared_once(
     families: Sequence[Family[Prepared]], context: Context, request: AnyRequest, owner: object = None
 ) -> Prepared:
-    """Return the cached result of `prepared`; a context's cache has one for each combination of options and owner."""
+    """Return the cached result of `prepared`; a context caches one result for each combination of options and owner."""
     cache: LaunchCache[Prepared] = context.kept.setdefault(__name__, LaunchCache(_KEPT))
     return cache.get((context.options, request), lambda: prepared(families, context, request), owner)
 

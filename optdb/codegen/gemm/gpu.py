@@ -5,7 +5,7 @@ item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking G
 Nath, Tomov and Dongarra, "An improved Magma gemm for Fermi GPUs", 2010). Strides are arbitrary: neighbouring items load
 neighbouring elements, along the rows of a matrix or along its columns. Out-of-range rows and columns are clamped on
 load and masked on store. An item loads vectors if a matrix's elements are contiguous and aligned, and stores vectors if
-the result's elements are.
+the result's elements are contiguous and aligned.
 
 If a block has *splits*, several items compute partial sums, each from some terms of every tile, and add them at the end
 (split_sums.cl). So a group of many items can compute a small tile, and each item still reuses every number that it

@@ -3,8 +3,8 @@
 Products with only a few tiles, as in one step of a recurrent network, are latency-bound: items wait for memory, and
 there are too few other items to hide that. So an item reads four numbers of each matrix at once, prefetches the next
 tiles into registers, and computes more sums from what it reads from local memory. Otherwise the kernels work as in
-`gpu.py`, with items that share the terms of sums. There is no code for unaligned matrices, which would need registers:
-such products use the kernels of `gpu.py`.
+`gpu.py`, with items that share the terms of sums. There is no code for unaligned matrices, because it would need
+registers: products of unaligned matrices use the kernels of `gpu.py`.
 
 Below the highest precision, tensor cores are used where available. Each warp has fragments for all rows and columns of
 a tile and some of the terms, and reads them directly from global memory, since no other warp needs them.

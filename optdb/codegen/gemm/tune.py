@@ -139,7 +139,7 @@ class _Trials:
         return {block: math.exp(sum(map(math.log, each)) / len(each)) for block, each in seconds.items()}
 
     def time_library(self, products: list[tuple[int, int, int]]) -> float:
-        """Return CLBlast's time for some products, like `time`; infinity if it refuses them, or a result is wrong."""
+        """Return CLBlast's time for products, like `time`; infinity if CLBlast refuses them, or a result is wrong."""
         logs = []
         for lengths in [_TRIAL, *products]:
             trial = TrialProduct(self.context, self.dtype, *lengths)

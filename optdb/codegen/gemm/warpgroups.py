@@ -249,7 +249,7 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
 
 
 class _Side(NamedTuple):
-    """One operand of a product, a matrix or a batch of matrices, and its packed layout."""
+    """One operand of a product (a matrix or a batch of matrices) and its packed layout."""
 
     letter: Literal["a", "b"]
     #: Number of matrices, their rows (columns for the right matrix), and their terms.

@@ -55,7 +55,7 @@ def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
             consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
-    # If arrays are adjacent in the index, their axes have the same place in the result; otherwise their axes come
+    # If arrays are adjacent in the index, their axes have the same position in the result; otherwise their axes come
     # first.
     together = bool(arrays) and not any(stepped[arrays[0] : arrays[-1]])
     before = arrays[0] if together else 0
@@ -169,7 +169,7 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
 
 
 def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: Sequence[Any]) -> tuple[int, ...]:
-    """Return the shape to which index arrays broadcast; raise IndexError, as NumPy does, if one is not valid."""
+    """Return the shape to which index arrays broadcast; raise IndexError, as NumPy does, if an array is not valid."""
     try:
         named = np.broadcast_shapes(*[numbers.values.shape for numbers in arrays])
     except ValueError as error:

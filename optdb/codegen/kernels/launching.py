@@ -62,7 +62,7 @@ class CompiledKernel:
     def attach(self, program: cl.Program, name: str) -> None:
         """Take the kernel called `name` from a built program.
 
-        Raise ValueError if it is missing, KernelArgumentError if its params do not match its code.
+        Raise ValueError if the kernel is missing, and KernelArgumentError if its params do not match its code.
         """
         try:
             kernel = cl.Kernel(program, name)

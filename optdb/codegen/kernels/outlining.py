@@ -66,7 +66,7 @@ def parts_of_kernel(code: str, begin: int) -> tuple[str, str, int] | None:
 
 
 def _closing(code: str, begin: int) -> int | None:
-    """Return the position after the bracket that closes the one at `begin`; None if there is none."""
+    """Return the position after the bracket that closes the bracket at `begin`; None if no bracket does."""
     depth = 0
     for match in STRUCTURE.finditer(code, begin):
         if match.lastgroup == "strange":

@@ -1,9 +1,9 @@
 """The macros and types that kernels use, defined before every kernel's code.
 
-The prelude matches that of Theano's GPU back-end, so that its kernels can be ported: ``KERNEL``, the address spaces,
-the sizes and ids of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` returns the type's name.
-`OUTLINED_KERNEL` is specific to optdb. It declares a kernel in which each work item processes a chunk of work if groups
-have one item, as on CPUs (see :mod:`optdb.codegen.kernels.outlining`).
+The prelude matches the prelude of Theano's GPU back-end, so that the back-end's kernels can be ported: ``KERNEL``, the
+address spaces, the sizes and ids of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` returns
+the type's name. `OUTLINED_KERNEL` is specific to optdb. It declares a kernel in which each work item processes a chunk
+of work if groups have one item, as on CPUs (see :mod:`optdb.codegen.kernels.outlining`).
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def kernel_names(code: str) -> tuple[str, ...]:
 
 @_remembered
 def kernel_params(code: str, name: str) -> tuple[Param, ...]:
-    """Return the declared parameters of a kernel; a pointer and its offset count as one, an array.
+    """Return the declared parameters of a kernel; a pointer and its offset count as one parameter (an array).
 
     Raises
     ------

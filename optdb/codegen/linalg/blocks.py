@@ -47,7 +47,7 @@ def factor_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 
 def panel_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `solve_vectors` launches, and `solve_block` for blocks of `leaf_rows`."""
+    """Return the kernels of `solve_vectors`, and those of `solve_block` for blocks of `leaf_rows`."""
     names = ["solve_leaf", "solve_vector"] if context.profile.runs_items_serially else ["solve_leaf"]
     return [_block_kernel(name, dtype, context) for name in names]
 

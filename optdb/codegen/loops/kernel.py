@@ -122,7 +122,7 @@ class LoopKernel:
         return kernel
 
     def source(self, is_function: bool = False) -> tuple[str, tuple[str, ...]]:
-        """Return the code and its compiler flags; as a function, for CPUs, it does the work of the first item."""
+        """Return the code and its compiler flags; as a function (for CPUs), the code does the first item's work."""
         self.buffers.clear()
         helpers = Helpers("loop")
         names = self._names()

@@ -1,9 +1,9 @@
 """Targets for a fused loop's results: results are stored, folded, or added to other values.
 
 An :class:`ElementStore` writes a result into a buffer, a :class:`Fold` accumulates it over the whole domain, a
-:class:`ColumnSum` adds matrix rows times the result, a :class:`Scatter` adds it at computed indices. Each work item or
-group accumulates into its own part, so that no item waits for another; readers of the result add up the parts.
-`TargetCode` writes the statements.
+:class:`ColumnSum` adds matrix rows times the result, and a :class:`Scatter` adds the result at computed indices. Each
+work item or group accumulates into its own part, so that no item waits for another; readers of the result add up the
+parts. `TargetCode` writes the statements.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def part_dtype(dtype: str) -> str:
 
 
 def convert(code: str, source: str, target: str, width: int = 1) -> str:
-    """Convert `code`, an expression of dtype `source`, to `target`; it is a vector if the width is above 1.
+    """Convert `code`, an expression of dtype `source`, to `target`; `code` is a vector if the width is above 1.
 
     Raise NoCode if `source` is complex, and `target` is not.
     """

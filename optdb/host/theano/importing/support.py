@@ -194,7 +194,7 @@ def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
     Raises
     ------
     UnusableCompiledir
-        In place of an error that the folder causes, which may be a compiler's message about a full disk.
+        Instead of an error that the folder causes, which may be a compiler's message about a full disk.
     UnusableCompiler
         If the compiler cannot write to the folder of its temporary files.
     """
