@@ -24,7 +24,8 @@ LAST_LINES = 20
 #: Minimum number of runs for a separate worker.
 RUNS_OF_A_WORKER = 100
 #: An optimizer halves the number of instructions that Oclgrind interprets in GPU kernels, whose tiles are large; for
-#: CPU kernels, it takes longer than it saves. It removes loads of unused values, so runs of all layouts do not use it.
+#: CPU kernels, it takes longer than it saves. This optimization removes load instructions of unused values, so runs
+#: that cover all layouts do not use it.
 _OPTIMIZED = "-O1"
 
 

@@ -502,7 +502,7 @@ def misspelt_section(name: str) -> str:
 
 #: The section of the flags, as the prefix of their names.
 SECTION = "optdb."
-#: Names that users expect of the flag that turns the engine on.
+#: Names under which users may look for the flag that turns the engine on.
 _ENGINE_SWITCHES = ("enable", "enabled", "disable", "engine", "on")
 
 

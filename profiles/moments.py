@@ -2,8 +2,8 @@
 
 Batch normalization computes the mean and the variance of each channel, and its gradient two sums. Processors accumulate
 these in float64. Other devices, most of which have slow float64, accumulate them in float32, together with the rounding
-error of each addition (compensated sums). Expanded batch normalization, as libraries write it, has reductions instead,
-with the same choice.
+error of each addition (compensated sums). Libraries may write batch normalization as separate ops. The graph then has
+reductions instead of one op, with the same choice of methods.
 
 An error is the error of a channel's float32 number in units in the last place: a correctly rounded number has an error
 of at most 0.5. Means and sums may be close to zero, because their terms cancel. If the spread of the terms is larger

@@ -19,7 +19,8 @@ def test_import_of_optdb_imports_what_waits_for_theano_alone():
 def test_import_of_theano_brings_the_engine_but_no_device():
     assert (
         output(f"import sys, optdb, theano; {PARTS}")
-        == "callers collector composition files flags host json_text refcounting topo trace_log user_cache"
+        == "callers collector composition files flags host json_text refcounting topo trace_log unknown_names "
+        "user_cache"
     )
 
 

@@ -523,7 +523,7 @@ class SharedVariables(RuleBasedStateMachine):
     def _in_order(
         self, calls: Sequence[Used], arguments: Sequence[np.ndarray], index: int, order: tuple[int, int]
     ) -> tuple[list[list[np.ndarray]], list[Values]] | None:
-        """Return the results of two calls in an order, and the values of each function's variables afterwards."""
+        """Make two calls in the given order; return their results, and the final values of all variables."""
         states = {id(used.values): dict(used.values) for used in calls}
         results: list[list[np.ndarray]] = [[], []]
         for position in order:

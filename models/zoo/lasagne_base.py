@@ -55,7 +55,7 @@ def lasagne_model(name: str) -> Callable[[Maker], Maker]:
 
 
 def import_lasagne() -> ModuleType:
-    """Import Lasagne, with the seeds of initial weights and of noise as at each build."""
+    """Import Lasagne, and reset the seeds of initial weights and noise, so that each build draws the same numbers."""
     import lasagne
 
     lasagne.random.set_rng(np.random.RandomState(13))

@@ -80,7 +80,7 @@ def explain(
 
 
 def _check_script(script: str) -> None:
-    """Raise `click.UsageError` if an option that optdb does not have precedes the script."""
+    """Raise `click.UsageError` for an unknown option before the script."""
     if script.startswith("-") and not Path(script).exists():
         options = [option for param in click.get_current_context().command.params for option in param.opts]
         near = difflib.get_close_matches(script.partition("=")[0], options, n=1)

@@ -399,7 +399,7 @@ class Exchange:
 
 
 def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
-    """Add up a block of all terms, and write the sum to the same block of each target."""
+    """Add up the same block of every term, and write the sum to this block of each target."""
     total = targets[0][block]
     np.add(terms[0][block], terms[1][block], out=total)
     for term in terms[2:]:

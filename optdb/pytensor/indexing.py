@@ -112,7 +112,8 @@ def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
     """Return the coordinate along an axis that is indexed by an array.
 
-    `common` is the shape to which index arrays are broadcast, and `named` lists the result's axes of this shape.
+    `common` is the shape to which index arrays are broadcast, and `named` lists the axes of the result that correspond
+    to `common`.
     """
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))

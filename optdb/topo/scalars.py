@@ -86,7 +86,8 @@ def _operations(node: Apply) -> int:
     return 1 if inner is None else len(inner.apply_nodes)
 
 
-#: The tag for a device's functions: only sizes and indices of their host graphs are fused before the lift.
+#: The tag for functions on a device: before the lift, only computations of sizes and indices in the host graph are
+#: fused.
 SIZES_TAG = "optdb_sizes"
 
 compile_db().register("fuse_sizes", GroupFusion(is_integer_scalar), 49, SIZES_TAG)

@@ -1,7 +1,7 @@
 """Compares reductions with a copy on the same device: ``python -m profiles.gpu.reductions``.
 
-Times are medians by the device's own clock. A reduction reads its arrays once, so it can be nearly twice as fast as a
-copy of them: the bandwidths of all bytes read or written are compared. The command does not need Theano.
+Times are medians by the device's own clock. Bandwidths count all bytes that are read or written. A copy also writes its
+array, so a reduction can be nearly twice as fast. The command does not need Theano.
 """
 
 from __future__ import annotations

@@ -328,7 +328,7 @@ def measuring(with_tensor_cores, tmp_path, monkeypatch):
     with_tensor_cores.kept.pop(tuning_table.__name__, None)
 
 
-#: For a device with 32 KiB of local memory that resembles an H200, which has more than it reports.
+#: For a device that resembles an H200, but has only 32 KiB of local memory.
 BY_DEFAULT = tensor_cores.DEFAULTS
 
 

@@ -1,4 +1,4 @@
-"""Random convolutions and poolings compute the same as the Python code of Theano's ops, or are rejected like there."""
+"""Random convolutions and poolings give the same results as the Python code of Theano's ops, or both are rejected."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Axis:
 
     @property
     def fits(self) -> bool:
-        """Whether the filter fits into the padded image; it may be one element longer, which makes the output empty.
+        """Whether the filter fits into the padded image. A filter one element longer also fits, with an empty output.
 
         A filter without taps does not fit if dilation makes its extent negative, or if 'full' makes its padding
         negative.

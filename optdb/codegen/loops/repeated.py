@@ -49,7 +49,7 @@ class _Param:
 
 
 class RepeatedLoops:
-    """Steps that repeat fused loops or other repeated loops.
+    """Steps that run fused loops, or loops of such steps, several times.
 
     Parameters
     ----------

@@ -10,8 +10,8 @@ host waits for each one. Commands are timed in order during the program's own ca
 host clock is not accurate enough: waking a waiting thread takes longer than many kernels.
 
 Compiling the merged kernel takes as long as compiling the kernels that it replaces. So compilation starts when the
-launches that merging would have saved add up to the compile time. A program that ends before that has lost nothing, and
-one that continues spends at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching",
+launch time that merging would have saved reaches the compile time. A program that ends before that has lost nothing,
+and one that continues spends at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching",
 Algorithmica 3, 1988).
 """
 

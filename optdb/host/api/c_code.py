@@ -1,4 +1,4 @@
-"""How nodes that stay on the host are computed: by C code, or with NumPy on whole arrays without a C compiler."""
+"""How nodes that stay on the host are computed: by C code or, if there is no C compiler, with NumPy on whole arrays."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["Apply", "as_pickled_by_theano", "copy_to_change", "derived_op_patche
 
 
 def has_own_reduction(op: PureOp) -> bool:
-    """Return whether the class of `op` defines with ``__reduce__`` how it is pickled.
+    """Return whether the class of `op` defines ``__reduce__``, which determines how the op is pickled.
 
     Such ops come from a constructor or a module, so unpickling may return `op` itself.
     """

@@ -1,8 +1,8 @@
 """Faster versions of PyTensor's inference about constants: values of constant expressions, and static shapes.
 
-Either inference nearly always ends with "unknown". To find this, PyTensor walks everything that a shape depends on, or
-rewrites a copy of it. The functions here recognize the common unknown cases first, and leave all other cases to
-PyTensor.
+Both inferences nearly always end with "unknown". To find this, PyTensor walks the whole graph that a shape depends on,
+or rewrites a copy of that graph. The functions here recognize the common unknown cases first, and leave all other cases
+to PyTensor.
 """
 
 from __future__ import annotations

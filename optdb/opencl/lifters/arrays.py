@@ -61,7 +61,10 @@ def lift_subtensor(op: host.Subtensor, context_name: str | None, inputs: Inputs,
 
 @lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
 def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply a host op that needs no move: it takes arrays anywhere, and returns its input or the input's shape."""
+    """Apply a host op that needs no move.
+
+    Its input may be on any device or on the host, and it returns this input or its shape.
+    """
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 

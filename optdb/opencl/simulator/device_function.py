@@ -211,7 +211,8 @@ class DeviceFunction:
 
         Returns
         -------
-        A report of the steps that differ, with full details of the first one. It prints as tables.
+        CheckReport
+            The steps that differ, with full details of the first one. It prints as tables.
 
         Raises
         ------

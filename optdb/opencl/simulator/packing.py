@@ -86,7 +86,7 @@ class PackedVariables:
 
     @property
     def are_copied(self) -> bool:
-        """Whether the host's vectors are copies because the device has its own memory."""
+        """Whether the device has its own memory, so that the host's vectors are copies."""
         return not maps_buffers(self._state.context)
 
     @property

@@ -354,7 +354,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         return Group(*[table for table in tables if table.row_count])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the simulator as its functions, the requested device and the state.
+        """Keep only the functions, the requested device and the state in pickles and copies.
 
         A copy shares the functions but has its own state; a deep copy also has its own functions.
         """

@@ -47,7 +47,7 @@ class Limits:
     def check(self, name: str, wanted: int, what: str) -> None:
         """Raise LimitError if the total amount `wanted` exceeds the named limit.
 
-        The error message begins with `what`, the subject of 'would take'.
+        The error message begins with ``f"{what} would take"``.
         """
         limit = getattr(self, name)
         if wanted <= limit:

@@ -33,7 +33,10 @@ def momentum():
 
 @pytest.fixture
 def planned(monkeypatch):
-    """Count the runs of plans; the number changes when persistent launches, tried in the background, are used."""
+    """Count how often plans run.
+
+    The count changes when persistent launches, which are tried in the background, are used.
+    """
     calls = []
     run = Plan.run
     monkeypatch.setattr(Plan, "run", lambda self, *args: (calls.append(self), run(self, *args))[1])

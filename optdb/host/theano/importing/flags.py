@@ -2,7 +2,8 @@
 
 ``optdb.flags`` defines the flags; `register` adds them to the given module
 ``theano.configparser``, which reads their values from THEANO_FLAGS and .theanorc.
-`register` takes this module as a parameter, because a new import of Theano after a failed one makes a new copy of it.
+`register` takes this module as a parameter, because importing Theano again after a failed import creates a new copy of
+this module.
 """
 
 from __future__ import annotations

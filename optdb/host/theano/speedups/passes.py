@@ -122,7 +122,7 @@ def _are_known(variables: list[Variable], known: set[Variable]) -> bool:
 
 
 def _adds_up_products(node: Apply) -> bool:
-    """Return whether an output of a Scan may be a sum of products over the steps, of which only the last is used."""
+    """Return whether only the last step of an output is used, and the output may be a sum of products over steps."""
     op = scan_of(node)
     sums = zip(op.inner_sitsot(op.inputs), op.inner_sitsot_outs(op.outputs), op.outer_sitsot_outs(node), strict=True)
     return any(

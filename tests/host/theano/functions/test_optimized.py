@@ -31,7 +31,7 @@ def copied(f):
 
 
 def in_place(outputs):
-    """Return the nodes above some variables that work in place."""
+    """Return the in-place nodes among the ancestors of some variables."""
     nodes = theano.gof.graph.io_toposort([], outputs)
     return [node for node in nodes if getattr(node.op, "destroy_map", None)]
 

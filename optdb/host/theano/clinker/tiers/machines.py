@@ -136,7 +136,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Return one of Theano's machines with its turn, and with a tiered class if any of its nodes runs in Python."""
+        """Return one of Theano's virtual machines with a turn, of a tiered class if any of its nodes runs in Python."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine

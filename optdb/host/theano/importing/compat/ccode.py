@@ -37,7 +37,10 @@ def compile_args() -> tuple[str, ...]:
 
 
 def without_header(args: Iterable[str]) -> list[str]:
-    """Return the compiler's arguments without those of `compile_args`; trial programs do not need the header."""
+    """Return the compiler's arguments without those from `compile_args`.
+
+    Trial programs do not need the header that these include.
+    """
     return [arg for arg in args if arg not in compile_args()]
 
 

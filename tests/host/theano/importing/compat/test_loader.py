@@ -86,7 +86,7 @@ def test_what_is_kept_may_be_broken(kept, package, content):
 
 
 def test_each_byte_of_what_is_kept_may_be_broken(kept, package, translated):
-    """Python's own reader of code crashes on some changes."""
+    """Python's own function that reads code objects crashes on some of these changes."""
     load(package)
     (file,) = kept.iterdir()
     whole = file.read_bytes()
