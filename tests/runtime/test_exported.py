@@ -498,7 +498,7 @@ def test_a_file_runs_without_theano(tmp_path):
     assert run.stdout.splitlines() == [
         "[2.0, 4.0, 6.0] [1.0, 2.0, 3.0]",
         "callers collector composition files html_tables json_text numpy_types refcounting runtime trace_log "
-        "user_cache",
+        "unknown_names user_cache",
         "[]",
     ]
 
