@@ -78,10 +78,14 @@ class Pairs:
             lines.append(f"| {number[name]} | `{name}` | {shown} |")
         lines += [
             "",
-            "The number of examples in which one function has the rarest pair of values, by pair of switches:",
+            "For each pair of one function's switches, the number of examples with the rarest pair of values:",
         ]
         lines += ["", *self._matrix(list(switches)[1:], list(switches)[:-1], switches, number)]
-        lines += ["", "The same numbers for a switch of one function (row) and one of the other function (column):", ""]
+        lines += [
+            "",
+            "The same numbers for a switch of one function (row) and a switch of the other function (column):",
+            "",
+        ]
         lines += self._across(number)
         lines += [
             "",
