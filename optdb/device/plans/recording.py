@@ -81,7 +81,8 @@ class Recording:
 
         Raises
         ------
-        If inputs that may be external share a buffer; the function's caller must prevent this.
+        ValueError
+            If inputs that may be external share a buffer; the function's caller must prevent this.
         """
         linked, layouts = self.linked, self.layouts
         outputs = {var: layouts[var] for var in linked.external_outputs if var in layouts}

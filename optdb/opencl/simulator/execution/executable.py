@@ -49,8 +49,15 @@ class Executable:
     inputs : sequence of (Variable, list)
         For each input of the graph, Theano's variable and its storage, a list with one element.
     updates : mapping
-        Maps the index of an output to the index of the input that it updates. Cells from which Theano reads the
-        outputs, unless it uses only the returned values.
+        Maps the index of an output to the index of the input that it updates. These are the last outputs.
+    mutable : collection of Variable
+        The inputs that may be overwritten.
+    borrowed : sequence of bool
+        For each output that the caller gets, whether the next call may overwrite it.
+    c_thunks : bool
+        Whether nodes that stay on the host may be compiled.
+    results : sequence of list
+        Cells from which Theano reads the outputs, unless it uses only the returned values.
     """
 
     # Theano's Function reads this attribute; it is False because the executable performs the updates itself.
