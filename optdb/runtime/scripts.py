@@ -200,7 +200,7 @@ class Script:
     def __init__(self) -> None:
         self._loop = _loop()
         self._driver = icd_loader()
-        #: The finished batches.
+        #: The finished batches, then the calls that are not in a batch yet, each with a fallback.
         self._batches: list[Batch] = []
         self._calls: list[PreparedCall] = []
         self._fallbacks: list[Callable[[], None]] = []
