@@ -20,8 +20,8 @@ from conformance.runner import CHECKOUT, Settings
 from conformance.suites import PYTENSOR_SUITES, SUITES, Suite, choose, suites_root
 from conformance.ways import WAYS
 
-# Use no compiler, because compiling C would take hours and the graph is under test, and no BLAS to link with.
-# PyTensor's suites set the other flags too late for a way that imports PyTensor.
+# Use no compiler: compiling C would take hours, and the tests are about graphs. Link with no BLAS. PyTensor's suites
+# set the other flags themselves, but too late if a way has already imported PyTensor.
 FLAGS = {
     "theano": "cxx=,blas.ldflags=",
     "pytensor": "cxx=,linker=py,on_opt_error=raise,on_shape_error=raise,cmodule__warn_no_version=True",

@@ -1,4 +1,4 @@
-"""Stock Theano's results on disk: one file of JSON lines per suite file. Its key has all that the results depend on.
+"""Stock Theano's results on disk: one file of JSON lines per suite file. Its key is all that the results depend on.
 
 The key contains the versions, the flags and the time limit, so a change of the engine does not make stock run again. A
 partial run (``-k``) is compared with the whole baseline of its file.

@@ -1,8 +1,9 @@
 """Compares the results of a way with stock's, test by test, and runs every suspect again.
 
-A test is a regression only if it passes with stock and fails with the engine both times: in its file and alone or, if
-it passes alone, in its file again, since leftovers of other tests may be the cause. A test that fails only once, or
-that stock also fails in the second run, is unsteady: it is shown, but is not a regression.
+A test is a regression only if it passes with stock and fails with the engine twice: in its file, and in a second run.
+The second run runs the test alone or, if it passes alone, its file again, since leftovers of other tests may be the
+cause. A test that fails only once, or that stock also fails in the second run, is unsteady: it is shown, but is not a
+regression.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def compare(
 
 
 class _SecondRun:
-    """Runs a suspect again, alone, with the other cases of its test, or with its file; each runs only once."""
+    """Runs a suspect again: alone, with its test's other cases, or with its file. A test or file runs only once."""
 
     def __init__(self, run_alone: RunAlone) -> None:
         self._run_alone = run_alone
@@ -144,7 +145,7 @@ def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterabl
 
 
 def _stand_in(known: Result, results: Mapping[str, Result]) -> Result:
-    """Make a result for a test that has none: that of the test, class or module whose failure prevented its run."""
+    """Make a result for a test that has none, from the result of the test, class or module that prevented its run."""
     parts = known.test.split("::")
     for length in range(len(parts), 0, -1):
         cause = results.get("::".join(parts[:length]))

@@ -68,7 +68,7 @@ EXPECTED: dict[str, str] = {
     "name of theano.tensor.second",
 }
 
-#: Tests that may fail with a newer Python, NumPy or SciPy although they pass with the oldest (``--reference``).
+#: Tests that may fail with a newer Python, NumPy or SciPy, but pass with the oldest versions (``--reference``).
 EXPECTED_BETWEEN_VERSIONS: dict[str, str] = {
     "theano/compile/tests/test_function_module.py::T_picklefunction::test_broken_pickle_with_shared": "the test sets "
     "an attribute of a pickler written in C, which Python 3.13 does not allow",

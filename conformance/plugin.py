@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Give each test the same random numbers in both ways, in any order of tests, and if it runs alone."""
+    """Give each test the same random numbers in both ways, whatever the order of tests, and even if it runs alone."""
     if os.getppid() != PARENT:
         pytest.exit("the parent process has ended")
     _seed()

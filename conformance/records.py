@@ -1,7 +1,8 @@
 """The results of tests: the record, and the lines in which a pytest process writes it.
 
-The pytest process appends one JSON line when a test starts and one per result, and flushes each, so that a process that
-dies leaves all its records, and the test in progress. `read_log` turns the lines back into records.
+The pytest process appends one JSON line when a test starts and one per result, and flushes each line. If the process
+dies, its file therefore has all its results, and names the test in progress. `read_log` turns the lines back into
+records.
 """
 
 from __future__ import annotations

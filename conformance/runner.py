@@ -36,7 +36,7 @@ class Settings:
     Parameters
     ----------
     root : Path
-        The folder to which the files' paths, and so the node ids, are relative.
+        The folder to which the files' paths, and therefore the node ids, are relative.
     work : Path
         The folder for logs, scratch files and Theano's compile directories.
     flags : str

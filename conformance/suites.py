@@ -1,8 +1,8 @@
 """The suites: named sets of Theano's test files, and their location.
 
-Excluded are the suites of missing back ends and tools (gpuarray, MPI, CTC, d3viz), the one for the style of Theano's
-source text (flake8), and those that mostly wait for one op's Python code, which takes minutes where its C code takes no
-time (pooling, neighbours, MRG random numbers). Theano's yield tests do run: the plugin `nose_style` collects them.
+Some suites are excluded: suites of missing back ends and tools (gpuarray, MPI, CTC, d3viz), the suite for the style of
+Theano's source text (flake8), and suites that spend minutes in the Python code of one op, whose C code takes no time
+(pooling, neighbours, MRG random numbers). Theano's yield tests do run: the plugin `nose_style` collects them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ SUITES = (
 )
 
 
-#: PyTensor's suites, relative to the folder of its repository; an installed PyTensor comes without them.
+#: PyTensor's suites, relative to the folder of its repository; an installed PyTensor does not contain them.
 PYTENSOR_SUITES = (
     Suite("rewriting", "rewriters of graphs, nodes, tensors and matrices", ("tests/**/rewriting/**/test_*.py",)),
     Suite(
@@ -135,7 +135,7 @@ def choose(names: Iterable[str], suites: Iterable[Suite] = SUITES, root: Path | 
     suites : iterable of Suite
         The suites to choose from.
     root : Path, optional
-        The folder to which the globs are relative; by default the one that holds theano.
+        The folder to which the globs are relative; by default the folder that holds theano.
 
     Returns
     -------

@@ -73,7 +73,7 @@ def _tiers() -> None:
 def _changing() -> None:
     """Enable tiers, and let functions change tiers before their first or second call, alternately.
 
-    A test mostly calls a function before its C code can exist, so with `_tiers` few functions change tiers.
+    Most tests call a function before its C code can be ready, so few functions change tiers with `_tiers` alone.
     """
     import itertools
     import weakref

@@ -4,9 +4,9 @@
     THEANO_FLAGS=floatX=float32,optdb.device=opencl python examples/check1.py
     THEANO_FLAGS=floatX=float32,mode=OPENCL python examples/check1.py
 
-Takes the number of times as an argument; 1000 if there is none. With the flag optdb.device the shared variable lives
-on the device; the result is fetched at each call. check2.py leaves it there. In mode OPENCL the shared variable is
-Theano's, and the graph in ``f.maker`` is the host's: `optdb.explain` knows which one runs.
+Takes the number of times as an argument; 1000 by default. With the flag optdb.device the shared variable lives on the
+device; the result is fetched at each call. check2.py leaves it there. In mode OPENCL the shared variable is Theano's,
+and the graph in ``f.maker`` is the host's: `optdb.explain` knows which one runs.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""As check1.py, with the result left on the device: what is returned is an array there.
+"""Like check1.py, but the result stays on the device: the function returns a device array.
 
     THEANO_FLAGS=floatX=float32,optdb.device=opencl python examples/check2.py
 
-`as_opencl_variable` says where the result should be. What it moves is moved no more once exp itself is computed on
-the device. NumPy fetches the values when it is asked for an array of them.
+`as_opencl_variable` asks for the result on the device. The transfer that it adds is removed once exp itself is computed
+on the device. The values are fetched when NumPy makes an array of them.
 """
 
 import sys

@@ -2,9 +2,9 @@
 
     THEANO_FLAGS=floatX=float32,optdb.device=opencl,allow_gc=False python examples/check3.py
 
-With ``Out(..., borrow=True)`` and the flag allow_gc=False the function returns the memory that it works in, and works
-in it again when it is called again: no call needs new memory. Whoever keeps a result for longer than that has to copy
-it: ``r.copy()``.
+With ``Out(..., borrow=True)`` and the flag allow_gc=False, the function returns the memory that it works in, and the
+next call overwrites this memory. No call allocates memory. To keep a result beyond the next call, copy it:
+``r.copy()``.
 """
 
 import sys

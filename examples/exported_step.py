@@ -3,8 +3,8 @@
     python examples/exported_step.py write step.optdb
     python examples/exported_step.py run step.optdb
 
-`write` compiles a small network, makes some steps on a device, and exports them. `run` goes on from there, and imports
-NumPy and PyOpenCL alone. Without arguments, both are done in one process.
+`write` compiles a small network, makes some steps on a device, and exports them. `run` continues from the file, and
+imports only NumPy and PyOpenCL. Without arguments, both are done in one process.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""An op whose kernel is in a file of its own: ones on a diagonal.
+"""An op whose kernel is in a separate file: ones on a diagonal.
 
     THEANO_FLAGS=optdb.device=opencl python examples/eye_from_file.py
 

@@ -23,7 +23,7 @@ KERNEL void eye(ARRAY {ctype} *a, ga_size first, ga_size step, ga_size count) {{
 
 
 class EyeInPython(OpenCLKernelBase):
-    """``numpy.eye(n, m, k)`` on the device, of numbers that are not complex and not float16."""
+    """``numpy.eye(n, m, k)`` on the device, for any dtype that is not complex and not float16."""
 
     __props__ = ("dtype", "context_name")
 

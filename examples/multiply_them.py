@@ -1,9 +1,9 @@
-"""Two arrays multiplied by a kernel, with PyOpenCL alone: neither Theano nor an op is in this.
+"""Two arrays multiplied by a kernel, with PyOpenCL alone: without Theano, and without an op.
 
     python examples/multiply_them.py
 
-The first function is the example, for vectors. The second solves its exercise: the same for a matrix, of shape
-(20, 10), with work items in two dimensions.
+The first function is the example, for vectors. The second function solves the exercise of this example: it multiplies
+matrices of shape (20, 10), with work items in two dimensions.
 """
 
 import numpy as np

@@ -2,9 +2,10 @@
 
     python examples/several_processes.py 2
 
-Takes the number of processes; 2 if there is none. Needs dask (pip install '.[distributed]'). The function is
-compiled here, once, and travels as Theano pickles it: nothing of a device is in it. Each process takes its part of the
-device, or the whole where that cannot be divided, and trains on the same batches, so that all must come to the same.
+Takes the number of processes; 2 by default. Needs dask (pip install '.[distributed]'). The function is compiled once,
+in this process, and sent to the others as Theano pickles it: the pickle has nothing of a device in it. Each process
+uses a part of the device, or the whole device if it cannot be divided. All processes train on the same batches, so all
+must get the same results.
 """
 
 import importlib
@@ -20,7 +21,7 @@ SIZE = 20
 
 
 def compile_step():
-    """Return a training step; a plain one for the host."""
+    """Return a training step, compiled for the host only."""
     rng = np.random.RandomState(0)
     x, y = tt.fmatrix("x"), tt.fvector("y")
     w = theano.shared(rng.randn(SIZE).astype("float32"), name="w")
@@ -36,7 +37,7 @@ def batches(count=10):
 
 
 def train(step, part, parts):
-    """What a worker does: make a simulator, train, return what came of it."""
+    """Make a simulator, train, and return the results; each worker calls this function."""
     try:
         sim = optdb.SimulatorOCL(step, device=f"opencl[{part}/{parts}]")
     except RuntimeError:  # it cannot be divided, or not in so many parts

@@ -136,12 +136,12 @@ def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 
 def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
-    """Return all combinations of a process's switches that leave values for the other switches, shuffled.
+    """Return, in random order, all combinations of a process's switches that leave each other switch a possible value.
 
     Raises
     ------
     click.UsageError
-        If there is none.
+        If there is no such combination.
     """
     values = {**chosen_values(Process, only), "compiler": (compiler,)}
     processes = [Process(*chosen) for chosen in itertools.product(*values.values())]
@@ -153,7 +153,7 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
 
 
 def _excludes(process: Process, only: Mapping[str, Sequence[str]]) -> str | None:
-    """Return why a process excludes all values to which some switch is restricted; None if there is no such switch."""
+    """Return why a process excludes every value that `only` allows for some switch; None if no switch is affected."""
     for name, values in only.items():
         excluded = (exclusion((name, value), dataclasses.asdict(process)) for value in values)
         rules = [rule for rule in excluded if rule is not None]

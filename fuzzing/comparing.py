@@ -19,7 +19,7 @@ _GARBAGE = 77
 
 
 class Differs(AssertionError):
-    """A function computes another result than the reference."""
+    """A function's result differs from the reference's."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class _Held:
     seen, expected : ndarray
         The held array, and a copy of its expected content.
     lender : int or None
-        The function whose next call may change it; None if none may.
+        The function whose next call may change it; None if no function may.
     """
 
     what: str
@@ -46,8 +46,9 @@ def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
     """Compute a program with switches, and check that results and shared values equal those of the reference.
 
     After each call the caller overwrites its arguments and every second result, which must have no effect. All results
-    that it holds are checked again after each later call, and borrowed ones until the next call of their function. A
-    call for which the reference raises, such as an index of an empty array, is omitted.
+    that the caller holds are checked again after each later call; a borrowed result is checked until the next call of
+    the function that lent it. A call is omitted if the reference raises in it, for example because of an index of an
+    empty array.
 
     Returns
     -------
@@ -115,8 +116,8 @@ class _Comparison:
     def _arguments(self, call: Call) -> list[np.ndarray]:
         """Return a call's arguments; some are results of the previous call.
 
-        Theano's own linkers allow less than a device does: neither a borrowed result as an argument of the next call,
-        nor passing an array twice if it may be overwritten.
+        Theano's own linkers forbid two things that a device allows: passing a borrowed result to the next call, and
+        passing an array twice if it may be overwritten.
         """
         arguments = self._program.arguments(call)
         on_host = _is_of_host(self._switches.of(call.function))
@@ -125,7 +126,7 @@ class _Comparison:
                 continue
             result, usual = self._results[output], arguments[index]
             borrowed = any(held.seen is result and held.lender is not None for held in self._held)
-            # With several calls, the first one may overwrite the results that it has lent.
+            # If the call is repeated, its first repetition may overwrite results that were lent earlier.
             if borrowed and (on_host or call.times > 1):
                 continue
             if (result.dtype, result.shape) == (usual.dtype, usual.shape):

@@ -2,8 +2,8 @@
 
 Convolutions are drawn with their gradients: with two or three axes, or one axis as images with a single row; all border
 modes, strides, dilation, groups, unshared filters, sizes of 0, filters longer than images, and arrays that do not
-match. If Theano's op computes, the device computes the same numbers in the same shape; if the op raises, the device
-raises an error that gives the reason.
+match. If Theano's op returns a result, the device returns the same numbers in the same shape; if the op raises, the
+device raises an error that gives the reason.
 
 ``python -m fuzzing.convolutions`` runs many examples in chunks, each chunk in a separate process.
 """

@@ -42,7 +42,7 @@ def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
 
 
 def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes: int, runs: int) -> int:
-    """Make runs, several chunks at a time, and print those that differ; return the number of chunks with differences.
+    """Make runs, several chunks at a time; print the chunks with differences, and return the number of these chunks.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def make_runs(machine: type[RuleBasedStateMachine], number: int, runs: int, step
     Raises
     ------
     Exception
-        The error of the shortest run that fails, or of the first one.
+        The error of the shortest failing run if runs are shortened, else of the first failing run.
     """
     run_state_machine_as_test(
         seed(number)(machine),

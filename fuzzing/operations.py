@@ -18,7 +18,7 @@ from theano.tensor.signal.pool import pool_2d
 
 __all__ = ["OPERATIONS", "Length", "Operation", "Value"]
 
-#: A number, the name of a length that calls choose, or an expression: an operation and its operands.
+#: A number, the name of a length that calls choose, or an expression (an operation with its operands).
 Length = Any
 
 
@@ -219,7 +219,7 @@ def _pooled(var: Any, mode: str) -> Any:
 
 
 def _class_is_certain(var: Any, index: Any) -> Any:
-    """Return 1 for a row with a positive element in a column: its cross entropy is exactly 0, otherwise infinite."""
+    """Return 1 for each row with a positive element in a column: its cross entropy is exactly 0, and not infinite."""
     entropies = tt.nnet.crossentropy_categorical_1hot(_exact(tt.gt(var, 0), var), tt.clip(index, 0, var.shape[1] - 1))
     return _exact(tt.eq(entropies, 0), var)
 
@@ -228,7 +228,7 @@ def _loss_of_classes(var: Any, index: Any) -> Any:
     """Return, for each element, whether the gradient of a cross entropy moves it far down, far up, or not.
 
     The softmax of a row is near 0 except for its largest elements: near 1 for one, near a half for two, and so on. A
-    row whose class is not among them has a large loss, and counts twice. No power of e is 0 in float32.
+    row whose class is not among its largest elements has a large loss, and counts twice. No power of e is 0 in float32.
     """
     scores = 8 * tt.clip(var, -4, 4)
     losses = tt.nnet.categorical_crossentropy(tt.nnet.softmax(scores), tt.clip(index, 0, var.shape[1] - 1))
@@ -251,7 +251,7 @@ def _narrow(var: Any) -> Any:
     return tt.clip(var, -1, 1)
 
 
-#: The number of products in a sum for which optdb joins them.
+#: Number of products in a sum, which is large enough for optdb to join them.
 _PRODUCTS = 9
 
 
@@ -298,13 +298,13 @@ def _recurrence(a: Any, b: Any, backwards: bool) -> Any:
 
 
 def _in_fours(var: Any) -> Any:
-    """Return a matrix in the corner of zeros, padded to multiples of four rows and columns."""
+    """Return a matrix that is padded with zeros to larger multiples of four rows and columns."""
     rows, columns = (var.shape[axis] // 4 * 4 + 4 for axis in range(2))
     return tt.set_subtensor(tt.zeros((rows, columns), var.dtype)[: var.shape[0], : var.shape[1]], var)
 
 
 def _product_of_fours(a: Any, turned: str) -> Any:
-    """Return a product of a matrix with another one computed from it, plus a bias.
+    """Return a product of two matrices, both computed from one matrix, plus a bias.
 
     Sums have many terms, and a GPU may read four elements of a row at a time. Some of the matrices are transposed
     views.
@@ -339,7 +339,7 @@ def _gradient_of_slices(var: Any, slices: tuple[tuple[int, int], ...]) -> Any:
 
 
 def _convolved(var: Any, flipped: bool) -> Any:
-    """Return the last feature of a convolution with too many features for the kernels that a GPU uses for few."""
+    """Return the last feature of a convolution that has too many features for a GPU's kernels for few features."""
     taps = tt.arange(5 * 3 * 3, dtype="int8").reshape((5, 1, 3, 3)) % 4 - 1
     image = _narrow(var).dimshuffle("x", "x", 0, 1)
     return tt.nnet.conv2d(image, _exact(taps, var), border_mode="half", filter_flip=flipped)[0, 4]
@@ -348,7 +348,8 @@ def _convolved(var: Any, flipped: bool) -> Any:
 def _bidiagonal(var: Any) -> Any:
     """Return a triangle with as many rows as an array, computed from the array's signs.
 
-    Its condition number is so small that factors and solutions have errors below a half, and can be rounded.
+    Its condition number is so small that its factors and solutions have errors below 0.5, and rounding makes them
+    exact.
     """
     signs = tt.sgn(var if var.ndim == 1 else _small(var).sum(axis=1)).astype(var.dtype)
     n = var.shape[0]

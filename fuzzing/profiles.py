@@ -25,11 +25,11 @@ __all__ = [
     "use_smallest_batches",
 ]
 
-#: The kind of device that kernels are written for: the device's own, or, on any device, a GPU. One GPU copies tiles
-#: asynchronously, and has an item for each element of short arrays; another one packs matrices for products below the
-#: highest precision. Both emulate the instructions of such a GPU.
+#: The kind of device that kernels are written for: the device's own, or, on any device, a GPU. The copying GPU copies
+#: tiles asynchronously, and has an item for each element of short arrays. The packing GPU packs matrices for products
+#: with less than the highest precision. Both emulate the instructions of such a GPU.
 KERNELS = ("own", "gpu", "copying gpu", "packing gpu")
-#: The options with which all products of small matrices use these kernels, by the kind of kernels.
+#: For each kind of kernels, the options with which all products of small matrices use these kernels.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "copying gpu": {
         **{"instructions": "emulated", "quad_tiles": "none"},
@@ -105,7 +105,7 @@ def use_smallest_batches(device: str = "auto") -> None:
 
 
 def context_like(device: str = "auto") -> Context:
-    """Return a new context of a device, as for a loaded file, with the profile and options of this process."""
+    """Return a new context of a device for a loaded file, with the profile and options of this process."""
     known = get_context(context_of(device))
     context = Context(known.spec, known.options)
     context.profile = known.profile

@@ -16,7 +16,7 @@ from fuzzing.operations import OPERATIONS, Length, Value
 
 __all__ = ["Body", "Call", "Graph", "Leaf", "Program", "Step"]
 
-#: The lengths of test values, which give each operation enough elements.
+#: The lengths of test values: with these lengths, each operation has enough elements.
 _TEST_SIZES = {"n": 3, "m": 2}
 
 #: The memory layouts of arguments.
@@ -50,7 +50,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Step:
-    """An operation: its name, the numbers of its arguments among the values so far, and its parameter."""
+    """An operation: its name, the indices of its arguments among the earlier values, and its parameter."""
 
     operation: str
     arguments: tuple[int, ...]

@@ -39,7 +39,7 @@ def run_chunks(
     Raises
     ------
     Exception
-        The errors of `run`; no further chunk begins then.
+        An error that `run` raised. No further chunk begins after it.
     """
     with ThreadPoolExecutor(processes) as pool:
         running = {pool.submit(run, chunk): chunk for chunk in chunks}
@@ -81,7 +81,7 @@ class End:
     """The end of a worker."""
 
     printed: str
-    #: Its status and output; an empty string if it ended well.
+    #: The status and the output of a worker that failed; an empty string if it ended well.
     trouble: str = ""
 
 

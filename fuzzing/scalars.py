@@ -2,11 +2,12 @@
 
 Two kinds are drawn. In an *open* Composite, every step is an output: a step is compared where its operands are equal on
 both sides, so that a rounding error in one step neither hides nor excuses an error in the next one. An *exact*
-Composite has steps that IEEE 754 defines exactly, few outputs, some of which overwrite inputs, and arrays of all
-layouts; both results are equal. Neither kind is compared where C leaves the result undefined, such as an out-of-range
-cast of a float to an integer.
+Composite has only steps that IEEE 754 defines exactly, so both results must be equal. It has few outputs, some of which
+overwrite inputs, and its arrays have all layouts. Neither kind is compared where C leaves the result undefined, for
+example where an out-of-range float is cast to an integer.
 
-``python -m fuzzing.scalars`` runs many rounds, each in a separate process. A round compiles its Composites together.
+``python -m fuzzing.scalars`` runs many rounds, each in a separate process. All Composites of a round are compiled
+together.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _SHORT_SERIES = 1e-7
 
 
 class Differs(AssertionError):
-    """The first tier computes another result than C code."""
+    """The first tier's result differs from that of C code."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _relaid(array: np.ndarray) -> np.ndarray:
 
 
 def _values(rng: np.random.RandomState, dtype: str, shape: tuple[int, ...], is_divisor: bool) -> np.ndarray:
-    """Draw an array: ordinary values, and the special ones of its dtype."""
+    """Draw an array of ordinary values and of the special values of its dtype."""
     if dtype == "bool":
         drawn = np.ones(shape, bool) if is_divisor else rng.randint(0, 2, shape).astype(bool)
         return np.asarray(drawn)
@@ -220,7 +221,7 @@ def _draw_steps(rng: np.random.RandomState, dtypes: Sequence[str], divisors: int
         if _is_divided(op):
             operands[1] = rng.randint(len(dtypes) - divisors, len(dtypes))
         step = Step(op, tuple(operands))
-        # Theano's C code sets only one of two equal outputs; two fast sigmoids declare the same variable.
+        # Theano's C code sets only one of two equal outputs, and declares the same variable for each fast sigmoid.
         is_second = op is sigm.ultra_fast_scalar_sigmoid and any(other.op is op for other in steps)
         out = None if step in steps or is_second else _applied(op, [values[i] for i in operands])
         if out is not None:
@@ -268,7 +269,7 @@ def _draw_overwrites(
     outputs: Sequence[int],
     patterns: list[tuple[bool, ...]],
 ) -> dict[int, int]:
-    """Draw which outputs overwrite inputs, which are then not broadcast."""
+    """Draw which outputs overwrite inputs; an overwritten input is not broadcast."""
     case = Case(tuple(dtypes), tuple(steps), tuple(outputs), {}, (), ())
     values = case.values()
     overwrites: dict[int, int] = {}
@@ -302,7 +303,7 @@ def _ancestors(steps: Sequence[Step], step: int, inputs: int) -> set[int]:
 def _fits(value: np.ndarray, dtype: str) -> np.ndarray:
     """Return where the integer part of a float is in the range of an integer dtype."""
     limits = np.iinfo(dtype)
-    # The largest 64-bit integers are not floats.
+    # Floats cannot represent the largest 64-bit integers.
     return np.isfinite(value) & (value > float(limits.min) - 1) & (value < float(limits.max))
 
 
@@ -334,7 +335,7 @@ def defined(op: Any, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
 
 
 def _is_division_defined(x: np.ndarray, y: np.ndarray, dtype: str) -> np.ndarray:
-    """Return where C divides like Python: it negates negative integers, and may treat them as unsigned."""
+    """Return where C divides like Python: Theano's C code negates negative integers, and may treat them as unsigned."""
     discrete = x.dtype.kind != "f" and y.dtype.kind != "f"
     where = np.full(x.shape, not (discrete and dtype.startswith("float")))
     kinds = {x.dtype.kind, y.dtype.kind}

@@ -141,7 +141,7 @@ def programs(
             if step is not None:
                 steps.append(step)
                 values.append(applied(step, values))
-        # There is always a device value, and the last value is used.
+        # The last step always computes a value on the device, and this value is used.
         device = next(index for index, leaf in enumerate(inputs) if leaf.dtype == float_dtype)
         steps.append(Step("plus", (device,), 1))
         values.append(applied(steps[-1], values))
@@ -154,7 +154,7 @@ def programs(
 def _passing_on(
     draw: Callable, values: list[Value], inputs: tuple[Leaf, ...], functions: tuple[Body, ...], before: Call, call: Call
 ) -> Call:
-    """Draw which results of the previous call become arguments of a call, among those that match."""
+    """Draw which matching results of the previous call become arguments of a call."""
     possible = [
         (index, output)
         for index, leaf in enumerate(inputs)
@@ -178,7 +178,7 @@ def _bodies(draw: Callable, values: list[Value], inputs: int, shared: int) -> Bo
 
 @st.composite
 def _steps(draw: Callable, values: list[Value], names: list[str]) -> Step | None:
-    """Draw an operation, and arguments for it among the values; None if there are none."""
+    """Draw an operation, and arguments for it among the values; None if no arguments fit."""
     possible = [name for name in names if any(map(OPERATIONS[name].slots[0], values))]
     name = draw(st.sampled_from(possible))
     operation = OPERATIONS[name]
@@ -199,7 +199,7 @@ def _writes_parts(value: Value) -> bool:
 
 @st.composite
 def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> tuple[tuple[int, int], ...]:
-    """Draw next values of shared variables: a value of the same type and lengths for each, or none."""
+    """Draw, for each shared variable, a next value of the same type and lengths, or none."""
     found = []
     for index in range(shared):
         present = values[inputs + index]

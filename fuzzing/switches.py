@@ -1,4 +1,4 @@
-"""The switches of an example: their values, which exclude each other, and how they are set."""
+"""The switches of an example: their values, which values exclude each other, and how the switches are set."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Process:
     engine_at_import: str = _switch("off", "on")
     op_cache_at_import: str = _switch("off", "on")
     kernel_cache: str = _switch("kept", "off")
-    #: Which lists of commands one call of C enqueues: long lists that repeat often, or all that repeat.
+    #: Which lists of commands are enqueued by one call of C: long lists that repeat often, or all lists that repeat.
     command_batches: str = _switch("usual", "smallest")
     #: The kind of device that kernels are written for, see `fuzzing.profiles.KERNELS`.
     kernels: str = _switch(*KERNELS)
     #: Whether the device shares the host's memory, as its profile says, or counts as having its own.
     memory: str = _switch(*MEMORIES)
-    #: Which products on a GPU read four numbers at a time: those with few tiles, or all that are aligned.
+    #: Which products on a GPU read four numbers at a time: products with few tiles, or all aligned products.
     quad_tiles: str = _switch("few", "all")
 
     def begin(self, device: str) -> None:
@@ -88,11 +88,12 @@ class Surroundings:
     op_cache_for_graph: str = _switch(*ON_OFF[::-1])
     float_dtype: str = _switch("float32", "float64", "float16")
     test_values: str = _switch("off", "ignore", "warn", "raise")
-    #: The same while rewriters run.
+    #: The mode of test values while rewriters run.
     test_values_of_rewriters: str = _switch("off", "ignore", "warn", "raise")
     #: The location of shared variables.
     shared: str = _switch("host", "device")
-    #: Whether a call may overwrite present values with next values before its end, if no node reads them afterwards.
+    #: Whether a call may overwrite a variable's current value with its next value before the call ends, if no later
+    #: node reads the current value.
     next_values: str = _switch("at the end", "early")
     #: When the functions are compiled.
     compiled: str = _switch("before calls", "at first call")
@@ -118,7 +119,7 @@ class Compilation:
     matmul_precision: str = _switch("highest", "high", "default")
     memory_fraction: str = _switch("1", "0.5")
     allow_gc: str = _switch(*ON_OFF)
-    #: When a tiered function has its C code: at any time, before the first call, or between the first two.
+    #: When a tiered function gets its C code: at any time, before the first call, or between the first two calls.
     tiered: str = _switch("off", "on", "before calls", "after a call")
 
     def flags(self) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def values_of(part: type) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Two values, from sets of values of two switches, that no function has together.
+    """Values of two switches that exclude each other: no function has one of the first and one of the second.
 
     Parameters
     ----------

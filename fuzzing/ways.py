@@ -42,7 +42,7 @@ class Compiled:
     Parameters
     ----------
     function : theano.compile.function_module.Function
-        The function that calls compute.
+        The Theano function to call.
     shared : sequence of shared variables
         The shared variables of the program, or the function's replacements.
     tiered : str
@@ -202,8 +202,8 @@ class Loaded(Compiled):
 class Functions:
     """The functions of a program, each compiled as its switches say, on the same shared variables.
 
-    Functions that share variables see each other's values. A simulator, and an unpickled function, has its own values:
-    they are copied when another function is called next.
+    Functions that share variables see each other's values. Each simulator and each unpickled function has its own
+    values, which are copied to the function that is called next.
 
     Parameters
     ----------
@@ -268,7 +268,8 @@ class Functions:
         if chosen.way != "file":
             return simulated
         calls = [call for call in self._program.calls if call.function == number]
-        # A trace may be valid for more shapes than its example's: the last call may get its own trace, others do not.
+        # A trace may be valid for shapes other than its example's. The examples are therefore the first call, and the
+        # last call if its sizes differ.
         examples = [calls[0], *(call for call in calls[-1:] if call.sizes != calls[0].sizes)]
         arguments = [tuple(self._program.arguments(call)) for call in examples]
         return Loaded(simulated, shared, arguments, self._device)
@@ -276,11 +277,11 @@ class Functions:
     def _function(self, number: int, chosen: Compilation) -> Any:
         """Compile a function; if Theano's own optimizer rejects it, compile it with the engine.
 
-        Theano rejects functions that return an input and, more than once, its length. If it copies a result that is a
-        constant of one element, an assertion of its ShapeFeature may fail. Its loop fusion confuses an empty test value
-        with that of a scalar.
+        Theano rejects functions that return an input and, more than once, its length. An assertion in Theano's
+        ShapeFeature may fail when Theano copies a result that is a constant of one element. Theano's loop fusion
+        confuses an empty test value with the test value of a scalar.
         """
-        # Theano's own host part may return an argument that it has overwritten.
+        # A host part that Theano's own linkers run may return an argument that it has overwritten.
         mutable = self._surroundings.shared == "host" and chosen.mode != "lifted"
         with contextlib.ExitStack() as stack:
             if chosen.mode == "lifted":
@@ -297,7 +298,7 @@ class Functions:
                 return self.graph.compile(number, mode, mutable)
 
     def of(self, number: int) -> Compiled:
-        """Return the function to call next, with the shared values that the previous one has left."""
+        """Return the function to call next; its shared variables get the values that the previous function left."""
         way = self._compiled(number)
         if way is not self._turn:
             if self._turn is not None:
@@ -324,7 +325,7 @@ class Functions:
 
 @contextlib.contextmanager
 def scripted_beginnings() -> Iterator[None]:
-    """Make scripts enqueue the first commands of calls, as if one thread fed several devices."""
+    """Let scripts enqueue the first commands of calls, as happens when one thread uses several devices."""
     call = PlannedVM.__call__
 
     def begun(machine: PlannedVM, before: Any = None) -> None:
@@ -387,7 +388,7 @@ def _through_pickle(module: Any, computed: Any, shared: Sequence[Any]) -> tuple[
     try:
         content = module.dumps((computed, list(shared)))
     except TypeError as error:
-        # Theano's linkers put a SciPy function into the graph, at outer products that Python computes.
+        # For outer products that run in Python, Theano's linkers put a SciPy function into the graph.
         if "'fortran' object" in str(error):
             raise Refused(str(error)) from error
         raise
@@ -398,7 +399,7 @@ def _pickled(module: Any) -> Callable[[Any, Sequence[Any]], tuple[Any, Sequence[
     return lambda function, shared: _through_pickle(module, function, shared)
 
 
-#: Origin to a function that returns the function and its shared variables, given the compiled function and variables.
+#: Maps an origin to a Python function that takes a compiled function and its shared variables, and returns both.
 _ORIGINS: dict[str, Callable[[Any, Sequence[Any]], tuple[Any, Sequence[Any]]]] = {
     "compiled": lambda function, shared: (function, shared),
     "copied": lambda function, shared: (function.copy(), shared),

@@ -75,7 +75,7 @@ class Task:
         return f"seed {self.seed}, {self.examples} examples, {switches}"
 
     def to_json(self) -> str:
-        """Return it as an argument of the command line."""
+        """Return the task as JSON, for the command line."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
@@ -168,7 +168,7 @@ def run(task: Task) -> Found:
 
 
 class _Search:
-    """Examples up to the first one that differs."""
+    """Examples up to the first difference."""
 
     def __init__(self, task: Task, found: Found, progress: Progress) -> None:
         self._task, self._found, self._progress = task, found, progress
@@ -235,7 +235,7 @@ class _Search:
 
 
 def main() -> None:
-    """Run the task on the command line."""
+    """Run the task that the command line gives as JSON."""
     faulthandler.enable()
     task = Task.from_json(sys.argv[1])
     task.process.begin(task.device)

@@ -37,7 +37,7 @@ class Given:
     values: np.ndarray | None = field(default=None, compare=False)
 
     def dtype(self, turn: int) -> str:
-        """Return the dtype of one turn; dtypes are repeated if another array has more dtypes."""
+        """Return the dtype of one turn; an array with fewer dtypes than another array repeats its dtypes."""
         return self.dtypes[turn % len(self.dtypes)]
 
     def value(self, turn: int) -> np.ndarray:
@@ -91,10 +91,10 @@ class Case:
     Parameters
     ----------
     op : callable
-        A device op, or a function that applies several; it is called with a variable for each input.
+        A device op, or a function that applies several device ops; it is called with a variable for each input.
     *inputs
-        A device array each (`floats`, `array`, `values`), or a host value: a `Number` with the arrays' dtype, any other
-        number, a NumPy array, or None.
+        Each input is a device array (`floats`, `array`, `values`) or a host value: a `Number` with the arrays' dtype,
+        any other number, a NumPy array, or None.
     """
 
     def __init__(self, op: Callable[..., Any], *inputs: Any) -> None:
@@ -150,7 +150,7 @@ class Run:
 
 
 def load(table: str, select: str = "", once: bool = False) -> list[Run]:
-    """Return the runs of a table whose names contain a text: all of them, or some for each case.
+    """Return the runs of a table whose names contain a text: all of these runs, or some of each case's runs.
 
     Parameters
     ----------
@@ -159,8 +159,8 @@ def load(table: str, select: str = "", once: bool = False) -> list[Run]:
     select : str
         The text; all runs if it is empty.
     once : bool
-        Whether to return only one run per case with arrays that are not in C order, and one with arrays in C order, in
-        another dtype if the case has several. Consecutive cases alternate layouts and dtypes.
+        Whether to return at most two runs per case: one with arrays that are not in C order, and one with arrays in C
+        order (in another dtype if the case has several). Consecutive cases alternate layouts and dtypes.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
     chosen = (run for number, case in enumerate(cases) for run in (_some(case, number) if once else case.runs()))
@@ -168,7 +168,7 @@ def load(table: str, select: str = "", once: bool = False) -> list[Run]:
 
 
 def _some(case: Case, number: int) -> Iterator[Run]:
-    """Yield some of a case's runs, as `load` does; `number` is the position of the case."""
+    """Yield some of a case's runs, as `load` does with `once`; `number` is the index of the case in its table."""
     turns = [list(runs) for _, runs in itertools.groupby(case.runs(), key=lambda run: run.turn)]
     _, *others = turns[number % len(turns)]
     if others:

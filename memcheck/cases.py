@@ -82,7 +82,7 @@ _ELEMWISE = [
     Case(OpenCLElemwise(scalar.add, {0: 0}), floats(5, 7), floats(1, 7)),
     Case(OpenCLElemwise(scalar.add), floats(2 * 2048 + 3), floats(1)),
     Case(OpenCLElemwise(scalar.mod), array("int8", 5, 7), array("int64", 5, 1)),
-    # Rows whose lengths are multiples of four, along which an array is broadcast.
+    # One array is broadcast along the rows of the other one; the lengths of rows are multiples of four.
     Case(OpenCLElemwise(scalar.mul), floats(5, 3, 8), array("float32", 3, 1)),
     Case(OpenCLElemwise(scalar.mul), array("int8", 5, 1, 4), array("complex64", 1, 3, 4)),
     Case(OpenCLElemwise(scalar.mul), array("complex64", 5, 1, 7), array("complex64", 1, 3, 1), floats(7)),
@@ -165,7 +165,7 @@ def _saved_backwards(saved: Any, states: Any, wanted: Any, matrix: Any) -> Any:
     return OpenCLSavedProducts()(saved, states, backwards, matrix)
 
 
-#: A loop's saved products, its states, some of them, a matrix, and the addends; none of them is a view.
+#: Shapes of a loop's saved products, its states, some of the states, a matrix, and the addends; no array is a view.
 _STEPS = [(3, 5, 7), (4, 5, 9), (2, 5, 9), (9, 7), (3, 5, 7), (2, 5, 7)]
 
 
@@ -329,7 +329,7 @@ _INDEXES = [
 #: Rows, terms and columns of products for each block shape, with partial blocks at the edges.
 _SHAPES = [(9, 5, 37), (37, 5, 9), (26, 37, 27), (50, 3, 51), (75, 3, 70), (127, 3, 130)]
 
-#: For a batch of three: two of four blocks, and two of five blocks.
+#: Indices for a batch of three: two of four input blocks, and three of five output blocks.
 INS, OUTS = np.array([[0, 3], [-4, 3], [1, 1]]), np.array([[4, 0, -1], [2, 2, 2], [-5, 1, 3]])
 
 _PRODUCTS = [
@@ -342,7 +342,7 @@ _PRODUCTS = [
         ]
     ],
     *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
-    # Run one tile in float64, also if `once` runs each other case in another dtype.
+    # This case makes one tile run in float64 even if `once` runs the other cases in another dtype.
     Case(OpenCLDot22(), array("float64", 50, 3), array("float64", 3, 51)),
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
     # Tiles of these are read four numbers at a time.

@@ -30,7 +30,7 @@ CONVOLUTION_CASES = [
     *_three(_plain(3, 4, 5, 19), _plain(4, 1, 1, 2), _plain(3, 4, 5, 18), num_groups=4),
     *_three(_plain(2, 3, 1, 1), _plain(5, 3, 1, 1), _plain(2, 5, 1, 1)),
     *_three(_plain(2, 5, 3, 7), _plain(17, 5, 1, 1), _plain(2, 17, 3, 7)),
-    # Tiles of a GPU for more filters or channels; and sums of so many terms that they are divided.
+    # Tiles of a GPU for more filters or channels, and sums with so many terms that they are split into parts.
     *(
         case
         for rows in (20, 64, 128)

@@ -19,7 +19,7 @@ _LEFT_TO_CHILDREN = (OpenCLKernelBase.run, OpenCLKernelBase.gpu_kernels, Shell.o
 def op_classes(package: str) -> list[str]:
     """Return the full names of all classes of ops with kernels in a package or a module.
 
-    Classes that leave `run`, `gpu_kernels` or `operation` to their subclasses are excluded, and so are those whose
+    Classes that leave `run`, `gpu_kernels` or `operation` to their subclasses are excluded, and so are classes whose
     names begin with an underscore.
     """
     _import_all(importlib.import_module(package))
@@ -49,8 +49,8 @@ def gaps(
     device_kinds : iterable of str
         The kinds of devices whose kernels have to be run.
     never : mapping of (str, str) to str
-        Kernels that their ops never launch, and the reasons. If one of these is launched, or does not exist, this is
-        also a gap.
+        Kernels that their ops never launch, and the reasons. It is also a gap if one of these kernels is launched or
+        does not exist.
     shared : tuple of str
         Prefixes of names of kernels that any op with such a kernel may launch.
     """

@@ -1,4 +1,4 @@
-"""Cases of linear algebra: matrices with sizes near those at which other kernels are chosen, for CPUs and GPUs."""
+"""Cases of linear algebra: matrices with sizes near the thresholds between kernels, for CPUs and GPUs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The results of runs: the record, and the lines in which a worker writes it.
 
-A worker writes one line when a run starts and one when it is over, so that a worker that dies leaves all its results,
-and the run in progress.
+A worker writes one line when a run starts and one line when the run is over. If the worker dies, its output therefore
+has all its results, and names the run in progress.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Settings:
     once : bool
         Whether each case is only run twice, in C order and in another layout, with optimized kernels for GPUs.
     timeout : float
-        Seconds that one run may take; the first one, including all imports, ten times as many.
+        Seconds that one run may take; the first run may take ten times as many, because it includes all imports.
     """
 
     table: str = "memcheck.cases"
@@ -128,7 +128,7 @@ def _environment(settings: Settings, device_kind: str, log: Path, folder: Path) 
         "PYTHONPATH": os.pathsep.join(python_path),
         "OCLGRIND_DATA_RACES": "1",
         "OCLGRIND_LOG": str(log),
-        # Do not skip any finding here: a later step distinguishes them.
+        # Let Oclgrind report every finding: a later step tells them apart.
         "OCLGRIND_MAX_ERRORS": "1000000000",
         "OCLGRIND_BUILD_OPTIONS": _OPTIMIZED if settings.once and device_kind == "gpu" else "",
         # Work items alternate in the same order each time.

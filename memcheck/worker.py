@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 NAME = "memory-checker"
-#: Number of compute units over which work is divided. Oclgrind has one unit, for which any number of tiles would be
-#: enough.
+#: Number of compute units over which work is divided. Oclgrind itself has one unit, and any number of tiles would be
+#: enough for one unit.
 UNITS = 2
 #: The tile of small products that read four numbers at a time; the default tile does not fit into Oclgrind's local
 #: memory.

@@ -1,6 +1,6 @@
 """Runs unmodified models of other libraries (Keras, Lasagne, PyMC3) with stock Theano, the engine and a device.
 
-The way of the data::
+Data flow::
 
     zoo ──────▶ registry ──▶ worker ───────▶ runner ─────▶ report
     builders    names and    one model in    processes,    tables, JSON,

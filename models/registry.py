@@ -1,6 +1,6 @@
 """The table of models by name: the builder of each, the library that it needs, and the flags that the library sets.
 
-The modules of `models.zoo` register their models when `models.zoo` is imported, which imports none of the libraries.
+Importing `models.zoo` registers the models of its modules, and imports none of the libraries.
 """
 
 from __future__ import annotations

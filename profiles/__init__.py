@@ -4,26 +4,26 @@ Read from the bottom up::
 
     models     symbolic training functions, each with the data to run it on
     ways       Theano's optimizer, or optdb's
-    measure    a model's graph, optimized as theano.function would, against the clock
+    measure    optimizes a model's graph as theano.function would, and times it
     interpret  runs an optimized graph with NumPy, without a compiler
-    check      whether two optimized graphs compute the same values
-    report     judges the figures;  screen, files: shows and writes them
+    check      compares the values of two optimized graphs
+    report     evaluates the measurements;  screen, files: show and write them
     cli        what the command lines share
     compare, profile, lines
                the command lines: ``python -m profiles.compare --help``
 
-and for what happens at run time::
+These modules measure run time::
 
-    isolated   a function in a process of its own
-    operations what is computed, by the device, Theano's C code, C functions by g++ and others
-    stopwatch  who computes it how fast;  starts: how soon the first result is there
-    training   a model on the device and on the host, step by step
+    isolated   calls a function in a separate process
+    operations single operations, run by the device, Theano's C code, C programs and others
+    stopwatch  times contenders in turn;  starts: times processes up to their first results
+    training   trains a model on the device and on the host, and compares the steps
     runtime, train
                the command lines
 
-and, with PyTensor in Theano's place::
+This package uses PyTensor instead of Theano::
 
-    pytensor   PyMC models on a device, beside PyTensor's default
+    pytensor   PyMC models on a device, compared with PyTensor's default
 
 Data flows one way: a `Model` is passed to ``measure``, its `Measurement` objects to ``check`` and ``report``, and their
 results to the screen. Only public names of optdb are used here.

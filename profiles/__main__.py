@@ -16,7 +16,7 @@ import profiles
 
 #: The last lines of a module that is a command line.
 START = '\nif __name__ == "__main__":\n'
-#: This module, and a module that only other modules start.
+#: Modules that are no commands: this one, and one that only other modules start.
 NO_COMMANDS = ("profiles.__main__", "profiles.isolated")
 
 

@@ -47,7 +47,7 @@ _TURN_S, _SETTLE_S = 0.3, 5.0
 )
 @click.option("--device", default="opencl", show_default=True, help="Device to use.")
 def main(layers: int, units: int, batch: int, repeat: int, device: str) -> None:
-    """Compare a training step whose learning phase is an input with one whose phase is fixed."""
+    """Compare a training step whose learning phase is an input with a training step whose phase is fixed."""
     contexts.register("measured", device)
     data = np.random.RandomState(0).uniform(size=(batch, units)).astype("float32")
     fixed, chosen = (optdb.SimulatorOCL(_step(layers, units, phase), "measured") for phase in (True, False))

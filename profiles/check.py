@@ -55,7 +55,7 @@ def evaluate(specification: Specification, measurement: Measurement, way: Way) -
     specification
         The specification of the model.
     measurement
-        The measurement with the graph, which cannot be used afterwards.
+        The measurement with the graph; the graph cannot be used afterwards.
     way
         The way that optimized it; the inner graphs of loops are optimized in the same way.
 

@@ -2,8 +2,9 @@
 
 Each process that is not killed must end with the right numbers, and no files may be left over. The time is compared
 with the time of a single process that builds, optimizes, compiles and calls all the functions one after another. Each
-process imports Theano, which the single process does once. With ``--tiered``, a function computes in Python until its C
-code is built. Each process calls it before and after that, and the numbers must agree. No compiler may be left over.
+process imports Theano, which the single process does once. With ``--tiered``, a function runs in Python until its C
+code is built. Each process calls the function before and after that, and both results must agree. No compiler may be
+left running.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Cost:
-    """The time that some processes take.
+    """The time that a group of processes takes.
 
     Parameters
     ----------
@@ -176,9 +177,10 @@ class _Stopwatch:
 @click.option("--timeout", default=1800.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--tiered", is_flag=True, help="Compute in Python until C code is built, as with optdb.tiered.")
 def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float, tiered: bool) -> None:
-    """Compare concurrent processes, each with one of MODELS, with one process that does all their work.
+    """Compare concurrent processes, which compute one of MODELS each, with one process that does the work of all.
 
-    The exit status is 1 if a number differs from the single process's, or files or compilers are left over.
+    The exit status is 1 if a number differs from that of the single process, or if any files or compilers are left
+    over.
     """
     if killed >= processes:
         raise click.BadParameter(f"killing {killed} of {processes} processes would leave none", param_hint="--killed")

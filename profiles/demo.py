@@ -5,8 +5,8 @@ optdb: with an empty cache of compiled C code, and again with the full one. The 
 one model runs on the OpenCL device, unless the only device is a memory checker. Progress is printed even without a
 terminal.
 
-`profiles.starts` starts the processes. ``profiles.compare`` has the optimizer's phases and more models, and
-``profiles.runtime --cold`` starts on the device.
+`profiles.starts` starts the processes. ``profiles.compare`` shows the optimizer's phases and more models, and
+``profiles.runtime --cold`` shows starts on the device.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Leg:
     flags
         THEANO_FLAGS in addition to those of the sides.
     caches
-        The states of the caches of compiled C code, and of the device's programs, for the starts.
+        The state, at each start, of the caches of compiled C code and of device programs.
     note
         The meaning of the flags, in words.
     """
@@ -75,7 +75,7 @@ DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", CACHES, "on the OpenCL device")
 #: The tolerance of values, relative to the largest number of an array.
 TOLERANCE = {OPTDB: 1e-9, DEVICE: 1e-3}
 
-#: A pair of a start and its leg.
+#: A leg, and one of its starts.
 LegStart = tuple[Leg, Start]
 
 
@@ -104,7 +104,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer seconds pass until the second result: the lengths of the plot's bars."""
+        """The factor by which optdb reduces the seconds until the second result; the plot's bars have this length."""
         return self.stock.cpu_total / max(self.ours.cpu_total, 1e-9)
 
     @property
@@ -120,7 +120,7 @@ class Row:
 
 
 def rows_of(measured: Sequence[LegStart]) -> list[Row]:
-    """Pair the starts of stock Theano with the others; the device's are compared with the host's for equal caches."""
+    """Pair each start of another side with stock Theano's start of the same model with caches in the same state."""
     stock = {(start.model, start.cache): start for _, start in measured if start.side == STOCK}
     others = [(leg, start) for leg, start in measured if start.side != STOCK]
     return [
@@ -143,7 +143,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def _fullness(leg: Leg, start: Start) -> str:
-    """Return whether the caches were empty or full at a start; '' for a leg that uses none."""
+    """Return whether a start's caches were empty or full; '' if its leg only has starts with one of the two."""
     return {"cold": "empty", "warm": "full"}[start.cache] if len(leg.caches) > 1 else ""
 
 
@@ -187,7 +187,7 @@ def plot(measured: Sequence[LegStart], path: Path) -> None:
 
 
 def _device() -> str | None:
-    """Return the name of the best OpenCL device; None if none is worth it."""
+    """Return the name of the best OpenCL device; None if no device is worth using."""
     from optdb.runtime.errors import DeviceError
 
     try:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 RESTART_S = 30.0
 #: Number of consecutive steps in `cost`.
 BLOCK = 5
-#: Minimum number of uncounted first steps of `devices`.
+#: Minimum number of warm-up steps of `devices`, which are not counted.
 _WARM_UP = 24
 #: The configurations that `devices` measures in addition to one device.
 _WAYS = ("simulators", "whole", "parts")
@@ -104,7 +104,7 @@ class Trained(NamedTuple):
     results: list[list[Any]]
 
     def differences(self, other: Trained) -> list[float]:
-        """Return the relative difference of each variable, and last that of the results."""
+        """Return the relative difference of each variable, followed by the largest difference of the results."""
         results = zip(chain(*self.results), chain(*other.results), strict=True)
         return [*map(difference, self.state, other.state), max(starmap(difference, results))]
 
@@ -124,7 +124,7 @@ def main() -> None:
 def equal(
     workers: Sequence[int], steps: int, names: Sequence[str], device: str, threads: Sequence[str], nudges: int
 ) -> None:
-    """Compare exact steps with those of one device on the whole batch, and with the effect of nudged first values.
+    """Compare exact steps with steps of one device on the whole batch, and with the effect of nudged initial values.
 
     The exit status is 1 if workers differ by more than rounding explains.
     """
@@ -160,13 +160,13 @@ def is_far(found: float, allowed: float) -> bool:
 
 
 def _furthest(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
-    """Return the largest difference of the variables, and of the results; zeros if there are no rows."""
+    """Return the largest difference of any variable and that of the results; zeros if there are no rows."""
     rows = list(rows)
     return max((max(row[:-1]) for row in rows), default=0.0), max((row[-1] for row in rows), default=0.0)
 
 
 def _alone(f: Any, device: str, batches: Sequence[Any], seed: int | None = None) -> Trained:
-    """Train on one device; with a seed, from values that are one unit in the last place away, up or down."""
+    """Train on one device; with a seed, the initial values are nudged up or down by one unit in the last place."""
     with optdb.SimulatorOCL(f, device) as alone:
         if seed is not None:
             for shared in f.get_shared():
@@ -240,7 +240,7 @@ def _killed_run(
             start = time.perf_counter()
             killer = None
             if number in at:
-                # One worker stays alive, because only workers have the state.
+                # At least one worker must stay alive, because only the workers hold the state.
                 end = time.monotonic() + timeout
                 while len(train.refresh()) < 2 and time.monotonic() < end:
                     time.sleep(0.1)
@@ -292,7 +292,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     ):
 
         def block(number: int) -> list[dict[str, float]]:
-            """Run some steps, then a part of the step alone equally often: the machine is equally busy in both."""
+            """Run some steps, then as many steps of one worker's part: the machine is equally busy during both."""
             given = batches[number % len(batches)]
             train(*given)  # not measured: no update of an earlier step is pending
             rows = [_timed(train, given) for _ in range(BLOCK)]
@@ -421,9 +421,9 @@ def devices(
 ) -> None:
     """Train a net on one device and on several; call simulators in threads; print the steps per second.
 
-    Blocks and image sizes are those of cifar_resnet. The ways: 'simulators' in threads of the caller, with a whole
-    batch each; exact steps with statistics of the 'whole' batch, or of 'parts', both in calls that wait for their
-    results, and in `train`.
+    Blocks and image sizes are those of cifar_resnet. The ways: 'simulators' runs a simulator with a whole batch in each
+    of several threads; 'whole' and 'parts' run exact steps, with statistics of the whole batch or of each worker's
+    part. Exact steps are timed in calls that wait for their results, and in `train`.
     """
     names = list(devices) or _several_devices(count)
     print("devices:", ", ".join(f"{spec} ({optdb.SimulatorOCL(_tiny(), spec).device})" for spec in names))
@@ -530,7 +530,7 @@ def _make_steps(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> 
 
 
 def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, settle: float) -> float:
-    """Return the steps per second that simulators make together, each in its own thread."""
+    """Return the total steps per second of several simulators, each in its own thread."""
     sims = [optdb.SimulatorOCL(f, name) for name in names]
     for sim in sims:
         _warm_up(partial(_make_steps, sim, batches, 1), settle)

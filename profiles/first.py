@@ -1,9 +1,10 @@
-"""Compares the time until the first result of a function, with empty caches: stock, optdb, and optdb in tiers.
+"""Compares the time until the first result of a function, with empty caches: stock, optdb, and optdb with tiers.
 
-Each side runs in its own process. Seconds are wall seconds from the call of ``theano.function``. In tiers, the process
-also calls the function eleven more times, waits for the C code, and times calls in C. One run therefore shows how slow
-the calls before the change of tiers are, and how long the change takes compared with a start without tiers. Calls are
-timed in CPU seconds of their only thread, since compilers and other programs run at the same time.
+Each side runs in its own process. Seconds are wall seconds from the call of ``theano.function``. With tiers, the
+process also calls the function eleven more times, waits for the C code, and times calls in C. A run therefore shows how
+slow calls are before the C code is ready, and how much longer the C code takes than in a start without tiers. A call
+runs in one thread; its time is the CPU seconds of that thread, because compilers and other programs run at the same
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FLAGS = {
     TIERED: "optdb.topo=True,optdb.tiered=True",
 }
 
-#: The compared models if none is named; some need libraries.
+#: The models that are compared if none is named; some of them need other libraries.
 MODELS = ("mlp", "convnet", "vae", "gru30", "lstm", "mixture", "resnet50", "keras_lstm", "pymc3_radon")
 
 #: The sizes used in practice, for the models that have them.
@@ -79,7 +80,7 @@ class First:
 
 
 def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the models that can be built here, and the others."""
+    """Return the models that can be built here, and the models that cannot."""
     known = {*models.known(), *models.of_libraries()}
     return [name for name in names if name in known], [name for name in names if name not in known]
 
@@ -205,7 +206,7 @@ def render(measured: Sequence[First]) -> Table:
 
 
 def _by_model(measured: Sequence[First]) -> list[dict[str, First]]:
-    """Return the sides of each model for which optdb's sides were measured."""
+    """Return all sides of each model whose optdb sides were measured."""
     found: dict[str, dict[str, First]] = {}
     for first in measured:
         found.setdefault(first.model, {})[first.side] = first

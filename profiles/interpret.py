@@ -2,8 +2,8 @@
 
 Theano's own Python linkers would do this, except for three kinds of nodes. They evaluate fused elementwise graphs
 (Composite) number by number, and shared subexpressions once per user; here each scalar op is applied once, to whole
-arrays. They compile the inner functions of Scan; here those are interpreted too. They reject ops that have no Python
-code (the convolutions), or none that works with current NumPy (the poolings); here these few are compiled.
+arrays. They compile the inner functions of Scan, which are interpreted here. They reject ops whose Python code is
+missing (the convolutions) or fails with current NumPy (the poolings); here, only these ops are compiled.
 
 In-place nodes do overwrite their inputs, so an optimizer that destroys a value too early is detected.
 """
@@ -68,7 +68,8 @@ class Interpreter(LocalLinker):
         results = [storage[output] for node in order for output in node.outputs]
 
         def run() -> None:
-            # Ops write into the values in their cells, one of which may be a shared variable's.
+            # Ops may reuse the values in their output cells as memory, and such a value may belong to a shared
+            # variable.
             for cell in results:
                 cell[0] = None
             for node, thunk, outputs_computed in zip(order, thunks, flags):
@@ -120,7 +121,7 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
 
 
 def works_only_in_c(op: PureOp) -> bool:
-    """Return whether an op has no Python code, or none that works with today's NumPy."""
+    """Return whether an op's Python code is missing, or fails with current NumPy."""
     if isinstance(op, (Pool, PoolGrad, DownsampleFactorMaxGradGrad, MaxPoolRop)):
         # Their Python code indexes with lists of slices, which NumPy 1.23 no longer accepts.
         return True

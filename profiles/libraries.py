@@ -51,12 +51,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """The factor by which optdb takes fewer CPU seconds."""
+        """The factor by which optdb reduces the CPU seconds."""
         return self.stock / self.ours
 
     @property
     def is_worse(self) -> bool:
-        """Whether optdb leaves more nodes than stock, or as many and fewer in-place ones."""
+        """Whether optdb leaves more nodes than stock, or equally many nodes but fewer in-place nodes."""
         if self.ours_after == self.stock_after:
             return self.ours_inplace < self.stock_inplace
         return self.ours_after > self.stock_after

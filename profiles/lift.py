@@ -1,8 +1,8 @@
 """The cost of a lift, in one pass and node by node: ``python -m profiles.lift [MODELS]``.
 
-A model is optimized up to the lift; clones of that graph are lifted to an OpenCL device in both ways. Besides the CPU
-seconds, the table has the single pass's share of the whole optimizer, the lifted nodes, the transfers, and the
-transfers that undo another one, of which there should be none.
+A model is optimized up to the lift. Clones of that graph are lifted to an OpenCL device: one in a single pass, and one
+node by node. Besides the CPU seconds, the table shows the single pass's share of the whole optimizer's time, and counts
+the lifted nodes, the transfers, and the transfers that undo another transfer (there should be none).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Lifted:
     transfers
         Number of transfers that remain.
     detours
-        Number of transfers that undo another one.
+        Number of transfers that undo another transfer.
     """
 
     seconds: float
@@ -184,8 +184,8 @@ class _CutTransfers(LocalOptimizer):
 def lift_stepwise(fgraph: FunctionGraph, lifters: list[Lifter], device: Device) -> None:
     """Lift a graph in place, one node at a time, to an equilibrium, as Theano did before its GraphToGPU (PR 4570).
 
-    Each input of a graph is first moved to the device and immediately back. Lifters run as node rewriters, and lift one
-    node after another from between two transfers. Another rewriter removes pairs of transfers that undo each other.
+    Each input of a graph is first moved to the device and immediately back. Lifters run as node rewriters; each lifts a
+    node that is between two transfers. Another rewriter removes pairs of transfers that undo each other.
     """
     fgraph.attach_feature(ReplaceValidate())
     to_device: Any = device.from_host  # each device's op takes the name of a context

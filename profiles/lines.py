@@ -57,7 +57,7 @@ def _longest_module(dotted: str) -> tuple[object, list[str]]:
         try:
             return importlib.import_module(name), parts[length:]
         except ModuleNotFoundError as error:
-            # Another module that is missing where this one imports it is a separate error.
+            # If this module exists, but imports another module that is missing, that is a separate error.
             if error.name is None or not name.startswith(error.name):
                 raise
     raise UnknownFunction(f"{dotted}: there is no module {parts[0]!r}")
@@ -70,7 +70,7 @@ def _inside(found: Any) -> Any:
     if isinstance(found, property):
         found = found.fget
     if not callable(found) and callable(getattr(found, "transform", None)):
-        # A rewriter made by local_optimizer keeps the decorated function there.
+        # A rewriter made by local_optimizer keeps the decorated function in `transform`.
         found = found.transform
     return inspect.unwrap(found) if callable(found) else found
 

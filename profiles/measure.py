@@ -241,7 +241,7 @@ def _inner_nodes(node: Apply) -> int:
 
 
 def _destroyed_ranks(node: Apply) -> set[int]:
-    """The ranks of the inputs that a node destroys; a value without a rank, a random state, counts as an array."""
+    """Return the ranks of the inputs that a node destroys; a random state, which has no rank, counts as a vector."""
     destroyed = itertools.chain(*getattr(node.op, "destroy_map", {}).values())
     return {getattr(node.inputs[i].type, "ndim", 1) for i in destroyed}
 

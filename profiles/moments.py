@@ -6,9 +6,10 @@ error of each addition (compensated sums). Libraries may write batch normalizati
 reductions instead of one op, with the same choice of methods.
 
 An error is the error of a channel's float32 number in units in the last place: a correctly rounded number has an error
-of at most 0.5. Means and sums may be close to zero, because their terms cancel. If the spread of the terms is larger
-(the deviation for a mean, and the root of the sum of squared terms for a sum), the unit is the unit in the last place
-of the spread. Errors are the maximum of all channels. The exact numbers are computed with NumPy's longest floats.
+of at most 0.5. Means and sums may be close to zero, because their terms cancel. If the spread of a number's terms is
+larger than the number, the unit is the unit in the last place of the spread. The spread is the standard deviation for a
+mean, and the root of the sum of squared terms for a sum. Errors are the maximum of all channels. The exact numbers are
+computed with NumPy's longest floats.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class ExactQuantity:
 
 
 def exact(x: np.ndarray, dy: np.ndarray, mean: np.ndarray) -> list[ExactQuantity]:
-    """Return each of `QUANTITIES`; the given mean is subtracted in the sum of products, the exact one elsewhere."""
+    """Return each of `QUANTITIES`; the sum of products subtracts the given mean, the others subtract the exact mean."""
     x, dy, mean = (array.astype("longdouble") for array in (x, dy, mean))
     exact_mean = x.mean(AXES)
     variance = np.square(x - exact_mean[:, None, None]).mean(AXES)
@@ -202,7 +203,7 @@ class MomentErrors:
 
     data: str
     method: str
-    #: One for each of `QUANTITIES`.
+    #: One error for each of `QUANTITIES`.
     errors: tuple[float, ...]
 
 

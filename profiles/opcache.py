@@ -2,7 +2,7 @@
 
 Each model is optimized with stock and with optdb, each with and without ``optdb.cache``; the four ways take turns in
 one process. The graph of a model is made anew for each way, because the cache also affects how graphs are made. Besides
-the CPU seconds, the table has the number of op objects in the optimized graph, and the number of different ones.
+the CPU seconds, the table has the number of op objects in the optimized graph, and how many of them are different.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Ops:
     objects
         Number of op objects, including those inside other ops.
     different
-        Number of unequal ones.
+        Number of unequal op objects.
     """
 
     objects: int
@@ -65,7 +65,8 @@ def measure_model(
     Returns
     -------
     tuple
-        The model's name; by the name of a way: its runs; by the name of a way: the ops of its last graph.
+        The model's name, a dict from the name of each way to its runs, and a dict from the name of each way to the ops
+        of its last graph.
     """
     four = _four_ways()
     specifications = {}

@@ -1,7 +1,7 @@
 """Single operations, run by all contenders that support them: the device, Theano's C code, NumPy, a C program.
 
-Each contender works on arrays in its preferred place and keeps its output's memory, so the measurement excludes
-transfers. A `Task` is passed to ``stopwatch``.
+Each contender works on arrays in its own memory (the device's or the host's) and reuses its output array, so the
+measurement excludes transfers. A `Task` is passed to ``stopwatch``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles import lift, models
 from profiles.steps_of_simulators import batches_of
 
 CXX_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC")
-#: A flag only for the compiler: the linker would make the whole process flush subnormal numbers to zero.
+#: This flag is only for compiling: with it, the linker would make the whole process flush subnormal numbers to zero.
 FAST_MATH = "-ffast-math"
 
 _EXP_TIMES = """

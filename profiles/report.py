@@ -36,7 +36,7 @@ class Comparison:
     agreement: Agreement | None
 
     def last(self, way: str) -> Measurement:
-        """Return a run from which counts are taken, which are the same in all of them."""
+        """Return the last run. Counts are taken from it, because they are the same in all runs."""
         return self.runs[way][-1]
 
     def seconds(self, way: str) -> float:
@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """How many times fewer seconds the whole optimizer takes with optdb."""
+        """The factor by which optdb reduces the seconds of the whole optimizer."""
         return _ratio(self.seconds(STOCK), self.seconds(OPTDB))
 
     @property
     def rewriting_ratio(self) -> float:
-        """How many times fewer seconds canonicalize, stabilize and specialize take."""
+        """The factor by which optdb reduces the seconds of canonicalize, stabilize and specialize."""
         return _ratio(self.rewriting(STOCK), self.rewriting(OPTDB))
 
     def faults(self) -> list[str]:

@@ -1,8 +1,8 @@
 """The speed of a device: ``python -m profiles.runtime``.
 
-Single operations and training steps on the device, with Theano's C code, and, if possible, with NumPy and a C program:
-wall-clock medians of contenders that take turns in one process. With ``--cold MODEL``, the time from the start of a
-process to the first result of a training step instead, with empty and with full caches.
+Times single operations and training steps on the device, with Theano's C code, and, if possible, with NumPy and a C
+program. The contenders take turns in one process, and times are medians by the clock. ``--cold MODEL`` instead times a
+training step from the start of a process to the first result, with empty and with full caches.
 
 A training task continues for many steps: a turn is several consecutive steps, after some seconds of training.
 """
@@ -52,7 +52,7 @@ class Race:
     Parameters
     ----------
     task
-        Its name.
+        The task's name.
     seconds
         Maps the name of a contender to the seconds of each turn.
     """
@@ -195,9 +195,9 @@ def main(
     json_file: Path | None,
     plot: Path | None,
 ) -> None:
-    """Measure operations and training steps of MODELS (some, if none is named), on the device and by Theano's C code.
+    """Measure operations and the training steps of MODELS, on the device and with Theano's C code.
 
-    Everything is computed in float32.
+    Everything is computed in float32. If no model is named, a few default models are measured.
     """
     if theano.config.optdb.device != "cpu":
         raise click.UsageError("with the flag optdb.device, nothing would run in C code: use --device instead")

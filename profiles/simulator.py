@@ -137,7 +137,7 @@ def copies(megabytes: float, repeat: int, device: str) -> None:
 
 
 def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[[], object]:
-    """Return a call that does not copy values of at least a number of bytes."""
+    """Return a function that calls a simulator, and that copies only values of fewer bytes than a limit."""
 
     def call() -> object:
         host_buffers.MIN_ZERO_COPY_BYTES = nbytes
@@ -160,7 +160,7 @@ def _waiting(function: Callable[[], object]) -> Callable[[], object]:
 
 
 def _chain(kernels: int, elements: int, tanh: bool, target: str | None, merge: str) -> theano.compile.Function:
-    """Return a function that computes a chain of separate operations, and that has been called."""
+    """Return a function that computes a chain of separate operations, after some calls."""
     with theano.change_flags(**{"optdb.merge_launches": merge}):
         function = _compiled_chain(kernels, elements, tanh, target)
         for _ in range(8):
@@ -193,7 +193,7 @@ def _enqueued_by_pyopencl(bound: CommandList) -> None:
 
 @contextmanager
 def _held(context: Context) -> Iterator[None]:
-    """Make the device wait before the enqueued commands: running them would take time from the timed code."""
+    """Hold back the commands that the block enqueues: running them would slow down the timed code."""
     context.queue.finish()
     gate = cl.UserEvent(context.cl_context)
     cl.enqueue_barrier(context.queue, wait_for=[gate])

@@ -97,7 +97,7 @@ def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[s
     began
         When the process was started, by `time.time`.
     calls
-        Number of calls. From the second one on, results depend on earlier updates.
+        Number of calls. From the second call on, results depend on earlier updates.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def _start(
 
 
 def caching_below(folder: Path) -> dict[str, str]:
-    """Return an environment in which compilers cache below a folder, and calls of the C compiler are counted."""
+    """Return an environment in which compilers keep their caches below a folder, and C compiler calls are counted."""
     names = {"POCL_CACHE_DIR": "pocl", "XDG_CACHE_HOME": "xdg", "CUDA_CACHE_PATH": "cuda"}
     caches = {variable: str(folder / name) for variable, name in names.items()}
     return {**caches, "PATH": _search_path_with_counter(folder)}

@@ -25,7 +25,7 @@ def race(
     repeat
         Number of turns of each.
     turn
-        Minimum seconds of a turn: a contender is called again until they are over.
+        Minimum seconds of a turn: the contender is called repeatedly for this long.
     settle
         Minimum seconds for which each contender is called before that, since repeated calls may get faster.
 

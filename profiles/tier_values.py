@@ -2,8 +2,9 @@
 
 Each model is compiled in a separate process whose compilers wait. All its nodes run in Python and then, from the same
 values of the shared variables, in C. The difference of an output or a shared variable is relative to the largest number
-of the array; the positions of NaN and infinities have to be equal. Rounding alone may have as large an effect: one
-column has the difference within the first tier if all floats start a few units in the last place away.
+of the array; the positions of NaN and infinities have to be equal. Rounding alone may have as large an effect. To show
+this effect, one column has the difference within the first tier between a run and a run whose initial floats are a few
+units in the last place away.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["TOLERANCE", "Compared", "compare", "render"]
 #: The largest difference between the tiers, by floatX.
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 
-#: Maximum difference between the tiers, as a multiple of the effect of nudged first values.
+#: Maximum difference between the tiers, as a multiple of the effect of nudged initial values.
 CHAOS = 4
 
 #: The size of a nudge, in units in the last place.
@@ -174,8 +175,8 @@ def render(compared: Sequence[Compared]) -> Table:
 def main(chosen: tuple[str, ...], dtypes: tuple[str, ...], timeout: float) -> None:
     """Compare the values of both tiers of MODELS; by default, of all models of the zoo.
 
-    The exit status is 1 if they differ by more than the tolerance, 1e-6 in float32 and 1e-12 in float64, and by more
-    than the effect of rounding on the model, or if a model fails.
+    The exit status is 1 if a model fails, or if its difference exceeds both the tolerance (1e-6 in float32, 1e-12 in
+    float64) and the effect of rounding on the model.
     """
     compared, failures = [], []
     for name in chosen or models.known():

@@ -5,9 +5,9 @@
 
 Some models are chaotic: a rounding error in the first step affects all digits in the tenth. The host therefore repeats
 its steps from values that differ by a few units in the last place, and a difference as large as this effect (`CHAOS`)
-is not attributed to the device. Such a difference does not prove that the device is right: the model is trained once
-more with settings that keep it calm (`calmed`), in float64 and with a learning rate at which it learns smoothly, and
-passes only if both sides then agree.
+is not attributed to the device. Such a difference does not prove that the device is right either. The model is
+therefore trained once more with settings that keep it calm (`calmed`): in float64, and with a learning rate at which it
+learns smoothly. It passes only if both sides then agree.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Comparison:
     calm: Comparison | None = None
 
     def differences(self) -> list[float]:
-        """Return the relative difference of each step, the largest of its outputs."""
+        """Return the relative difference of each step: the largest among the step's outputs."""
         if self.host is None or self.device is None:
             return []
         return _by_step(self.host.outputs, self.device.outputs)

@@ -71,7 +71,7 @@ def topological() -> Way:
 
 
 def with_op_cache(way: Way) -> Way:
-    """The same, with one object for equal ops."""
+    """Return the same way with optdb's op cache installed: equal ops are one object."""
 
     @contextlib.contextmanager
     def context() -> Iterator[None]:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Compilers take most of the tests' time. So the code is built for all processes together, and without optimization,
-# which does not change values: rounding is already determined. Tests of the C linker itself, tests with the mark
+# Compilers take most of the tests' time. Code is therefore built once for all processes, and without optimization. This
+# does not change values, because rounding is already determined. Tests of the C linker itself, tests with the mark
 # `optimized`, and processes that tests start with `optimized=True` compile as for users.
 
 #: THEANO_FLAGS of all tests, unless the user sets others. Functions of Theano alone are built in batches.
@@ -52,7 +52,7 @@ def _set_environment() -> None:
 
 
 def _link_kernels_by_gold() -> None:
-    """Make PoCL link kernels with gold, if it is installed: that takes half of the usual linker's time."""
+    """Make PoCL link kernels with gold, if it is installed: gold takes half of the usual linker's time."""
     gold = shutil.which("ld.gold")
     if gold is None or LINKER_FOLDERS in os.environ:
         return
@@ -89,7 +89,8 @@ def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
 # kernels include; without it, environments with and without Theano share the stored programs.
 pyopencl._DEFAULT_INCLUDE_OPTIONS.clear()
 
-# Graphs are small, and many: collecting them rarely saves a tenth of the time. Tests that ask for garbage collect it.
+# Tests make many small graphs. Collecting garbage less often saves a tenth of the time. Tests that ask for garbage
+# collect it.
 gc.set_threshold(10_000, 20, 20)
 
 # Batches of commands do not depend on when the compiler is done.

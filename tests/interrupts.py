@@ -15,7 +15,7 @@ from fuzzing.interrupts import interrupt_at as interrupted_block
 
 @pytest.fixture
 def ctrl_c_interrupts():
-    """Restore the usual effect of SIGINT: a process that runs tests for another one ignores it."""
+    """Restore the usual effect of SIGINT: a process that runs tests for another process ignores it."""
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, usual)

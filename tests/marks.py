@@ -70,6 +70,6 @@ def _mark(cases: Iterable[pytest.Item], by_cases: str, meaning: str) -> list[str
 
 
 def _collects_whole_files(config: pytest.Config) -> bool:
-    """Return whether all cases of a test are collected, instead of single ones or those that failed last."""
+    """Return whether all cases of a test are collected, instead of single cases or the cases that failed last."""
     paths = config.getoption("file_or_dir")
     return not any("::" in path for path in paths) and not config.getoption("lf", False)

@@ -21,7 +21,7 @@ def new_context(spec: str = "opencl", **options: Any) -> Context:
 
 
 def context_with_memory(shares_hosts: bool) -> Context:
-    """Return a context that shares the host's memory, if the device does, or that counts as having its own memory."""
+    """Return a context that shares the host's memory (skip if the device does not), or counts as having its own."""
     context = new_context()
     if shares_hosts and not context.profile.shares_host_memory:
         pytest.skip(f"{context.profile.name} has memory of its own")

@@ -58,7 +58,7 @@ def commands(body: str) -> Iterator[tuple[str, str]]:
 
 
 def difference(shown: str, printed: str) -> str | None:
-    """Return the difference between a printed output and the one on a page; None if they match."""
+    """Return the difference between a printed output and the output on a page; None if they match."""
     if _CHECKER.check_output(shown, printed, _FLAGS):
         return None
     return f"the page shows\n{shown}\nand the code prints\n{printed}"

@@ -166,7 +166,7 @@ def test_circles_of_imports_are_found():
     assert imported(_run("if TYPE_CHECKING:\n    import a\ndef f():\n    import b")) == {"b"}
 
 
-#: The entries of each of these folders, which can be guessed.
+#: The entries of each of these folders, which have names that can be guessed.
 ROOMS = {
     "host": {"__init__.py", "api", "pytensor", "theano"},
     "host/theano": {"__init__.py", "clinker", "functions", "importing", "rewriters", "speedups", "vectorized"},

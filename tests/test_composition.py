@@ -1,4 +1,4 @@
-"""What optdb installs and imports when optdb is imported, and when Theano is."""
+"""What optdb installs and imports when optdb is imported, and when Theano is imported."""
 
 from __future__ import annotations
 

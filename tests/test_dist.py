@@ -81,7 +81,7 @@ def test_metadata(wheel):
     addresses = dict(value.split(", ") for value in metadata.get_all("Project-URL"))
     home = metadata["Home-page"] or addresses.pop("Homepage")
     assert {"Source", "Issues", "Changelog"} <= set(addresses)
-    # There is one value to fill in.
+    # All addresses begin with one value, which has to be filled in once.
     assert all(address.startswith(home) for address in addresses.values())
 
 

@@ -26,7 +26,7 @@ TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: The width in columns of a code block that the site shows without a scroll bar.
 COLUMNS = 88
 
-#: The words of README, code included, that are read in two and a half minutes.
+#: Number of words, including code, that can be read in two and a half minutes: the limit for README.
 README_WORDS = 600
 
 #: Printed after each block, to separate the outputs of blocks.
@@ -156,7 +156,7 @@ def test_outputs_stand_in_text_blocks(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_commands_leave_the_shell_as_it_was(page):
-    """A variable that a command exports would affect the commands of the next step: write it before one command."""
+    """An exported variable would affect the commands of the next step: variables are set for one command only."""
     shell = [block.body for block in blocks(page.read_text()) if block.info == "console"]
     assert re.findall(r"^\$.*\bexport\b.*$", "\n".join(shell), re.MULTILINE) == []
 

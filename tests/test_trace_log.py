@@ -1,4 +1,4 @@
-"""The flag ``optdb.trace``: its topics, the output of each, and that nothing is done if it is off."""
+"""The flag ``optdb.trace``: its topics and their output, and that no work is done if the flag is off."""
 
 from __future__ import annotations
 

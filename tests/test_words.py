@@ -1,4 +1,4 @@
-"""Names: those that were replaced by the field's words do not come back, and no two classes share one."""
+"""Names: a name that was replaced by the field's word does not come back, and no two classes have the same name."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ UNWANTED = {
     r"in its place": "instead, or replaces it",
 }
 
-#: The same for classes whose former names are words of sentences as well.
+#: The same for classes whose former names are also ordinary words.
 RENAMED_CLASSES = {
     "Builder": "ModuleBuilder, LiftBuilder, FusedNodeBuilder",
     "Entry": "SharedOpRef, InputSpec, CachedFile",
@@ -162,7 +162,7 @@ def test_unwanted_words_are_found():
 
 
 def classes(source):
-    """Yield the name and the line of each class, including nested ones."""
+    """Yield the name and the line of each class, including nested classes."""
     return ((node.name, node.lineno) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
 
 

@@ -8,8 +8,8 @@
 - ``ways``: mode OPENCL, a simulator, its ``call_n_times``, an exported file.
 - ``comparing``: one case computed in one way, compared call by call.
 
-A way has to return the same results as Theano in Python, or raise an error. If Theano returns a result, only the error
-that names the violated promise is accepted. Objects of the caller must never change.
+A way has to return the same results as Theano in Python, or raise an error. Where Theano returns a result, a way may
+only raise the error that names the violated promise. Objects of the caller must never change.
 """
 
 import optdb  # noqa: F401  (Theano can be imported from here on)

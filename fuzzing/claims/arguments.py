@@ -96,7 +96,7 @@ def _longer(value: np.ndarray) -> Argument:
     return Argument.of(np.concatenate([value, value, np.ones((1, *value.shape[1:]), value.dtype)]))
 
 
-#: Kinds by name. All except the last ones keep the given values.
+#: Kinds by name. The last kinds change the given values or their dtype; the others keep them.
 KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
     "plain": lambda value: Argument.of(value.copy()),
     "surrounded": _surrounded,
@@ -120,7 +120,7 @@ KINDS: dict[str, Callable[[np.ndarray], Argument]] = {
     "empty_of_int64": _empty("int64"),
     "empty_of_complex": _empty("complex64"),
     "empty_of_objects": _empty("object"),
-    # The kinds from here on have other values, or a dtype that is rejected.
+    # From here on, kinds change the values, or have a dtype that is rejected.
     "broadcast": _broadcast,
     "float64": _cast("float64"),
     "masked_out": lambda value: Argument.of(np.ma.masked_array(value, mask=np.ones(value.shape, bool))),

@@ -34,7 +34,7 @@ _STATE_LENGTH = 2
 
 @dataclass(frozen=True)
 class Step:
-    """An operation, the indexes of its arguments among the values, and its parameter."""
+    """An operation, the indices of its arguments among the earlier values, and its parameter."""
 
     operation: str
     arguments: tuple[int, ...]

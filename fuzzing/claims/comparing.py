@@ -22,26 +22,28 @@ BROKEN_PROMISE = "which promises length 1"
 _REFUSALS = (BROKEN_PROMISE, "Dimension mismatch")
 
 
-#: Message where Theano's Python code fails and its C code computes: a fold of no elements without an identity.
+#: The message of Theano's Python code for a reduction that has no identity and no elements; Theano's C code returns a
+#: result.
 _OF_NOTHING = "zero-size array to reduction operation"
 
 
 class Differs(AssertionError):
-    """A way computes another result than Theano."""
+    """A way's result differs from Theano's."""
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of a call: it returned results and left shared values, or it raised."""
+    """The outcome of a call: its results and the shared values after it, or its error."""
 
     results: Sequence[Any] = ()
     shared: Sequence[np.ndarray] = ()
     error: Exception | None = None
 
     def is_like(self, other: _Outcome, trusted: bool = False) -> bool:
-        """Return whether another call had the same outcome; any errors are equal, and some of Theano's are ignored.
+        """Return whether another call had the same outcome; any two errors count as the same outcome.
 
-        If arguments are `trusted`, dtypes may differ, and an error of the other call is ignored.
+        The other call's error is ignored if it says that a reduction has no elements. If arguments are `trusted`,
+        dtypes may differ, and any error of the other call is ignored.
         """
         if other.error is not None and (trusted or _OF_NOTHING in str(other.error)):
             return True
@@ -111,8 +113,8 @@ def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) 
 def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
     """Return whether a call raised the error of a violated promise.
 
-    Any error is accepted for arguments that no node reads, and for a missing one: Theano computes as long as no node
-    reads it. Theano rejects unaligned arrays.
+    Any error is accepted if an argument that no node reads is wrong or missing: Theano returns results as long as no
+    node reads it. Theano rejects unaligned arrays.
     """
     if seen.error is None:
         return False
@@ -123,7 +125,7 @@ def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
 
 
 def _assigned(where: str, call: Call, references: Sequence[Way], other: Way) -> bool:
-    """Set a shared variable to the value of a call, if there is one; return whether that was possible."""
+    """Set a shared variable to a call's assigned value, if there is one; return whether all ways accepted it."""
     if call.assigned is None:
         return True
     name, shape = call.assigned

@@ -1,4 +1,4 @@
-"""The steps of a graph: those that violate the promises of types, and those that rely on them.
+"""The steps of a graph: steps that violate the promises of types, and steps that rely on these promises.
 
 An :class:`Operation` takes Theano variables, and only uses their types: lengths are known when it runs.
 """

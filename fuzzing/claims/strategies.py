@@ -57,7 +57,7 @@ def cases(draw: Callable, most_steps: int = 5, most_calls: int = 4, without: Col
 
 @st.composite
 def _steps(draw: Callable, values: Sequence[Any], names: Sequence[str]) -> Step | None:
-    """Draw an operation, and arguments for it among the values; None if there are none."""
+    """Draw an operation, and arguments for it among the values; None if no arguments fit."""
     name = draw(st.sampled_from(names))
     operation = OPERATIONS[name]
     chosen: list[int] = []
@@ -86,7 +86,7 @@ def _calls(draw: Callable, inputs: int, lengths: st.SearchStrategy) -> Call:
 
 @st.composite
 def _updates(draw: Callable, graph: Graph) -> tuple[tuple[str, int], ...]:
-    """Draw next values of shared variables: each a value of the same type, or none."""
+    """Draw, for each shared variable, a next value of the same type, or none."""
     updates = []
     for name, var in graph.shared.items():
         candidates = [index for index, value in enumerate(graph.values) if value.type == var.type]

@@ -83,7 +83,7 @@ class Simulated:
 
 
 class Loaded:
-    """An exported file, loaded again. Its example is the first call."""
+    """An exported file, loaded again. The arguments of the first call are the example for the export."""
 
     def __init__(self, case: Case, device: str) -> None:
         self._simulated = Simulated(case, device)

@@ -31,8 +31,8 @@ def main(
 ) -> None:
     """Alter files of plans at random, load them, and call their functions.
 
-    The exit status is 1 if one ended or hung the process that loaded it, took too much memory, touched another file, or
-    was rejected by an error without a message. Such mutants are stored in the folder.
+    The exit status is 1 if an altered file ended or hung the process that loaded it, took too much memory, touched
+    another file, or was rejected by an error without a message. Such files are stored in the folder.
     """
     console = Console()
     write_exports(folder / "exports")

@@ -1,8 +1,8 @@
 """Mutants of valid files, reproducible from a seed and a number.
 
 Most mutants change values of the manifest, at any path, and have matching digests. Others change the manifest's
-encoding and aspects that JSON leaves open, program texts token by token, bytes of arrays, members of the archive, the
-archive's list of members, bytes of the finished file, or replace the file by something that is not a regular file.
+encoding, or aspects that JSON leaves open; tokens of program texts; bytes of arrays; members of the archive, or its
+list of members; or bytes of the finished file. Some replace the file by something that is not a regular file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optdb.runtime.exported.archive import DIGEST, KIND, MANIFEST, VERSION
 
 __all__ = ["Mutant", "mutant", "packed"]
 
-#: Numbers at the limits of dtypes and of checks, and others near those of a file.
+#: Numbers at the limits of dtypes and of checks, and numbers close to those of a file.
 _NUMBERS = (
     *(0, 1, -1, 2, 3, 4, 5, 8, 12, 13, 16, 31, 32, 64, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32),
     *(2**40, 2**48, 2**53, 2**58, 2**60, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**31), -(2**63), 10**30),
@@ -361,7 +361,7 @@ def _nested(depth: int, begin: str, end: str) -> str:
 
 
 def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
-    """Alter the archive's own list of members, which is read before any member, or the bytes around it."""
+    """Alter the archive's own list of members (which is read before any member), or the bytes around it."""
     content = io.BytesIO(packed(original.manifest, original.members))
     with zipfile.ZipFile(content, "a") as file:
         # This makes zipfile write the list again.

@@ -4,7 +4,7 @@ A mutant is loaded, and its functions are bound to memory and kernels for argume
 are called if their kernels are those of the valid file. A few mutants with changed kernels are also built and called:
 since kernels may do anything, a crash or hang in one of these is reported separately.
 
-For each mutant, one line says that it begins, and another one gives the outcome.
+The worker writes two lines for each mutant: one when it begins, and one with the outcome.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEBIBYTE = 1 << 20
 #: Maximum memory of a mutant, far more than a valid file needs.
 MAX_BYTES = 64 * MEBIBYTE
 MAX_WORK_ITEMS = 1 << 16
-#: Maximum growth of the worker's address space after its first mutant. Compilers take a part of it.
+#: Maximum growth of the worker's address space after its first mutant. Compilers use a part of this.
 EXTRA_ADDRESS_SPACE_BYTES = 1024 * MEBIBYTE
 RECURSION_LIMIT = 10**6
 #: Maximum CPU seconds to load a mutant.
@@ -134,7 +134,7 @@ class Opened:
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        # A descriptor was recorded when it was opened by its path.
+        # A file that is opened by its descriptor was recorded when its path was opened.
         if (
             self.watching
             and not isinstance(args[0], int)

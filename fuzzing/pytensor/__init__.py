@@ -1,4 +1,4 @@
-"""PyTensor's shared variables, used by functions of all modes in turn, as a state machine.
+"""A state machine: PyTensor's shared variables, which functions of all modes use alternately.
 
 ``python -m fuzzing.pytensor`` draws functions whose updates read each other, calls them in every way, changes variables
 in between, and compares values with those of PyTensor's Python linker.

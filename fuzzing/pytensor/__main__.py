@@ -19,7 +19,7 @@ from fuzzing.runner import run_worker
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
     """Use PyTensor's shared variables in functions of all modes alternately.
 
-    The exit status is 1 if a run differs; the shortest one of each process is printed, as a program.
+    The exit status is 1 if a run differs. The shortest differing run of each process is printed as a program.
     """
     chunks = [Runs(number, some, steps) for number, some in seeds(runs, seed)]
     failures = report_runs(chunks, functools.partial(_run, timeout=timeout), processes, runs)

@@ -39,14 +39,14 @@ VARIABLES = 3
 SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
 #: Arguments with a larger sum violate a condition.
 LIMIT = 1e6
-#: The modes of functions: on devices that share the host's memory or do not, with the kernels of each kind, and
-#: PyTensor's own, with overwritten inputs.
+#: The modes of functions: modes for devices that share the host's memory or have their own, with kernels of each kind,
+#: and PyTensor's own mode with overwritten inputs.
 MODES = ("opencl", "own memory", "gpu kernels", "merged", "python")
 #: An expression: the name of an operation, and its operands.
 Expression = tuple[Any, ...]
 
 
-#: Random variables, for the shape of the argument: PyTensor draws the first three from uniform numbers.
+#: Random variables with the shape of the argument; PyTensor draws the first three from uniform numbers.
 DRAWS: dict[str, Callable[..., Any]] = {
     "uniform": lambda x, **options: pt.random.uniform(-pt.abs(x), 1.0, **options),
     "laplace": lambda x, **options: pt.random.laplace(x, 0.5, size=x.shape, **options),

@@ -79,7 +79,7 @@ def _summed(x: Any) -> Any:
 
 
 def _multiplied(x: Any) -> Any:
-    """Return states computed with products, some of which need no state."""
+    """Return states computed with several products; some of these products do not depend on a state."""
     if x.ndim != 2:
         return x
     columns = x.shape[1]
@@ -117,7 +117,7 @@ def _gate(block: Any, both: Any, columns: Any) -> Any:
 
 
 def _slope_of_weights(x: Any) -> Any:
-    """Return an array plus gradients that all steps add to."""
+    """Return an array plus gradients of weights; every step of a loop contributes to these gradients."""
     if x.ndim != 2:
         return x
     columns = x.shape[1]

@@ -139,7 +139,7 @@ class UpdatedVariables(RuleBasedStateMachine):
 
     @rule(number=_numbers, seed=_seeds, event=_events, times=st.sampled_from([1, 1, 3]), anew=st.booleans())
     def interrupt(self, number: int, seed: int, event: int, times: int, anew: bool) -> None:
-        """Interrupt a call, with values set `anew` or not: all variables have their next values, or none has."""
+        """Interrupt a call; with `anew`, values are set first. All variables get their next values, or none does."""
         function, reference = self._functions(number)
         if self.specs[number % len(self.specs)][1] == "python":
             return  # PyTensor's own functions guarantee nothing
@@ -197,7 +197,7 @@ class UpdatedVariables(RuleBasedStateMachine):
     @precondition(lambda self: not self.pending)
     @rule(giver=_positions, taker=_positions, seed=_seeds)
     def hand_over(self, giver: int, taker: int, seed: int) -> None:
-        """Give a variable the array of another one, which gets another value."""
+        """Give one variable's array to another variable, and set the first variable to a new value."""
         for side in self.sides:
             side.variables[taker].set_value(side.variables[giver].get_value(borrow=True), borrow=True)
             side.variables[giver].set_value(self._argument(seed), borrow=True)

@@ -47,7 +47,7 @@ def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
 
 
 def main() -> None:
-    """Make the runs on the command line."""
+    """Make the runs that the command line asks for."""
     number, runs, steps = map(int, sys.argv[1:])
     end_with_failure(functools.partial(run, number, runs, steps))
 

@@ -31,7 +31,7 @@ def main(
     """Draw models, and compare the engine's graphs with stock Theano's.
 
     The order of Theano's sets, and with it stock's final graph, depends on PYTHONHASHSEED: the engine's graph counts as
-    worse if it is worse for any requested value. The exit status is 1 if a graph is worse, or if a model fails.
+    worse if it is worse for any of the requested values. The exit status is 1 if a graph is worse, or if a model fails.
     """
     console = Console(soft_wrap=True)
     chunks = [

@@ -30,7 +30,7 @@ KINDS = {"nets": nets.draw, "densities": densities.draw, "recurrences": recurren
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of nodes of a graph, and of those that overwrite an array."""
+    """The number of nodes of a graph, and the number of nodes that overwrite an array."""
 
     nodes: int
     inplace: int
@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the engine's graph has more nodes, or as many and fewer in place."""
+        """Whether the engine's graph has more nodes than stock's, or equally many nodes but fewer in-place nodes."""
         if self.engine.nodes != self.stock.nodes:
             return self.engine.nodes > self.stock.nodes
         return self.engine.inplace < self.stock.inplace

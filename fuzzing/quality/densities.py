@@ -89,7 +89,7 @@ class _Model:
         return x[0] if getattr(x, "ndim", 0) else x
 
     def aligned(self, *values: Any) -> list[Any]:
-        """Return values that broadcast with each other: vectors except the first become scalars."""
+        """Return values that broadcast with each other: every vector after the first value becomes a scalar."""
         return [values[0], *(self._first(value) for value in values[1:])]
 
     def data(self, low: float, high: float, whole: bool = False) -> Any:

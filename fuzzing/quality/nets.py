@@ -298,7 +298,7 @@ def _rows_of_image(net: _Net) -> None:
 
 
 def _recurrent(net: _Net) -> None:
-    """Return an LSTM, a GRU or a simple recurrent layer by scan, which returns its last state or all."""
+    """Apply an LSTM, a GRU or a simple recurrent layer, built with scan; it returns its last state or all states."""
     units, kind = net.rng.randint(2, 4), net.rng.choice(("lstm", "gru", "simple"))
     net.words.append(kind)
     gates = {"lstm": 4, "gru": 3, "simple": 1}[kind]
@@ -335,7 +335,7 @@ def _recurrent(net: _Net) -> None:
 
 
 _ANY = [_dense, _dense, _dropout, _noise, _activation, _residual, _joined, _normalized, _layer_normalized]
-#: Layers by the number of axes after the batch.
+#: Maps the number of axes after the batch axis to the possible layers.
 _LAYERS: dict[int, list[Callable[[_Net], None]]] = {
     1: [*_ANY, _repeat],
     2: [

@@ -1,8 +1,8 @@
 """Random unrolled recurrences, whose states are sums or products of all earlier steps.
 
-When Theano simplifies a part of a sum, it rewrites the whole sum without inner sums. So a step may have terms that
-cancel, and gates that Theano rewrites as sigmoids. The users of states are ops that fusion cannot include, elementwise
-ops, and other states; a loss with its gradient adds sums of as many terms.
+When Theano simplifies a part of a sum, it rewrites the whole sum and flattens its inner sums. Therefore, some steps
+have terms that cancel, or gates that Theano rewrites as sigmoids. States are read by ops that fusion cannot include, by
+elementwise ops, and by other states. A loss and its gradient contribute more sums with as many terms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A state machine: shared variables used by host functions and device functions in turn, compared with NumPy.
+"""A state machine: shared variables that host functions and device functions use alternately, compared with NumPy.
 
 - ``expressions``: the operations of functions, in Theano and in NumPy.
 - ``specs``: a random function as data, and the strategies that draw it.

@@ -46,10 +46,10 @@ def main(
     memory: tuple[str, ...],
     timeout: float,
 ) -> None:
-    """Use shared variables by host functions and device functions in turn, and compare with a model in NumPy.
+    """Use shared variables in host functions and device functions alternately, and compare with a model in NumPy.
 
-    The exit status is 1 if a run differs; the shortest one of each process is printed, as a program. The same seed
-    gives the same runs.
+    The exit status is 1 if a run differs. The shortest differing run of each process is printed as a program. The same
+    seed gives the same runs.
     """
     profiles = list(itertools.product(kernels, memory))
     chunks = _chunks(runs, steps, seed, device, profiles)

@@ -20,7 +20,7 @@ __all__ = ["OPERATIONS", "Kind", "Operation", "TroubleOp", "Undefined", "apply_n
 
 @dataclass(frozen=True)
 class Kind:
-    """The dtype and the rank of a variable."""
+    """The dtype and rank of a variable."""
 
     dtype: str
     rank: int
@@ -40,11 +40,11 @@ class Kind:
 
 
 class Undefined(Exception):
-    """A call has no defined outcome: NumPy broadcasts a length of 1 to 0; Theano's types promise equal lengths."""
+    """A call's outcome is undefined: NumPy broadcasts a length of 1 to 0, but Theano's types promise equal lengths."""
 
 
 class Trouble:
-    """The error that the nodes of `TroubleOp` raise; None as long as they compute."""
+    """The error that the nodes of `TroubleOp` raise; None while they return results."""
 
     error: type[BaseException] | None = None
 
@@ -199,7 +199,7 @@ def apply_theano(names: tuple[str, ...], x: Any, kind: Kind, a: Any, i: Any) -> 
 
 
 def apply_numpy(names: tuple[str, ...], x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
-    """Return a value after operations, in its own memory; raise NumPy's errors."""
+    """Apply operations to a value; return the result as a new array, or raise NumPy's errors."""
     for name in names:
         x = OPERATIONS[name].numeric(x, kind, a, i)
     return np.array(x, kind.dtype)

@@ -29,7 +29,7 @@ def shared_variables(kinds: Sequence[Kind], values: Sequence[np.ndarray], defaul
 
 
 def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str, device: str) -> Any:
-    """Compile a function; for a simulator, on the host.
+    """Compile a function; if a simulator is to compute it, compile it for the host.
 
     Parameters
     ----------

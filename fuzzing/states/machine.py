@@ -38,7 +38,7 @@ Values = dict[int, np.ndarray]
 
 
 class Differs(AssertionError):
-    """A variable or a result differs from the model."""
+    """A variable or a result differs from the model's."""
 
 
 @dataclass(eq=False)
@@ -116,7 +116,7 @@ def _noting_failure(method: Callable[..., None]) -> Callable[..., None]:
 _numbers = st.integers(0, 9)
 _variables = st.integers(0, COUNT - 1)
 _length = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
-#: The lengths are not both 0, because incrementing an out-of-bounds row without elements raises no error.
+#: At least one of the lengths is not 0, because incrementing an out-of-bounds row without elements raises no error.
 _lengths = st.tuples(_length, _length).filter(any)
 _seeds = st.integers(0, 99)
 #: A device is chosen more often than one of Theano's own linkers.
@@ -165,7 +165,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
     @step(spec=specs(), way=_ways, to_last=st.booleans(), repeats=st.booleans())
     def compile(self, spec: Spec, way: str, to_last: bool, repeats: bool = False) -> None:
-        """Compile a function; for a simulator, make a new one, or add a method to the last one."""
+        """Compile a function; if a simulator computes it, make a new simulator or add a method to the last one."""
         self._add(spec, way, to_last, repeats)
 
     def _add(self, spec: Spec, way: str, to_last: bool, repeats: bool) -> None:
@@ -209,14 +209,15 @@ class SharedVariables(RuleBasedStateMachine):
         """Copy a function of mode OPENCL, with one shared variable replaced, or without updates."""
         used = self._function(number)
         if used.is_copy or used.simulator is not None or used.is_of_host:
-            # Theano finds no variables in a copy of a copy. In copies of its own linkers, a node that overwrites a
-            # variable may run before one that reads it: the copied graph does not order these.
+            # Theano finds no variables in a copy of a copy. In a copy of a function of Theano's own linkers, a node
+            # that overwrites a variable may run before a node that reads the variable: the copied graph does not order
+            # them.
             return
         spec, numbers = used.spec, used.spec.used()
         swaps = old in numbers and new not in numbers and self.kinds[old] == self.kinds[new]
         if (swaps and {old, new} & self.defaults) or (deletes and used.model.defaulted):
             return  # the copy keeps the initial defaults
-        # Theano copies outputs as borrowed or not, and updates separately.
+        # In a copy, each output is borrowed or not as in the original, and updates are separate values.
         options = {"swap": {self.shared[old]: self.shared[new]}} if swaps else {}
         call = used.call.copy(delete_updates=deletes, **options)
         spec = spec.swapped(old, new) if swaps else spec
@@ -243,7 +244,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.functions)
     @step(number=_numbers, seed=_seeds)
     def call_alike(self, number: int, seed: int) -> None:
-        """Call a function repeatedly with the same arguments: the calls may consist of commands alone."""
+        """Call a function repeatedly with the same arguments, which a call may repeat by enqueuing commands alone."""
         self.call(number, "new", seed, 0, 0, 1, None)
         for _ in range(6):
             self.all_are_as_expected()
@@ -431,7 +432,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(lambda self: self.simulators)
     @step(number=_numbers, to_theano=st.booleans())
     def synchronize(self, number: int, to_theano: bool) -> None:
-        """Copy all variables of a simulator to Theano, or from there."""
+        """Copy all variables of a simulator to Theano, or from Theano to the simulator."""
         simulator = self.simulators[number % len(self.simulators)]
         if to_theano:
             simulator.sim.sync_to_theano()
@@ -463,7 +464,7 @@ class SharedVariables(RuleBasedStateMachine):
             _check(f"{held.what}, later", held.array, held.expected)
 
     def teardown(self) -> None:
-        """Wait for calls, and compare again, unless a step has failed, whose error must remain visible."""
+        """Wait for calls, and compare again; do nothing if a step has failed, because its error must remain visible."""
         if self.has_failed:
             return
         for used, future, results in getattr(self, "pending", ()):
@@ -561,7 +562,7 @@ class SharedVariables(RuleBasedStateMachine):
         used.values.update({k: value.copy() for k, value in expected[1].items()})
 
     def _after_error(self, used: Used, expected: Any, error: type | None, raised: BaseException) -> None:
-        """Check that an error was expected; if it was in one of Theano's own functions, set all variables again."""
+        """Check that an error was expected; if one of Theano's own functions raised it, set all variables again."""
         if error is not None and isinstance(raised, error):
             pass
         elif expected is not None or not isinstance(raised, Exception):

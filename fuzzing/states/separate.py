@@ -59,7 +59,7 @@ class Stateful:
     refuses: tuple[type[Exception], ...] = ()
 
     def difference(self, argument: np.ndarray, index: int) -> str | None:
-        """Call the function once; return what differs from the model, None if nothing does or the call is undefined."""
+        """Call the function once; return how it differs from the model, None if it agrees or the call is undefined."""
         try:
             expected = self.model(self.values, argument, index)
         except Undefined:
@@ -103,7 +103,7 @@ def of_file(
         except (Untraceable, *_ERRORS):
             return None  # a host step, or an example that raises
         file = optdb.load(path, context_like(device), build_in_child=False)
-    # A file has the variables that are used after optimization.
+    # A file only has the variables that are still used after optimization.
     known = {k: value for k, value in values.items() if f"s{k}" in file.names}
 
     def call_model(state: dict[int, np.ndarray], argument: np.ndarray, index: int) -> Any:
@@ -115,7 +115,7 @@ def of_file(
 def with_private_state(
     kind: Kind, operations: Sequence[str], value: np.ndarray, way: str, device: str
 ) -> Stateful | None:
-    """Return a function of an input that keeps its next value; it returns the current one."""
+    """Return a function with a private input: a call returns its current value, and stores its next value."""
     argument, index, state = kind.symbolic("a"), tt.iscalar("i"), kind.symbolic("p")
     following = apply_theano(tuple(operations), state, kind, argument, index)
     mode = optdb.mode(device=device) if way == "mode" else "FAST_COMPILE"
@@ -126,7 +126,7 @@ def with_private_state(
     def call_model(state: dict[int, np.ndarray], argument: np.ndarray, index: int) -> Any:
         return [state[0]], {0: apply_numpy(tuple(operations), state[0], kind, argument, index)}
 
-    # The result of a call is the state that the last one has left; nothing else shows it.
+    # The private state is only visible in results: each call returns the state that the previous call left.
     return Stateful(call, call_model, lambda _: values[0], values := {0: value.copy()})
 
 

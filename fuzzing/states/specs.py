@@ -26,7 +26,7 @@ ARGUMENT = -1
 
 @dataclass(frozen=True)
 class Expression:
-    """Operations on a shared variable, by its number, or on the argument."""
+    """Operations on a leaf: a shared variable, given by its number, or the argument."""
 
     leaf: int
     operations: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Spec:
         return kinds[self.argument if leaf == ARGUMENT else leaf]
 
     def leaf(self, expression: Expression) -> int:
-        """Return the first value of an expression, after givens."""
+        """Return the leaf of an expression, replaced if it is among the givens."""
         return dict(self.givens).get(expression.leaf, expression.leaf)
 
     def operations(self) -> set[str]:
@@ -113,7 +113,7 @@ class Spec:
         return {name for expression in expressions for name in expression.operations}
 
     def used(self) -> set[int]:
-        """Return the numbers of the shared variables that are inputs, through use, update or givens."""
+        """Return the numbers of the shared variables that are inputs: those in expressions, updates or givens."""
         expressions = [*(output.expression for output in self.outputs), *(source for _, source in self.updates)]
         leaves = {self.leaf(expression) for expression in expressions} - {ARGUMENT}
         return leaves | {k for k, _ in self.updates} | {by for _, by in self.givens}
@@ -160,7 +160,7 @@ def specs() -> st.SearchStrategy[Spec]:
 
 def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
     """Return a strategy for the kinds of all shared variables; often some are equal."""
-    # Other kinds are on the device only if something is computed in floats.
+    # Variables of other dtypes are on the device only if something is computed in floats.
     dtype = st.one_of(st.sampled_from(("float32", "int32", "float32", "int64")), st.sampled_from(DTYPES))
     kind = st.builds(Kind, dtype, st.integers(0, 2))
     pair = st.tuples(kind, kind)

@@ -34,13 +34,13 @@ def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bo
     Raises
     ------
     Exception
-        The error of the shortest run that fails, or of the first one.
+        The error of the shortest failing run if runs are shortened, else of the first failing run.
     """
     make_runs(type("SharedVariables", (SharedVariables,), {"device": device}), number, runs, steps, shorten)
 
 
 def main() -> None:
-    """Make the runs on the command line."""
+    """Make the runs that the command line asks for."""
     number, runs, steps, device, kernels, memory = sys.argv[1:]
     replace_profile(device, kernels, memory)
     use_smallest_batches(device)

@@ -1,6 +1,7 @@
 """A state machine: tiered functions in every state, called by threads and interrupted, with real compilers.
 
-- ``functions``: ops whose C code is always missing, and functions with these, compiled with tiers in several ways.
+- ``functions``: ops whose C code is never built in advance, and functions of these ops, compiled with tiers in several
+  ways.
 - ``gate``: makes compilers wait until a run lets them start.
 - ``machine``: the rules and the invariants.
 

@@ -20,8 +20,8 @@ from fuzzing.runner import run_worker
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
     """Bring tiered functions into every state, and call them in threads and with interrupts.
 
-    The exit status is 1 if a run differs; the first one of each process is printed, as a program. The same seed draws
-    the same steps, but threads alternate in another order each time.
+    The exit status is 1 if a run differs. The first differing run of each process is printed as a program. The same
+    seed draws the same steps, but threads alternate in another order each time.
     """
     chunks = [Runs(number, some, steps) for number, some in seeds(runs, seed)]
     failures = report_runs(chunks, functools.partial(_run, timeout=timeout), processes, runs)

@@ -1,4 +1,4 @@
-"""Ops whose C code is always missing, and functions with these, compiled with tiers in one of several ways."""
+"""Ops whose C code is never built in advance, and functions of these ops, compiled with tiers in several ways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
 #: How tiers are enabled for one function. ``no compiler`` is a mode for which Theano has found no compiler; ``on``
 #: leaves the engine and the flag unchanged.
 WAYS = ("mode", "context", "enabled and disabled", "on", "no compiler")
-#: The kinds of an op's C code. ``apart`` has its own flags, and therefore its own unit; ``python`` has no C code.
+#: The kinds of an op's C code. ``apart`` has its own compiler flags, and is therefore compiled in a separate unit;
+#: ``python`` has no C code.
 KINDS = ("builds", "builds", "apart", "fails", "python")
 
 
@@ -89,7 +90,7 @@ class Adds(Op):
 
 @dataclass(frozen=True)
 class Spec:
-    """A function that doubles an argument, and adds another one to two shared variables.
+    """A function that doubles an argument, and adds another argument to two shared variables.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class Gate:
         return self._compiled(command, is_needed) if env is None else self._run(command, is_needed, env)
 
     def _compiled(self, command: Sequence[str], is_needed: Callable[[], bool]) -> bool:
-        """Run a compiler; copy the library, or fail, if the same code was compiled with the same flags before."""
+        """Run a compiler; if the same code was compiled with the same flags before, repeat that outcome instead."""
         source, library = _files(command)
         flags = [part for part in command if part not in (str(source), str(library))]
         known = self._folder / hashlib.sha256("\0".join([*flags, source.read_text()]).encode()).hexdigest()

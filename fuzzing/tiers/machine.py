@@ -46,7 +46,7 @@ THREADS, CALLS = 3, 6
 SECONDS_BETWEEN_SWITCHES = 1e-6
 #: Maximum seconds that a thread waits for its turn on a busy machine.
 SECONDS_FOR_TURN = 60.0
-#: One in this many Python events of a call is interrupted, at most the next number of events in all.
+#: Number of Python events from one interrupt of a call to the next, and the event at which interrupts end.
 EVENTS_BETWEEN_INTERRUPTS = 7
 MOST_EVENTS = 250
 #: A compiler that does not exist.
@@ -73,7 +73,7 @@ class Used:
     way: str
     call: Any
     pair: Pair
-    #: Whether it has the loop of a function that was compiled without a compiler.
+    #: Whether its Scan runs the loop of an earlier function, which was compiled without a compiler.
     has_loop_in_python: bool = False
 
     @property
@@ -89,7 +89,7 @@ _ways = st.sampled_from(WAYS)
 
 
 class TieredFunctions(RuleBasedStateMachine):
-    """Functions with tiers, their calls, and compilers that wait."""
+    """Functions with tiers, calls of these functions, and compilers that the run starts one by one."""
 
     @initialize(spec=specs(), way=_ways)
     def begin(self, spec: Spec, way: str) -> None:
@@ -141,7 +141,7 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @rule()
     def turn_off(self) -> None:
-        """Disable both: functions compiled earlier stay unchanged."""
+        """Disable the engine and tiers: functions compiled earlier stay unchanged."""
         theano.config.optdb.tiered = False
         self.is_on = False
         self._uninstall_unused()
@@ -280,7 +280,7 @@ class TieredFunctions(RuleBasedStateMachine):
 
     @invariant()
     def tiers_are_right(self) -> None:
-        """Reports agree with the implementations of nodes."""
+        """The reported tier of each function agrees with the implementations of its nodes."""
         for used in self.functions:
             tier = optdb.tier(used.call)
             assert tier.done or used.has_compiler
@@ -297,7 +297,7 @@ class TieredFunctions(RuleBasedStateMachine):
     # Helpers
 
     def _uninstall_unused(self) -> None:
-        """Restore Theano's linker unless tiers are on, even if the process's flags keep optdb's linker."""
+        """Restore Theano's linker unless tiers are on; do this even if the process's flags enable optdb's linker."""
         if not self.is_on:
             optdb.disable()
             plug.uninstall()
@@ -328,7 +328,7 @@ def _switching_often() -> Iterator[None]:
 
 
 def _turn_is_free() -> bool:
-    """Take the turn, and release it again; return whether it could be taken."""
+    """Acquire the turn, and release it at once; return whether it could be acquired."""
     is_free = turn.acquire(timeout=SECONDS_FOR_TURN)
     if is_free:
         turn.release()

@@ -29,7 +29,7 @@ TRAINING = 1
 
 
 def keras_model(name: str) -> Callable[[Maker], Maker]:
-    """Enter the decorated maker of a net under a name; it takes Keras, a generator of random numbers, and sizes."""
+    """Register the decorated maker of a net; the maker takes Keras, a random number generator, and sizes."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:

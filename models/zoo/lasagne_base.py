@@ -38,7 +38,7 @@ Maker = Callable[..., Step]
 
 
 def lasagne_model(name: str) -> Callable[[Maker], Maker]:
-    """Enter the decorated maker of a training step; it takes Lasagne, a generator of random numbers, and sizes."""
+    """Register the decorated maker of a training step; the maker takes Lasagne, a random generator, and sizes."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:

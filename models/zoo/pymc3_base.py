@@ -26,7 +26,7 @@ AWAY = 0.1
 
 
 def log_density(name: str) -> Callable[[Maker], Maker]:
-    """Enter the decorated maker of a model: its function is what NUTS calls, the log density with its gradient."""
+    """Register the decorated maker of a model. Its function is the log density with its gradient, as NUTS calls it."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:
@@ -46,7 +46,7 @@ def log_density(name: str) -> Callable[[Maker], Maker]:
 
 
 def inference_step(name: str) -> Callable[[Maker], Maker]:
-    """Enter the decorated maker of a pair: a function that gives an inference, and the options of its step."""
+    """Register the decorated maker of an inference step; it returns an inference, and the options of its step."""
 
     def enter(maker: Maker) -> Maker:
         def build(name: str, **sizes: object) -> Model:

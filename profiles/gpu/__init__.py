@@ -1,4 +1,4 @@
-"""Measurements on a GPU: ``steps`` times training steps, compared with JAX; ``kernels`` single kernels, with CuPy.
+"""Measurements on a GPU: ``steps`` compares training steps with JAX, and ``kernels`` compares single kernels with CuPy.
 
 ``jax_nets`` has the nets of `profiles.models`, written for JAX.
 """

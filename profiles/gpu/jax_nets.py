@@ -1,7 +1,7 @@
-"""Nets of `profiles.models`, written as JAX users write them, with the same first values and training rules.
+"""Nets of `profiles.models`, written as JAX users write them, with the same initial values and training rules.
 
-A net is a loss, and the rule that trains it. `trainer` takes the first values from a model's shared variables, so both
-sides compute the same numbers, within rounding.
+A net consists of a loss and a training rule. `trainer` takes the initial values from a model's shared variables, so
+both sides compute the same numbers, within rounding.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ NETS: Mapping[str, Net] = {
 
 
 def _values(model: Model) -> list[np.ndarray]:
-    """Return a model's first values, with filters flipped: Theano convolves, and JAX correlates."""
+    """Return a model's initial values, with filters flipped: Theano convolves, and JAX correlates."""
     values = [variable.get_value() for variable in model.updates]
     return [value[..., ::-1, ::-1] if value.ndim == 4 else value for value in values]
 
@@ -192,7 +192,7 @@ def trainer(model: Model, **sizes: int) -> tuple[Callable[..., Any], Any]:
     Parameters
     ----------
     model : Model
-        One of `NETS`; its shared variables have their first values.
+        One of `NETS`; its shared variables have their initial values.
     **sizes : int
         Sizes that the parameters' shapes do not determine: `n` of cifar_resnet, `heads` of transformer.
 

@@ -28,7 +28,8 @@ from optdb.runtime.dispatch import listened
 from optdb.runtime.timing import Timer
 from profiles import screen
 
-#: Number of elements of exp(x) * y; side of the matrix of sums; sides of the matrices of products.
+#: Number of elements in ``exp(x) * y``, side of the matrix that is summed, and sides of the matrices that are
+#: multiplied.
 LARGE, SIDE, PRODUCTS = 200_000_000, 16384, (1024, 2048, 4096)
 SMALL, SMALL_SIDE, SMALL_PRODUCTS = 1000, 32, (8,)
 AXES = {"all": None, "rows": 1, "columns": 0}
@@ -52,7 +53,7 @@ def work_of_theano(large: int, side: int, products: tuple[int, ...]) -> Iterator
 
 
 def work_of_cupy(large: int, side: int, products: tuple[int, ...]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield names of the same operations, and functions that compute them; also copies of the same sizes."""
+    """Yield names of the same operations and of copies of the same sizes, each with a function that runs it in CuPy."""
     import cupy
 
     fused = cupy.ElementwiseKernel("T x, T y", "T z", "z = exp(x) * y", "exp_times")

@@ -164,7 +164,7 @@ def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: f
             if end - started > most_s:
                 break
             if plan is None:
-                # The calls up to this one were recorded, or made the plan.
+                # Calls up to this one are not counted: they were recorded, or made the plan.
                 plan = last_plan(sim)
                 continue
             seconds.append(end - begin)
@@ -262,7 +262,7 @@ def main(names: tuple[str, ...], here: bool, small: bool, caches: str | None, **
         with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
             places = {"CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg", "POCL_CACHE_DIR": "pocl"}
             env = {variable: str(Path(caches or folder, place)) for variable, place in places.items()}
-            # Before the driver starts, which does not create the folder that a variable names.
+            # The driver does not create the folders that these variables name, so they must exist before it starts.
             for path in env.values():
                 Path(path).mkdir(parents=True, exist_ok=True)
             flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), "floatX=float32"]))

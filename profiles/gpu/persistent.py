@@ -60,7 +60,7 @@ _STEPS = (
 def turn(folder: Path | None, ready: int, patience_s: float) -> Iterator[None]:
     """Prevent other processes from timing anything within the block.
 
-    With a folder, processes first wait until a number of them are ready, up to a time limit.
+    If there is a folder, each process first waits until `ready` processes are ready, or until the time limit.
     """
     folder = folder or Path(tempfile.gettempdir())
     (folder / f"ready-{os.getpid()}").touch()
@@ -126,7 +126,7 @@ class CompilerNotes(logging.Handler):
 
 
 def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: tuple[Path | None, int, float]) -> None:
-    """Compare a model's steps with persistent launches to those without, and time both."""
+    """Compare a model's steps with and without persistent launches, and time both."""
     begun = time.perf_counter()
     function = compiled(models.build(name, **sizes))
     (data,) = batches_of(models.build(name, **sizes), 1)

@@ -28,7 +28,7 @@ from profiles.steps_of_simulators import compiled
 from profiles.training import difference
 
 PRECISIONS = ("highest", "high", "default")
-#: Smaller sizes than the timed ones, with products that are large enough for tensor cores.
+#: Sizes smaller than the timed sizes; their products are still large enough for tensor cores.
 SIZES_TO_COMPARE = {**SIZES, "mlp 4096": {"width": 2048, "batch": 512}, "lstm": {**SIZES["lstm"], "steps": 10}}
 #: Sizes for the curves.
 _CURVE_SIZES: dict[str, Any] = {"n": 1, "width": 32, "batch": 64, "size": 32}
@@ -55,7 +55,7 @@ class Errors:
 def trained(
     function: Any, variables: Sequence[Any], values: Sequence[Any], data: Sequence[Any], device: str, steps: int
 ) -> Trained:
-    """Make some training steps from some values of shared variables."""
+    """Run some training steps that start with the given values of shared variables."""
     for variable, value in zip(variables, values, strict=True):
         variable.set_value(value.astype(variable.dtype) if _is_float(value) else value)
     with optdb.SimulatorOCL(function, device) as sim:
@@ -121,7 +121,7 @@ def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
 
 
 def draw(costs: dict[str, list[float]], path: Path) -> None:
-    """Draw curves of costs, each compared with the first one."""
+    """Draw curves of costs, each compared with the first curve."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,9 +1,10 @@
 """The times of matrix products on a GPU, compared with cuBLAS: ``python -m profiles.gpu.products``.
 
-Microseconds of a product whose operands and result stay on the device. For optdb, the median of several products by the
-device's clock, including the kernels that pack operands and add partial sums. For cuBLAS, which PyTorch calls, the mean
-of a CUDA graph of many products. Neither waits for Python. The products are square, or come from layers of the models:
-tall, thin, transposed and batched. Each is computed in float32 without tensor cores, in TF32 and in float16.
+The table has the microseconds of a product whose operands and result stay on the device. The time of optdb is the
+median of several products by the device's clock, including the kernels that pack operands and add partial sums. The
+time of cuBLAS, which PyTorch calls, is the mean of the products in a CUDA graph. Neither time includes waits for
+Python. The products are square, or come from layers of the models: tall, thin, transposed and batched. Each is computed
+in float32 without tensor cores, in TF32 and in float16.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Multiplication:
     right: bool = False
 
     def __str__(self) -> str:
-        """Return rows, columns and terms, the batch, and what is transposed."""
+        """Return the batch, the numbers of rows, columns and terms, and which operands are transposed, as text."""
         batch = f"{self.batch} x " if self.batch else ""
         layout = {(False, False): "", (True, False): ", left T", (False, True): ", right T", (True, True): ", both T"}
         return f"{batch}{self.m} x {self.n} x {self.k}{layout[self.left, self.right]}"

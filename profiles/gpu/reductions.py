@@ -33,7 +33,7 @@ _DRAWN = 1 << 20
 
 @dataclass(frozen=True)
 class ReductionCase:
-    """A sum over axes of a float32 array, or of its product with another one."""
+    """A sum over axes of a float32 array, or of its product with another array."""
 
     name: str
     shape: tuple[int, ...]

@@ -2,9 +2,9 @@
 
 The first table has the mean milliseconds of a step over many steps with resident inputs: in `call_n_times`, in JAX with
 float32 products ('highest'), and in JAX by default. Without JAX, these columns are missing. The costs of the first
-steps are compared. The second table has the milliseconds of a call with NumPy arguments that waits for its cost; of
-`run_async` until it returns and until the call is done; and of one of many queued calls. The number of commands is that
-of a step in which nothing changes, without the commands that commit updates; merged commands count as one.
+steps are compared. The second table has the milliseconds of a call with NumPy arguments that waits for its cost, of
+`run_async` (until it returns, and until the call is done), and of one of many queued calls. Commands are counted in a
+step in which nothing changes. Commands that commit updates are left out, and merged commands count as one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SIZES: dict[str, dict[str, Any]] = {
     "cifar_resnet 64": {"n": 3, "width": 64, "batch": 128, "size": 32},
     "transformer": {"width": 512, "heads": 8, "tokens": 128, "batch": 32},
 }
-#: Sizes for a quick trial; other models have those of their builders.
+#: Sizes for a quick trial; models that are not listed have the default sizes of their builders.
 SMALL: dict[str, dict[str, Any]] = {"cifar_resnet": {"n": 1}, "transformer": {"heads": 2}}
 #: Sizes that the parameters' shapes do not determine.
 TOLD = ("n", "heads")
 PRECISIONS = ("highest", "default")
-#: Number of untimed calls: the first one is recorded, and the second one planned.
+#: Number of untimed calls: the first call is recorded, and the second call makes the plan.
 _WARM_UP = 5
 #: Maximum seconds to wait for the program that merges small launches, which is built in the background.
 _MOST_TRAINING_S = 120.0
@@ -59,8 +59,8 @@ class Step:
     commands : int
         Number of commands in the plan of a step.
     resident, call, async_returns, async_done, queued : float
-        A step in a call of many steps; a call with NumPy arguments; `run_async` until it returns, and until it is done;
-        one of many queued calls.
+        The time of a step in a call of many steps; of a call with NumPy arguments; of `run_async`, until it returns and
+        until it is done; and of one of many queued calls.
     costs : list of float
         The costs of the first steps.
     of_jax : dict
@@ -221,7 +221,7 @@ def main(names: tuple[str, ...], device: str, repeat: int, training: float, jax:
     for name in names or SIZES:
         sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]
         steps.append(measured(name, sizes, device, repeat, 0.0 if small else training))
-        # Printed at once: JAX's compiler may take minutes for the next ones.
+        # Printed at once: JAX's compiler may take minutes for the next nets.
         click.echo(f"{name}: {steps[-1].resident:.2f} ms, {steps[-1].commands} commands", err=True)
         if jax:
             measure_jax(steps[-1], sizes, repeat)

@@ -38,7 +38,7 @@ INSTALLED = _installed()
 def _keras() -> ModuleType:
     """Import Keras with Theano as its back-end and with floatX; keep it from writing to the home directory."""
     for name in collections.abc.__all__:
-        # Keras was written when these names were in collections.
+        # Keras expects these names in `collections`, as in old versions of Python.
         if not hasattr(collections, name):
             setattr(collections, name, getattr(collections.abc, name))
     os.environ["KERAS_BACKEND"] = "theano"
@@ -69,7 +69,7 @@ def _train_function(name: str, keras: ModuleType, net: Any, inputs: list[np.ndar
     with mock.patch.object(backend, "function") as function:
         net._make_train_function()
     symbols, outputs = function.call_args.args
-    # Keras lists some updates twice; only the first one counts.
+    # Keras lists some updates twice; only the first entry counts.
     updates: OrderedDict = OrderedDict()
     for variable, value in function.call_args.kwargs["updates"]:
         updates.setdefault(variable, value)

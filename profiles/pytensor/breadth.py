@@ -3,7 +3,7 @@
 Each model has its own process, in which the three modes take turns. The fastest turn of each mode is reported, because
 other programs disturb the measurement. Values are compared at three points, relative to the largest number of the
 default's array, and again with data of another length, if the model has any. The command fails if values differ, if
-mode OPENCL_AUTO takes longer than `MOST_BY_CHOICE` of the default's time, or if a model cannot be evaluated.
+mode OPENCL_AUTO takes longer than `MOST_BY_CHOICE` times the default's time, or if a model cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ TOLERANCE = 1e-9
 #: Maximum time of mode OPENCL_AUTO, relative to the default's.
 MOST_BY_CHOICE = 1.1
 SIDES = ("default", "OPENCL", "OPENCL_AUTO")
-#: Number of untimed calls, after which the choice is made.
+#: Number of untimed calls; mode OPENCL_AUTO has chosen a side by the end of them.
 _WARM_UP_CALLS = 60
-#: The number of turns, and the seconds of each: turns are so short that some are undisturbed.
+#: The number of turns, and the seconds of each turn. Turns are so short that other programs do not disturb all of them.
 _TURNS, _SECONDS_OF_TURN = 80, 0.004
 
 
@@ -82,7 +82,7 @@ class Outcome:
 def measure(name: str, size: str = "small") -> dict[str, Any]:
     """Evaluate a model in the default and both modes, and return the fields of an `Outcome`.
 
-    The twelve models have a small and a large size, those of the gallery have one.
+    The twelve models have a small and a large size; the models of the gallery have one size.
     """
     import optdb.pytensor
 

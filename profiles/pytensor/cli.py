@@ -43,7 +43,7 @@ def sizes(names: Iterable[str], size: str) -> dict[str, int]:
 
 
 def chosen_sides(names: Sequence[str]) -> list[str]:
-    """Return the usable ones of some sides; exit if the named side of optdb is not usable."""
+    """Return those of the named sides that can be used; exit if there are fewer than two."""
     missing = [name for name in names if not sides.available(name)]
     for name in missing:
         click.echo(f"skipped: {name}, which needs {', '.join(sides.missing(name))}", err=True)

@@ -20,7 +20,7 @@ from profiles import terminal
 
 __all__ = ["VARIABLES", "DrawTimes", "main", "measure"]
 
-#: Random variables of a length, as PyTensor's functions with their parameters.
+#: Random variables by name: PyTensor's function, and the parameters of the distribution.
 VARIABLES: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "uniform": (pt.random.uniform, (0.0, 1.0)),
     "laplace": (pt.random.laplace, (0.0, 1.0)),
@@ -33,14 +33,15 @@ _WARM_UP = 6
 
 @dataclass(frozen=True)
 class DrawTimes:
-    """Medians of the turns, in milliseconds of CPU time of a call.
+    """The CPU milliseconds of a call: medians over the turns.
 
     Parameters
     ----------
     variable
         A key of `VARIABLES`.
     default_ms, host_ms, device_ms
-        In PyTensor's default mode; in mode OPENCL with draws on the host, and on the device.
+        The time in PyTensor's default mode, in mode OPENCL with draws on the host, and in mode OPENCL with draws on the
+        device.
     """
 
     variable: str
@@ -98,7 +99,7 @@ def _compiled(variable: str, length: int, mode: Any, kind: Any) -> Any:
 @click.option("--turns", type=click.IntRange(min=1), default=15, show_default=True, help="The median counts.")
 @click.option("--device", help="A device, as the flag optdb.device names it; by default, the likely fastest one.")
 def main(names: tuple[str, ...], length: int, turns: int, device: str | None) -> None:
-    """Measure draws, and the sum of log(1 + x^2) over them: milliseconds of CPU time of a call."""
+    """Measure the CPU milliseconds of a call that draws numbers and sums log(1 + x^2) over them."""
     table = Table("variable", "default", "drawn on the host", "drawn on the device")
     for name in names or VARIABLES:
         times = measure(name, length, turns, device)

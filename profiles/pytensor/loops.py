@@ -238,7 +238,7 @@ def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[fl
 @click.option("--jax", "has_jax", is_flag=True, help="Compare with JAX instead of PyTensor's default mode.")
 @json_option
 def main(names: tuple[str, ...], turns: int, settle: float, has_jax: bool, json_file: Any) -> None:
-    """Measure functions with loops: milliseconds of a call, in turns."""
+    """Measure the milliseconds of a call of functions with loops; the sides take turns."""
     table = Table("loop", "side", "CPU ms a call", "ms a call", "s until the first", "difference")
     table.title = "Functions of Scan"
     loops: list[LoopTimes] = []

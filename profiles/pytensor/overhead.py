@@ -31,7 +31,7 @@ class Overhead:
     Parameters
     ----------
     wall_us, cpu_us
-        For a call that takes a vector, and returns a scalar and a vector, like a log density.
+        The time of a call that takes a vector and returns a scalar and a vector, like a log density with its gradient.
     """
 
     wall_us: float

@@ -1,6 +1,6 @@
 """Measures PyTensor's rewriting with optdb's engine and without it, and compares the graphs and their values.
 
-Times are CPU seconds of one core, in a warm process; both sides take turns, and the median of the turns counts.
+Times are CPU seconds of one core, in a warm process; both sides take turns, and the median of the turns is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from profiles.pytensor.densities import difference
 
 __all__ = ["Comparison", "Rewritten", "compare", "main", "render", "rewrite", "values"]
 
-#: The measured graphs: names in `unrolled`, or of one of the twelve models, with a size.
+#: The measured graphs, each with a size: names of graphs in `unrolled`, or names of the twelve models.
 MEASURED = {
     "gru": 30,
     "garch": 50,
@@ -41,7 +41,7 @@ VALUED = {"gru": 3, "garch": 8, "ode": 3, "kalman": 3, "mixture_of_mixtures": 2,
 
 
 class _Done(Exception):
-    """Raised when the graph is rewritten, because it need not be compiled."""
+    """Raised once the graph is rewritten, to skip its compilation."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Rewritten:
     seconds
         CPU seconds of the rewriting.
     nodes, inplace
-        Number of nodes, and of those that overwrite an input.
+        Number of nodes, and number of nodes that overwrite an input.
     """
 
     seconds: float
@@ -89,7 +89,7 @@ class Comparison:
 
     @property
     def is_worse(self) -> bool:
-        """Whether optdb's graph has more nodes, or as many and fewer that overwrite an input."""
+        """Whether optdb's graph has more nodes than PyTensor's, or equally many nodes but fewer in-place nodes."""
         return (self.ours.nodes, -self.ours.inplace) > (self.stock.nodes, -self.stock.inplace)
 
 

@@ -1,9 +1,9 @@
 """Compares sampling on a device with PyTensor's default, with PyMC's NUTS and nutpie's: times and posterior means.
 
-Each sampler draws with the same seed on both sides, each in a separate process, with its chains in sequence. The
-seconds are those from the model to the draws, including all compilation, in all threads and processes; caches on disk
-are used as they are. If rounding makes chains diverge, means differ within the sampling error. The command fails if
-they differ by more.
+Each sampler draws with the same seed on both sides, each in a separate process, with its chains in sequence. Times are
+from the finished model to the draws. They include all compilation and count all threads and processes; caches on disk
+are used as they are. If rounding makes chains diverge, means may differ, but only within the sampling error. The
+command fails if means differ by more than this error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from profiles.pytensor.models import regression, series
 
 __all__ = ["MODELS", "SAMPLERS", "Sampling", "compare", "draw", "main", "render"]
 
-#: Models by name: one whose data pay on a device, and one whose loop does not.
+#: Models by name: one with so many data that a device is faster, and one with a loop that is not faster on a device.
 MODELS: dict[str, Callable[[], Any]] = {
     "logistic": lambda: regression.logistic(20_000, 20),
     "garch": lambda: series.garch(200),
@@ -132,7 +132,7 @@ def compare(
     name, sampler
         Keys of `MODELS` and `SAMPLERS`.
     draws, tune
-        Numbers of draws of a chain that are kept, and of those before them.
+        Number of draws that each chain keeps, and number of tuning draws before them.
     side
         A key of `sides.SIDES`.
     run

@@ -3,7 +3,7 @@
 Both sides draw with the same seed, with PyMC's NUTS, in one chain, each in a separate process. Their draws are equal
 except for rounding errors, which each step of the sampler passes on to the next. If the posterior is well determined,
 the difference stays small; otherwise the sampler is chaotic, and the chains of any two linkers diverge after several
-dozen draws. Only the models in `SIZES`, whose posteriors are well determined, are therefore compared. The command fails
+dozen draws. Therefore, only the models in `SIZES` are compared: their posteriors are well determined. The command fails
 if a mean differs by more than `TOLERANCE`, relative to the variable's standard deviation or to one, whichever is
 larger.
 """
@@ -103,7 +103,7 @@ def compare(
     side, reference
         A key of `sides.SIDES`.
     draws, tune
-        Numbers of draws that are kept, and of those before them.
+        Number of draws that are kept, and number of tuning draws before them.
     run
         Calls a function by its name.
 

@@ -1,8 +1,8 @@
 """Measures the time until a PyMC model's first evaluation, with empty and with full caches.
 
 A start is a process: it imports what the side needs, builds the model, compiles logp and dlogp, and evaluates them. The
-CPU seconds from the finished model to the first values count, including compilers that the process starts. Each side
-has its own folders for the caches of PyTensor, numba, JAX, PyOpenCL and the drivers, which are empty at the first
+result is the CPU seconds from the finished model to the first values, including compilers that the process starts. Each
+side has its own folders for the caches of PyTensor, numba, JAX, PyOpenCL and the drivers, which are empty at the first
 start.
 """
 
@@ -124,7 +124,7 @@ def measure(
 
 
 def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
-    """Return a table of models: seconds of each side and cache, and how many times sooner than the reference."""
+    """Return a table of models: the seconds of each side and cache, and their ratios to the reference."""
     by_model: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
     for start in starts:
         by_model.setdefault((start.model, start.size), {})[start.side, start.cache] = start.first_s
@@ -151,7 +151,7 @@ def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
 
 
 def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], reference: str) -> float | None:
-    """Return the reference's seconds divided by those of a side and a cache; None if one was not measured."""
+    """Return the reference's seconds divided by a side's seconds with a cache; None if either was not measured."""
     theirs, ours = seconds.get((reference, column[1])), seconds.get(column)
     return None if theirs is None or ours is None else theirs / ours
 

@@ -145,7 +145,7 @@ def measure(
 
 
 def render(steps: Sequence[Step]) -> Table:
-    """Return a table with the microseconds of each side, of processors and of the clock."""
+    """Return a table with each side's microseconds of CPU time and wall time."""
     sides = list(dict.fromkeys(step.side for step in steps))
     table = Table(title="A training step", caption="microseconds of all threads / of the clock, medians")
     for column in ("model", "updates", "size", *sides):

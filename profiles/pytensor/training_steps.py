@@ -38,7 +38,7 @@ Single = np.float32
 
 
 def step_of(model: str, updates: str, size: str, side: str) -> tuple[Callable[[], Any], int]:
-    """Compile a training loop; return a function that makes steps, and the number that it makes at a time.
+    """Compile a training loop; return a function that makes steps, and its number of steps per call.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ def import_all() -> None:
     for path in sorted(root.rglob("*.py")):
         name = ".".join(["theano", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
         if not any(part in name for part in NOT_MODULES):
-            # Modules for packages that are not installed raise any errors, including SkipTest.
+            # Modules for packages that are not installed may raise any error, including SkipTest.
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
 
@@ -181,7 +181,7 @@ def _values(parameter: inspect.Parameter) -> list:
 
 
 def parameter_sets(cls: type) -> list[tuple[tuple, dict]]:
-    """Return the ``(args, kwargs)`` that a class accepts, all of which differ as text."""
+    """Return the ``(args, kwargs)`` pairs that a class accepts; no two pairs have the same text."""
     if cls.__name__ in EXPLICIT:
         return [(args, {}) for args in EXPLICIT[cls.__name__]]
     named = [

@@ -1,4 +1,4 @@
-"""Detects which products were computed by other kernels than the function's own."""
+"""Detects which products were computed by kernels other than the function's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from optdb.codegen.gemm.families import Launches
 
 
 def note_products(monkeypatch: pytest.MonkeyPatch) -> list[Launches]:
-    """Return a list of the objects that compute products from now on with kernels that are not the function's."""
+    """Return a list that records each object that computes a product with kernels other than the function's own."""
     computed: list[Launches] = []
     compute = Launches.compute
 

@@ -1,4 +1,4 @@
-"""Contexts of one device have their own options, and kernels according to these."""
+"""Each context of a device has its own options, and kernels that follow these options."""
 
 from __future__ import annotations
 

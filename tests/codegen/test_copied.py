@@ -99,7 +99,7 @@ def test_the_tiles_that_devices_take(block, along):
 
 @pytest.mark.parametrize("along", ALONG)
 def test_numbers_that_are_not_aligned(along):
-    # A rebound array may be elsewhere than the one for which a kernel was chosen.
+    # A rebound array may have another address than the array for which a kernel was chosen.
     a, b, y = numbers(2, 33, 19), numbers(1, 19, 35), numbers(2, 33, 35)
     orders = layouts_of(along)
     got, _ = multiply(

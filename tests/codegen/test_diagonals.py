@@ -52,7 +52,7 @@ def test_arrays_around_diagonals(offset, axes, shape):
     along = np.arange(shape[-1])
     want[..., along + max(-offset, 0), along + max(offset, 0)] = x
     if x.ndim > 1:
-        # The axes are inserted in turn, the smaller first; one beyond the end is appended.
+        # The axes are inserted one after the other, the smaller axis first; an axis beyond the end is appended.
         last = [min(axis, x.ndim - 1 + i) for i, axis in enumerate(sorted(axes))]
         want = np.moveaxis(want, [-2, -1], last)
     np.testing.assert_array_equal(got, want)

@@ -1,4 +1,4 @@
-"""Scalar programs on arrays, over shapes, layouts and dtypes, and in place."""
+"""Scalar programs applied to arrays of various shapes, layouts and dtypes, including in place."""
 
 from __future__ import annotations
 

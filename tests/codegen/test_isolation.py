@@ -1,4 +1,4 @@
-"""Codes in one source: the names that they define, and that these do not clash."""
+"""Several pieces of code in one source: which names they define, and that these names do not clash."""
 
 from __future__ import annotations
 

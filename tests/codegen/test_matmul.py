@@ -51,7 +51,7 @@ def kernels_of(device_kind, dtype):
 
 
 def put(context, value, order, steps):
-    """Return a value on the device, with its axes in a given order in memory, with gaps and directions."""
+    """Return a value on the device; `order` orders its axes in memory, and `steps` sets their gaps and directions."""
     base = np.zeros([value.shape[axis] * abs(step) for axis, step in zip(order, steps)], value.dtype)
     spaced = base[tuple(slice(None, None, step) for step in steps)]
     spaced[...] = value.transpose(order)
@@ -121,7 +121,7 @@ def kernels_of_tile(tile, dtype):
     return context, compile_kernels(matmul_kernels(dtype, context), context)
 
 
-#: Items four by eight; rows of a tile that items load in two turns; few loads.
+#: Tiles with four by eight items, with rows that items load in two turns, and with few loads.
 TILES = [
     GroupBlock(16, 32, 8, 4, 4),
     GroupBlock(16, 128, 8, 8, 16),

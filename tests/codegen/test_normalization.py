@@ -217,7 +217,7 @@ def test_sums_are_as_exact_as_in_float64(case, shape, axes, each_device_kind):
     x, dy, scale = hostile(case, shape, axes)
     exact, exact_dy = wide(x, dy)
     mean, var = exact.mean(axes, keepdims=True), exact.var(axes, keepdims=True)
-    # Compared with this, variances are small, but not those of a constant.
+    # This is small compared with all variances, except the variance of a constant.
     epsilon, eps = np.array(1e-12), np.finfo("float32").eps
     training = BatchNormTraining(context(), ArraySpec.of(x), axes, running=False)
     arrays = [device_array(value) for value in (x, scale, scale)]

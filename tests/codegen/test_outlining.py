@@ -1,4 +1,4 @@
-"""Kernel bodies in separate functions: which are moved, and that they compute the same."""
+"""Kernel bodies in separate functions: which bodies are moved there, and that results stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of arrays, against NumPy: joins, splits, tiles, zero padding, and changes of slices."""
+"""Parts of arrays, compared with NumPy: joins, splits, tiles, zero padding, and changes of slices."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def put(context, value, order=ROWS, gap=0, shift=0):
 
 
 def reads_quads(context, kernels, a, b, y, z, beta, monkeypatch):
-    """Check a product against NumPy's; tell whether it reads quads."""
+    """Compare a product with NumPy's; return whether it reads four numbers at a time."""
     computed = note_products(monkeypatch)
     matmul(kernels, context, a, b, z, -1.5, y, beta)
     x, v, added = (to_host(array).astype("float64") for array in (a, b, y))

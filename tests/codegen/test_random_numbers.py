@@ -1,4 +1,4 @@
-"""Random numbers, against Theano's and NumPy's."""
+"""Random numbers, compared with Theano's and NumPy's."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_a_prologue_and_an_epilogue_of_much(each_device_kind):
 
 
 def several(dtypes):
-    """Return the program of two arrays that computes their product, a square, and the first one."""
+    """Return the program of two arrays that computes their product, a square, and the first array."""
     scalars = [(Scalar("Mul", dtypes[0]), (0, 1)), (Scalar("Sqr", dtypes[1]), (1,))]
     return ScalarProgram(tuple(dtypes), tuple(scalars), (2, 3, 0))
 

@@ -340,7 +340,7 @@ def seconds_of_groups(monkeypatch, *seconds):
 
 def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
     assert tensor_cores.rates_of(measuring) == BY_DEFAULT
-    # The second group is faster with the first shape, and no faster with the other one.
+    # The second group is faster with the first shape, and no faster with the other shape.
     seconds_of_groups(monkeypatch, 1e-3, 1.25e-3, 1e-3, 2e-3)
     rates = tune.tune_tensor_cores(measuring, terms=16)
     assert {block: len(of_groups) for block, of_groups in rates.items()} == {SMALL: 2, OTHER: 1}

@@ -218,7 +218,7 @@ def packing(monkeypatch):
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(8, 0)))
     options = ContextOptions(instructions="emulated", packed_tiles="all", packed_tile=astuple(SMALL))
     monkeypatch.setattr(context, "options", options)
-    # Products are those of the profile.
+    # Forget the kernels of products, so that they are chosen by the profile.
     monkeypatch.delitem(context.kept, families.__name__, raising=False)
     yield context, note_products(monkeypatch)
     context.kept.pop(families.__name__, None)

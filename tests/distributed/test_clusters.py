@@ -78,7 +78,7 @@ def test_steps_a_death_between_them_and_one_within(f, client, caplog):
         found += train.train(given[5:8])
         assert len(train.workers) == 1
         assert "is dropped" in caplog.text and "repeated without it" in caplog.text
-        # Its replacement, which dask starts, gets the state from the remaining one.
+        # Its replacement, which dask starts, gets the state from the remaining worker.
         end = time.monotonic() + TIMEOUT
         while len(train.refresh()) < 2:
             assert time.monotonic() < end
@@ -236,7 +236,7 @@ def test_a_worker_that_hangs_is_named(f, client, caplog):
 
 
 def test_a_local_worker_is_started_anew_however_soon_it_is_looked_for():
-    # LocalCluster checks for a dead worker after this time, and gives it up if it is missing.
+    # LocalCluster checks for a dead worker after this time, and gives up a missing worker.
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
         RestartingCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,

@@ -301,7 +301,7 @@ def test_batches_are_brought_to_a_device_that_is_at_work(devices, monkeypatch):
         run(group, step, rank)
 
     with DataParallel(f, devices=devices) as train:
-        # The first steps measure whether pinned memory pays.
+        # The first steps measure whether pinned memory is faster.
         found = [train(*batch) for batch in given[:4]]
         monkeypatch.setattr(
             StagingBuffer, "begin", lambda buffer, value: (staged.append(begin_staging(buffer, value)), staged[-1])[1]

@@ -1,4 +1,4 @@
-"""Threads whose devices have their own memory begin steps before the last one has ended, and end it with a script."""
+"""Threads whose devices have their own memory begin a step before the previous step ends; a script ends that step."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_calls_of_all_kinds_between_steps(f, devices, actions):
 
 
 AGREE = None if loop_library() is None else ctypes.cast(loop_library().optdb_agree, ctypes.c_void_p).value
-#: The number of a script's batches that run, from the point at which all agree, before it fails.
+#: Number of batches that a script runs, after the point at which all agree, before it fails.
 PLACES = {"before all agree": None, "before the update": 1, "after the update": 3}
 
 

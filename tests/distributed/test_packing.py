@@ -1,4 +1,4 @@
-"""Summands and sums of a step, of any dtype, rank and length, are transferred as one vector for each dtype."""
+"""The terms and the sums of a step are transferred as one vector for each dtype, whatever their ranks and lengths."""
 
 from __future__ import annotations
 

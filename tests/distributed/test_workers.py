@@ -1,4 +1,4 @@
-"""The worker side without a cluster: tasks that compute steps as they arrive, and announced commits."""
+"""The worker's side without a cluster: tasks that compute steps when they arrive, and commits that are announced."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def same(value):
 def counting_step(of_state=same, of_next=same, of_result=same):
     """Return a step that counts rows and steps, with the caller's nodes in the gradients, the update and the results.
 
-    They are called with a number that differs in each step, with a next value, and with the result.
+    The caller's functions get a number that differs in each step, a next value, and the result.
     """
     x = tt.fmatrix("x")
     rows, steps = theano.shared(np.zeros(3, "float32"), "rows"), theano.shared(np.int64(0), "steps")

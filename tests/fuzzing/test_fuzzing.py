@@ -1,4 +1,4 @@
-"""Random functions with random switches compute the same as Theano without any optimization."""
+"""Random functions with random switches give the same results as Theano without any optimization."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.effort import examples
 #: The number of examples of each kind; ``python -m fuzzing`` runs any number.
 EXAMPLES = {"function": 40, "simulator": 25, "pickled simulator": 15, "loop": 20, "file": 12}
 
-#: A function of a vector on the device and of integers on the host, and another one, called alternately.
+#: A function of a vector on the device and of integers on the host, and another function, called alternately.
 PROGRAM = Program(
     inputs=(Leaf("float32", (3,)),),
     shared=(Leaf("int64", (3,)),),

@@ -1,4 +1,4 @@
-"""Chunks that crash, hang or raise are reported, and the others run."""
+"""Chunks that crash, hang or raise are reported, and the other chunks still run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lifters that are registered without a database are in that of the device."""
+"""Lifters that are registered without a database are added to the device's database."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_run_goes_on_where_it_stopped(answered, tmp_path):
     calm.results["simulator"].difference = 0.0
     answered |= {"keras_vae": calm, "keras_gan": report("keras_gan")}
     assert invoke("keras_gan", "keras_vae", "--json", file).exit_code == 1
-    # A report without a fault is not computed again, and other earlier ones remain.
+    # A report without a fault is not computed again, and earlier reports of other models remain.
     answered["keras_gan"].results["simulator"].difference = 0.0
     del answered["keras_vae"]
     assert invoke("keras_gan", "keras_vae", "--json", file, "--resume").exit_code == 0

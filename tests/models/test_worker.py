@@ -108,7 +108,7 @@ def test_a_model_whose_values_are_not_finite_is_a_fault(monkeypatch):
 
 
 def test_values_that_are_not_finite_in_the_first_call_alone_are_compared(monkeypatch):
-    """Keras's metrics need this, since they are those of earlier calls."""
+    """Keras's metrics need this: they describe earlier calls, so they are not finite in the first call."""
     calls = itertools.count()
     monkeypatch.setitem(
         ways.WAYS, "stock", altered(lambda outputs: [outputs[0] if next(calls) else outputs[0] * np.inf, outputs[1]])

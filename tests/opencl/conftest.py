@@ -68,9 +68,9 @@ def no_rewriter_fails():
 
 @pytest.fixture(scope="module")
 def engine_where_quick() -> Iterator[None]:
-    """Rewrite graphs with the engine, which takes a third of the time, where tests make a part of their examples.
+    """Rewrite graphs with the engine, which takes a third of the time, if tests run only a part of their examples.
 
-    Where they make all, Theano's own optimizer does it. Whichever does, these tests expect the same of the rewriters.
+    If tests run all examples, Theano's own optimizer rewrites the graphs. The tests expect the same rewrites from both.
     """
     with optdb.enable() if is_quick() else nullcontext():
         yield

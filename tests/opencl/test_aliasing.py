@@ -21,7 +21,7 @@ from optdb.opencl.aliasing import (
 
 
 class Toy(theano.Op):
-    """An op with two outputs, each of which is new, a view of an input, or computed in place of one."""
+    """An op with two outputs, each of which is new, a view of an input, or computed in place of an input."""
 
     __props__ = ("views", "overwrites")
 

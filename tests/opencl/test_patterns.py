@@ -1,4 +1,4 @@
-"""Arrays whose lengths differ from those that the broadcast patterns of their types promise."""
+"""Arrays whose lengths differ from the lengths that the broadcast patterns of their types promise."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_an_op_with_kernels_of_its_own_gets_what_types_promise():
 
 
 class Half(FirstOfAll):
-    """Returns other results than its node declares."""
+    """Returns results that differ from its node's declaration."""
 
     __props__ = ("shape", "dtype")
 

@@ -1,4 +1,4 @@
-"""Special functions on the device: for half floats, and their gradients. ``tests/codegen/scalars`` tests values."""
+"""Special functions of half floats, and gradients, on the device. ``tests/codegen/scalars`` tests values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device computes the same for each config.compute_test_value."""
+"""A device gives the same results for each value of config.compute_test_value."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ _FOLDER = Path(__file__).parent
 #: Whether the objects of other tests are excluded from garbage collections.
 _IS_FROZEN = pytest.StashKey[bool]()
 
-# Each timed call begins with a garbage collection, which takes seconds with the objects of other tests. These are
-# excluded, garbage among them, for all tests of this folder that run in sequence.
+# Each timed call begins with a garbage collection, which takes seconds with the objects of other tests. These objects,
+# including garbage, are excluded from collections while tests of this folder run in sequence.
 
 
 @pytest.hookimpl(tryfirst=True)

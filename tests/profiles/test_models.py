@@ -28,7 +28,7 @@ def runs_to_finite_values(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in (*CONVOLUTIONAL, "sb_resnet56")])
 def test_model_optimizes_and_runs(name):
-    # Nothing is folded or run in C code, for which the test would have to wait with a cold cache.
+    # Nothing is folded or run in C code: with a cold cache, the test would have to wait for the compiler.
     with theano.change_flags(cxx=""):
         runs_to_finite_values(name)
 

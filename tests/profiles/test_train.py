@@ -102,7 +102,7 @@ def test_isolated_environment(monkeypatch):
         ([(2.0, 1.0)], (2.0, 1.00001), "same"),
         ([(2.0, 1.0)], (2.0, 1.001), "differs"),
         ([(2.0, 1.0), (2.0, 1.0002)], (2.0, 1.001), "chaotic"),
-        # Losses that have diverged once stay so; before that, they have to agree.
+        # Once losses have diverged, they stay different; until then, they have to agree.
         ([(2.001, 1.0)], (2.0, 1.001), "chaotic"),
         ([(2.0, 1.001)], (2.002, 1.0), "differs"),
     ],

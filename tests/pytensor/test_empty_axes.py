@@ -51,7 +51,7 @@ REDUCTIONS = {
 }
 #: PyTensor's own errors for dtypes that a reduction does not support, or that have no gradient.
 NOT_BUILT = (TypeError, NotImplementedError, AttributeError, AssertionError)
-#: Reductions with no value, or a special one, for no elements; they are in each test run.
+#: Reductions that have no value, or a special value, if there are no elements; each test run includes them.
 QUICK = ("logsumexp", "max", "sum", "CAReduce of and_", "Min from inf on")
 DTYPES = ["float64", "float16", "float32", "int8", "int64", "uint8", "uint64", "bool", "complex64", "complex128"]
 CASES = [

@@ -1,4 +1,4 @@
-"""Exported PyTensor functions compute the same without PyTensor, and unsupported functions are rejected."""
+"""Exported PyTensor functions give the same results without PyTensor, and unsupported functions are rejected."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ print(float(logp), dlogp.shape)
 
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 def test_a_file_updates_its_shared_values(path, device_kind):
-    """The next value of one variable is the present value of another, and both are results."""
+    """The next value of one variable is the current value of another, and both are results."""
     x = pt.vector("x")
     w, before = pytensor.shared(np.ones(5), "w"), pytensor.shared(np.zeros(5), "before")
     step = compiled([x], [w, before, (w * x).sum()], updates=[(w, w - 0.5 * x), (before, w)], name="step")

@@ -119,7 +119,7 @@ def test_categorical_draws(size, dtype):
     p = np.random.default_rng(1).dirichlet(np.ones(6), (4,)).astype(dtype)
     assert_drawn_like_numpy(pt.random.categorical, p, size=size)
     assert_drawn_like_numpy(pt.random.categorical, p[0], size=size)
-    # Too little adds up for some numbers.
+    # The probabilities add up to less than some of the drawn numbers.
     assert_drawn_like_numpy(pt.random.categorical, p * np.asarray(0.5, dtype), size=size)
 
 
@@ -146,7 +146,7 @@ def test_bernoulli_draws_without_numba_are_those_of_python():
 
 
 def chained(rng, mode="OPENCL", host=False):
-    """Return a function that draws three variables from one generator, one of them on the host if so told."""
+    """Return a function that draws three variables from one generator, optionally one of them on the host."""
     following, a = pt.random.uniform(size=(3000, 2), rng=rng, return_next_rng=True)
     middle = pt.random.normal if host else pt.random.laplace
     following, b = middle(a, 2.0, rng=following, return_next_rng=True)

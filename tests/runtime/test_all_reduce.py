@@ -1,4 +1,4 @@
-"""Devices of one process reduce vectors in C code, without Python; and what ends a wait."""
+"""The reduction of vectors by the devices of one process, in C code without Python, and what ends a wait."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_commands_bring_vectors_and_results_without_python():
 
 
 class Refused(Exception):
-    """C code has not finished a round."""
+    """C code did not finish a round."""
 
 
 def refuse(round_):
@@ -125,7 +125,7 @@ def test_python_computes_where_c_code_does_not(how):
     round_ = round_of(member, dtype="float16" if how == "float16" else "float64", reduce=computed.append)
     assert not round_.is_native
     round_.run()
-    # If C code runs a list, it leaves the round to Python.
+    # C code that runs a list leaves the round to Python.
     commands = CommandList([EnqueueAllReduce(runtime_context().queue, round_)])
     commands.batch.run()
     assert computed == [round_, round_]

@@ -1,4 +1,4 @@
-"""Values that are live at the same time never share memory, and others do."""
+"""Values that are live at the same time never share memory; other values do."""
 
 from __future__ import annotations
 

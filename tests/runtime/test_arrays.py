@@ -1,4 +1,4 @@
-"""Arrays on a device: views of all kinds, copies, missing memory."""
+"""Arrays on a device: views of all kinds, copies, and errors if memory is exhausted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background work yields to other threads; a process that ends waits for it, and starts no more."""
+"""Background work yields to other threads; a process that ends waits for running work, and starts no new work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Liveness finds when each memory of a command list is needed, and assigned buffers separate live memories."""
+"""Liveness finds when a command list needs each memory block; blocks that are live at the same time do not overlap."""
 
 from __future__ import annotations
 

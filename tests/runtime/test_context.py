@@ -24,7 +24,7 @@ def test_what_a_context_has(context):
     assert context.profile.device_kind in ("cpu", "gpu")
     assert context.spec == "opencl"
     assert context.device.name.strip() in repr(context)
-    # In order: nothing else determines when an array is filled.
+    # The queue is in order: only this guarantees that an array is filled before it is read.
     assert not context.queue.properties
 
 

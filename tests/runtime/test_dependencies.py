@@ -1,4 +1,4 @@
-"""Phases and stages of commands respect all dependencies, and there are as few as possible."""
+"""Commands are divided into as few phases and stages as possible, which respect all dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that are enqueued often become batches, which do the same as their commands one by one."""
+"""Command lists that are enqueued often become batches with the same effect as their commands one by one."""
 
 import ctypes
 import logging

@@ -1,4 +1,4 @@
-"""Files of plans: they compute the same, and invalid ones are rejected with a message."""
+"""Files of plans: they give the same results, and invalid files are rejected with a message."""
 
 from __future__ import annotations
 

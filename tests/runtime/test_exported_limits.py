@@ -1,4 +1,4 @@
-"""Limits of a file: each excess is rejected before it is allocated, and allowed for callers who raise the limit."""
+"""Limits of a file: what exceeds a limit is rejected before it is allocated, unless the caller raises the limit."""
 
 from __future__ import annotations
 

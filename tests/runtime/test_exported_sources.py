@@ -1,4 +1,4 @@
-"""Programs in files: those that exporters write are accepted, and no others."""
+"""Programs in files: only programs that exporters write are accepted."""
 
 from __future__ import annotations
 

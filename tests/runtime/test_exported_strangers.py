@@ -1,7 +1,6 @@
 """Manually altered files of plans: whatever they contain, they are rejected with a message, or run within their limits.
 
-Kernels may compute anything. So if the numbers that kernels receive are changed here, the kernels are bound, but not
-run.
+Kernels that receive changed numbers may do anything; these tests bind such kernels, but do not run them.
 """
 
 from __future__ import annotations
@@ -362,7 +361,7 @@ def test_a_table_that_is_not_what_the_kernels_take(tmp_path, context, kernels):
 
 @pytest.mark.parametrize("kind", ["uint", "sampler_t"])
 def test_a_driver_that_tells_otherwise_is_believed(tmp_path, context, monkeypatch, kind):
-    """A kernel is not launched if the driver reports other parameters than its declaration."""
+    """A kernel is not launched if the driver reports parameters that differ from its declaration."""
 
     class Told:
         """A kernel as another driver might report it."""
@@ -405,7 +404,7 @@ LOCAL = {"kind": "local", "nbytes": (1 << 64) - 1}
         trace_with(
             results=[{"kind": "host", "value": table("begins", reshaped(of_numbers("int64", 1, 2, 3, 4), 2, 2))}]
         ),
-        # Numbers that cannot be computed.
+        # Numbers whose computation is invalid, such as a division by zero.
         trace_with(
             entries=[*TRACE["entries"], arithmetic("//", "$0", 0)],
             results=[{"kind": "numbers", "dtype": "float32", "numbers": ["$2"], "ndim": 0}],

@@ -10,7 +10,7 @@ from optdb.runtime.recording import Recorder
 
 
 def buffer(handle=4711):
-    """A buffer as the recorder sees it; the driver chooses the handles of real ones."""
+    """A buffer as the recorder sees it; the driver chooses the handles of real buffers."""
     return SimpleNamespace(int_ptr=handle, size=8, context=None)
 
 

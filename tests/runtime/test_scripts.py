@@ -1,4 +1,4 @@
-"""Scripts make the calls that Python would make between the end of a device's commands and its next ones."""
+"""Scripts make the calls that Python would make after a device's commands end and before its next commands begin."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +48,7 @@ def test_what_is_given_comes_in_its_order(queue, kind):
     side = cl.CommandQueue(queue.context, queue.device)
     target, values = buffer(queue), np.arange(LENGTH, dtype=np.float32)
     ready = cl.UserEvent(queue.context)
-    # While the calls wait for it without the GIL: otherwise this thread could never set it.
+    # The event is set while the calls wait for it. They wait without the GIL: otherwise this thread could never set it.
     timer = threading.Timer(0.1, ready.set_status, [cl.command_execution_status.COMPLETE])
     timer.start()
     calls = kind()

@@ -1,4 +1,4 @@
-"""Sizes are computed again for other numbers, and guards decide whether that is valid."""
+"""Sizes are recomputed for arrays of other lengths, and guards decide whether the recomputed sizes are valid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ small = st.integers(0, 40)
 
 
 def symbols(*values):
-    """Return rules, and a size for each value: the lengths of the axes of argument 0."""
+    """Return rules, and a symbolic size for each value; the sizes are the lengths of the axes of argument 0."""
     rules = ShapeEnv()
     return rules, [rules.symbol(value, AxisLength(0, axis)) for axis, value in enumerate(values)]
 

@@ -57,7 +57,7 @@ def test_a_range_waits_for_no_later_commands(has_failed):
     cl.enqueue_barrier(queue, wait_for=[gate])
     thread = threading.Thread(target=wait)
     thread.start()
-    # The error is raised once the launches that fail as well are done: the words are then reset.
+    # The error is raised when the other launches that fail are also done, because their words are then reset.
     thread.join(0.2 if has_failed else 60)
     was_waiting = thread.is_alive()
     gate.set_status(cl.command_execution_status.COMPLETE)

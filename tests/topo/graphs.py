@@ -27,7 +27,7 @@ def rewriter(tracks=None, **options):
 
 
 def old_style(*tracks):
-    """Make one of Theano's own kind from ``f(node)``."""
+    """Make a rewriter of Theano's own kind from ``f(node)``."""
     return local_optimizer(list(tracks) or None)
 
 
@@ -76,8 +76,8 @@ def ops(fgraph):
 def applicable(fgraph, rewriters):
     """Return (rewriter, node) for each rewriter that would still change a node of `fgraph`.
 
-    Its result counts as a change if the engine would count it: a variable is replaced by another one. The graph is not
-    changed.
+    Its result counts as a change if the engine would count it: a variable is replaced by another variable. The graph is
+    not changed.
     """
     found = []
     for node in fgraph.toposort():

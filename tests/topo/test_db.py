@@ -272,7 +272,7 @@ def registered():
 
 @pytest.mark.parametrize("mode", [STOCK, optdb.mode(STOCK)], ids=["stock", "engine"])
 def test_it_takes_part_in_a_compilation(registered, mode):
-    """It does so in any mode, with its members at the time of the compilation."""
+    """A database takes part in any mode, with the members that it has at the time of the compilation."""
     x = tt.dvector("x")
 
     def compiled_ops(mode):

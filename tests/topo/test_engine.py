@@ -261,7 +261,7 @@ def constant(value, dtype):
     ],
 )
 def test_a_constant_has_the_value_that_it_has_without_rewriters(make, dtype):
-    """Rewriters such as 0 / x = 0 do not apply to expressions that can be computed."""
+    """Rewriters such as 0 / x = 0 do not apply to expressions that can be constant-folded."""
     out = make(constant(0, dtype), constant(1, dtype))
     with np.errstate(all="ignore"):
         plain = theano.function([], out, mode=PLAIN)()

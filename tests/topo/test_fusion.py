@@ -1,4 +1,4 @@
-"""Groups equal those that Theano's fusion ends with, or are larger; values are unchanged."""
+"""Fused groups are at least as large as the final groups of Theano's fusion; values are unchanged."""
 
 from __future__ import annotations
 

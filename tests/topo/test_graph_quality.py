@@ -1,4 +1,4 @@
-"""The optimized graph has no more nodes than that of Theano's own optimizer."""
+"""The optimized graph has no more nodes than the graph of Theano's own optimizer."""
 
 from __future__ import annotations
 

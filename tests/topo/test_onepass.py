@@ -94,7 +94,7 @@ def test_new_nodes_are_offered():
 
 @pytest.mark.parametrize("way", [in2out, out2in])
 def test_nodes_are_offered_in_theano_s_order(way):
-    """New nodes of a replacement come next in a pass from the outputs, and last in a pass from the inputs."""
+    """New nodes of a replacement are visited next in a pass from the outputs, and last in a pass from the inputs."""
     replacements = {tt.sin: tt.exp, tt.cos: tt.tan}
     seen = []
 

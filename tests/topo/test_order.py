@@ -1,4 +1,4 @@
-"""The topological order, checked with edges alone."""
+"""The topological order, checked only against the edges of the graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Graph:
         del self.needs[node]
 
     def connect(self, first, second):
-        """Add an edge as a FunctionGraph does: it exists before the order is told of it."""
+        """Add an edge as a FunctionGraph does: it exists before the order is notified."""
         fresh = first not in self.needs[second]
         self.needs[second].add(first)
         accepted = self.order.add_edge(first, second)
@@ -111,7 +111,7 @@ def test_any_dag_may_come_edge_by_edge(ranks, random):
 
 @pytest.mark.parametrize("count", [3, 5000])
 def test_labels_are_given_anew_where_they_run_out(count):
-    """All nodes are inserted between the same two: halving the gap each time would last 40 times."""
+    """All nodes are inserted between the same two; if each halved the gap, only 40 would fit."""
     graph = Graph()
     graph.insert("first")
     graph.insert("last", ["first"])
@@ -132,7 +132,7 @@ def test_a_chain_that_grows_from_its_end():
 
 
 def test_a_chain_that_grows_in_its_middle():
-    """Each new node depends on the last one, and precedes the same end."""
+    """Each new node depends on the last new node, and the same final node depends on it."""
     graph = Graph()
     graph.insert(0)
     graph.insert("end", [0])

@@ -9,7 +9,7 @@ from theano.tensor.elemwise import Elemwise
 import optdb
 
 MODE = optdb.mode(theano.Mode("py", "fast_run"))
-# In-place rewriting is excluded: it comes later, and would only obscure the counts.
+# In-place rewriting is excluded: it runs later, and would only obscure the counts.
 COUNTED = MODE.excluding("inplace")
 
 

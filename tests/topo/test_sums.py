@@ -1,4 +1,4 @@
-"""Wide sums and products become terms of wider ones again; the graph does not grow, and values are unchanged."""
+"""Wide sums become terms of wider sums again, and so do products; the graph does not grow, and values stay the same."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def recurrence(step, steps=STEPS):
     return terms, [state.sum(axis=0) for state in states]
 
 
-#: Recurrences that Theano simplifies in each step: it writes the whole sum or product anew, without inner ones.
+#: Recurrences that Theano simplifies in each step: it rewrites the whole sum or product, and flattens inner ones.
 RECURRENCES = {
     "sums": lambda s, a: s + a + tt.sin(a) - a,
     "differences": lambda s, a: s - (a + tt.sin(a) - a),

@@ -1,4 +1,4 @@
-"""Random graphs compute the same with the engine as without it, including every NaN."""
+"""Random graphs have the same values with the engine as without it, including every NaN."""
 
 from __future__ import annotations
 

@@ -32,6 +32,6 @@ GALLERY: dict[str, Callable[[], Any]] = {
 
 
 def build(name: str) -> tuple[Any, Callable[[], None] | None]:
-    """Return a model, and the function that changes its data; None if there is none."""
+    """Return a model, and the function that changes its data, or None if there is no such function."""
     built = GALLERY[name]()
     return built if isinstance(built, tuple) else (built, None)

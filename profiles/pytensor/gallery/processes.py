@@ -114,7 +114,7 @@ def precision() -> pm.Model:
 
 
 def correlations() -> pm.Model:
-    """Build an LKJ prior of only correlations."""
+    """Build normal vectors without means, with an LKJ prior of their covariance."""
     rng = np.random.default_rng(80)
     with pm.Model() as model:
         factor, _, _ = pm.LKJCholeskyCov("factor", n=5, eta=1.5, sd_dist=pm.HalfNormal.dist(1))

@@ -1,4 +1,4 @@
-"""Series: recurrences by loops and unrolled, hidden states, differential equations, change points."""
+"""Time series: recurrences (as loops or unrolled), hidden states, differential equations, change points."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def exponential_potential() -> pm.Model:
 
 
 def piecewise_hazard() -> pm.Model:
-    """Build a hazard that is constant in each interval, as counts."""
+    """Build a hazard that is constant in each interval, with a Poisson likelihood of counts."""
     rng = np.random.default_rng(53)
     people, intervals = 60, 8
     end = rng.integers(1, intervals, people)
@@ -46,7 +46,7 @@ def piecewise_hazard() -> pm.Model:
 
 
 def lognormal_potential() -> pm.Model:
-    """Build log-normal times, with the survival function as the term of censored ones."""
+    """Build log-normal times, with the survival function as the term of censored times."""
     rng = np.random.default_rng(54)
     time, ended = rng.lognormal(1, 0.8, 250), rng.random(250) < 0.6
     with pm.Model() as model:
@@ -57,7 +57,7 @@ def lognormal_potential() -> pm.Model:
 
 
 def truncated_normal() -> pm.Model:
-    """Build measurements without the small ones, which are not observed."""
+    """Build measurements of which only the large values are observed."""
     rng = np.random.default_rng(55)
     y = rng.normal(1, 1, 400)
     with pm.Model() as model:

@@ -59,7 +59,7 @@ MODELS: dict[str, Entry] = {
 
 
 def entry(name: str) -> Entry:
-    """Return a model's entry; raise KeyError, which lists the names, if there is none."""
+    """Return a model's entry; if there is none, raise a KeyError that lists the names."""
     if name not in MODELS:
         raise KeyError(f"no model is named {name!r}; known are: {', '.join(MODELS)}")
     return MODELS[name]

@@ -9,7 +9,7 @@ from pymc.pytensorf import floatX
 
 
 def matrix_factorization(ratings: int, rank: int = 5, seed: int = 10) -> pm.Model:
-    """Build a factorization of a table of which some ratings are known, about fifty of each user.
+    """Build a factorization of a table of ratings, in which about fifty ratings of each user are known.
 
     Parameters
     ----------

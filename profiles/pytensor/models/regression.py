@@ -9,7 +9,7 @@ from pymc.pytensorf import floatX
 
 
 def radon(counties: int, houses: int = 11, seed: int = 1) -> pm.Model:
-    """Build a hierarchical regression: an intercept and a slope for each county, of a common distribution.
+    """Build a hierarchical regression: each county's intercept and slope are drawn from a common distribution.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, -0.0]
 
 @functools.cache
 def opencl():
-    """Return a context and a queue on the first device that builds a program; processors of their own come first."""
+    """Return a context and a queue on the first device that builds a program; Oclgrind is tried last."""
     devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     for device in sorted(devices, key=lambda device: "Oclgrind" in device.platform.name):
         try:

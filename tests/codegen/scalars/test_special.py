@@ -67,7 +67,8 @@ _AT = np.concatenate([_SHAPES[:600] * (1 + RNG.normal(0, 1, 600) / np.sqrt(_SHAP
                       spread(-6, 2.5, 300), RNG.uniform(0, 40, 300)])  # fmt: skip
 _A, _X = (np.concatenate(pair) for pair in zip([_SHAPES, abs(_AT)], grid(*ENDS[:6], *ENDS[7:10], 3e-5, 170.5)))
 
-#: Integer orders with arguments of either sign, others with positive ones, both of all magnitudes; poles, zeros, ends.
+#: Integer orders with arguments of either sign, and other orders with positive arguments, of all magnitudes; also
+#: poles, zeros and the ends of ranges.
 _ORDERS = [RNG.integers(-20, 20, 300), RNG.uniform(0, 60, 600), RNG.uniform(-3, 0, 100), grid(0, 1, -2, np.nan)[0]]
 _ANGLES = [RNG.uniform(-60, 60, 300), RNG.uniform(0, 80, 500), spread(-3, 2.5, 100), RNG.uniform(1, 30, 100)]
 _ORDERS, _ANGLES = map(np.concatenate, (_ORDERS, [*_ANGLES, grid(0, -0.0, np.inf, np.nan)[1]]))

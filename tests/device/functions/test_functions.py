@@ -59,7 +59,7 @@ def context(request):
 
 
 def computed(context, describe, *args, rtol=0.0):
-    """Return a function's outputs and plan, after checking that its replays give the same within a tolerance."""
+    """Return a function's outputs and plan, after checking that replays give the same outputs within a tolerance."""
     args = [np.asarray(arg) for arg in args]
     function = TracedFunction(context, lambda tracer: describe(*tracer.arguments), [False] * len(args))
     first = function(args)
@@ -380,7 +380,7 @@ def chained_by_numpy(x):
 @pytest.mark.parametrize("merge", ["always", "never"])
 def test_small_launches_are_merged_as_the_options_say(merge):
     context = new_context()
-    # A GPU merges launches into persistent ones, which it does only after some time unless the option is "always".
+    # A GPU merges launches into persistent launches; unless the option is "always", it does so only after some time.
     persist = "auto" if context.profile.runs_items_serially else merge
     function = TracedFunction(context, chained, [False], PlanOptions(merge, persist))
     for seed in range(12):

@@ -1,4 +1,4 @@
-"""The results of rounds for the vectors of all workers."""
+"""The results of reduction rounds, computed from the vectors of all workers."""
 
 from __future__ import annotations
 

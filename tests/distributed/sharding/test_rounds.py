@@ -121,7 +121,7 @@ def count():
 
 
 def check(f, train, batches):
-    """Check that steps equal those of one device, starting from the present state."""
+    """Check that steps equal those of one device, starting from the current state."""
     with optdb.SimulatorOCL(f) as alone:
         for shared in f.get_shared():
             alone.set(shared, train.get(shared))
@@ -146,7 +146,7 @@ def native_lists(train):
 @pytest.mark.parametrize("memory", ["shared", pytest.param("own", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
 def test_rounds_of_a_step_are_one_call(devices, memory, monkeypatch):
-    """After the recorded calls, for each batch size, Python exchanges no round."""
+    """After the recorded calls for each batch size, no round is exchanged in Python."""
     f = normalized()
     with (
         with_memory_of_their_own(devices) if memory == "own" else nullcontext(),

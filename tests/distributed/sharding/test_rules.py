@@ -139,7 +139,7 @@ def test_time_and_batch_in_one_axis():
 def test_rows_of_sequences_that_are_mixed_are_refused_at_the_call():
     sequence = tt.dtensor3("sequence")
     f = compiled([sequence], [sequence.reshape((-1, 2)).max(axis=1).sum()])
-    # A row of 3 does not consist of rows of 2: these mix examples.
+    # Rows of 3 elements do not consist of rows of 2 elements: the reshaped rows mix examples.
     with pytest.raises(AssertionError, match="mixes rows of different examples"):
         spread_step(f, [floats(2, 4, 3)], 2, axes={"sequence": 1})
 
@@ -231,7 +231,8 @@ def test_independent_normalizations_are_one_round():
     original = original_of(f)
     training = synchronous_training(original, axes_of(original.arguments, None), {}, None, False)
     rounds = [node.op for node in training.gradients.maker.fgraph.toposort() if isinstance(node.op, ReductionRound)]
-    # Forward, a round for two layers, and one for the last; backward, one for the last. The others are left to the end.
+    # The forward pass has a round for two layers, and a round for the last layer; the backward pass has a round for the
+    # last layer. The other sums are left to the end.
     assert [round_.kinds for round_ in rounds] == [(MOMENTS,), (MOMENTS,), (SUM,)]
     assert training.rounds == 3
     check_step(compiled([pictures], [one * other]), [floats(ROWS, 2, 3, 3)])

@@ -1,4 +1,4 @@
-"""Settings during an optimization, which end with it, even if it fails."""
+"""Settings that apply during an optimization, and are restored at its end, even if it fails."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_what_grew_is_taken_for_old():
 
 @pytest.mark.skipif(gc.get_freeze_count() > 0, reason="this Python freezes objects when it starts")
 def test_garbage_among_it_is_collected_in_time():
-    # A collection pays once half of all objects are new: soon, in a process without other tests' objects.
+    # A collection is worth its time once half of all objects are new, which is soon the case in a process without other
+    # tests' objects.
     code = """
         import gc, weakref
         import optdb, theano

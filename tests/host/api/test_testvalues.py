@@ -1,4 +1,4 @@
-"""optdb behaves the same for each config.compute_test_value."""
+"""optdb behaves the same for each value of config.compute_test_value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The faster versions of PyTensor's functions answer as PyTensor's own."""
+"""The faster versions of PyTensor's functions return the same as PyTensor's own functions."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _truth(value):
 
 
 def candidates():
-    """Return expressions of which guarded rewriters change some."""
+    """Return expressions, some of which guarded rewriters change."""
     x, y, z = (pt.vector(name, dtype="float64") for name in "xyz")
     one, zero, minus, two = (pt.constant(np.asarray([number])) for number in (1.0, 0.0, -1.0, 2.0))
     flag = pt.vector("flag", dtype="bool")

@@ -1,4 +1,4 @@
-"""Exported functions compute the same as the originals, for the exported shapes and for others."""
+"""Exported functions give the same results as the originals, for the exported shapes and for other shapes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_example_is_covered_where_results_are_numbers_of_shapes(tmp_path):
 @pytest.mark.parametrize("name", ["elements", "row", "normalized"])
 @pytest.mark.parametrize("items_at_once", [0, 256])
 def test_examples_of_which_one_lies_in_fours(tmp_path, monkeypatch, default, name, device_kind, items_at_once):
-    """Only plain numbers, not symbolic ones, select the kernels for multiples of four and for few elements."""
+    """Only plain numbers, not symbolic numbers, select the kernels for multiples of four and for few elements."""
     context = get_context(default)
     monkeypatch.setattr(context, "profile", replace(context.profile, items_at_once=items_at_once))
     inputs, outputs, values = formulas()[name]
@@ -339,7 +339,7 @@ def test_kernels_that_take_numbers_as_arguments(tmp_path, device_kind):
 
 @DEVICE_KINDS
 def test_present_values_that_are_overwritten_in_place(tmp_path, device_kind):
-    """A value that is read back later is the one at the time of its copy to the host."""
+    """A value that is read back later is the value at the time of its copy to the host."""
     old, new = theano.shared(np.int64(1), "old"), theano.shared(np.int64(-3), "new")
     x = tt.fvector("x")
     updates = [(old, new), (new, -new)]
@@ -501,7 +501,7 @@ def test_examples_that_differ_by_a_number(tmp_path, device_kind):
 
 
 def test_functions_and_calls_by_name(tmp_path):
-    """One function has its own name, several have those of a mapping; without examples, the latest calls are used."""
+    """One function keeps its name, several get the names of a mapping; without examples, the latest calls are used."""
     x = tt.fmatrix("x")
     double, half = (on_device([x], as_opencl_variable(x * factor, "dev0"), name="net") for factor in (2, 0.5))
     double(floats(2, 3))

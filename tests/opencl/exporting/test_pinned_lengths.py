@@ -1,6 +1,6 @@
-"""The lengths that ops pin when they are exported: those in these tables, with the reason, and no others.
+"""When ops are exported, they pin exactly the lengths that are listed in these tables, with the reasons.
 
-Each op with kernels is exported with its case in memcheck's table, which has a case for each.
+Each op with kernels is exported with a case from memcheck's table, which has a case for each of these ops.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
     return theano.function(inputs, case.op(*given), mode=mode, accept_inplace=True), arguments
 
 
-#: Every other case is thorough on a processor, and the others on a GPU.
+#: Every second case is thorough on a processor, and the remaining cases are thorough on a GPU.
 CASES_BY_KIND = [
     pytest.param(case, kind, id=f"{case}-{kind}", marks=[pytest.mark.thorough] * ((number + place) % 2))
     for number, case in enumerate(CASES)

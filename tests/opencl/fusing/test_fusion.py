@@ -360,7 +360,7 @@ def test_a_sum_of_many_terms_takes_few_kernels_that_differ_in_numbers_alone(coun
     want = sum(np.tanh(A * np.float32(1.05 + k / 1000)) * np.float32(k / 7 + 5) for k in range(count))
     np.testing.assert_allclose(np.asarray(f()), want, rtol=1e-5)
     assert len(nodes_of(f)) <= -(-3 * count // 50)
-    # The first part, those that continue a sum, and the last one.
+    # One program for the first part, one for all parts that continue a sum, and one for the last part.
     assert len(programs_of(f)) <= 3
 
 

@@ -1,4 +1,4 @@
-"""Shapes of elementwise results are those of their operands: no array is stored only for its shape."""
+"""The shape of an elementwise result is taken from its operands: no array is stored only for its shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions of the same arrays become one on a GPU, and kernels recompute values that others would have to store."""
+"""On a GPU, reductions of the same arrays become one; kernels recompute values that would otherwise be stored."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_depends_on_a_sum_is_no_sibling(gpu):
 
 
 def test_no_family_waits_for_itself(gpu):
-    """Each sum has a sibling that depends on a sibling of the other one: only one pair can be joined."""
+    """Each sum has a sibling that depends on a sibling of the other sum: only one pair can be joined."""
     x, y = there(A, B)
     first, second = x.sum(axis=0), y.sum(axis=0)
     outputs = [first, second, (x * second).sum(axis=0), (y * first).sum(axis=0)]

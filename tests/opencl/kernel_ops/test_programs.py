@@ -444,7 +444,7 @@ def nodes_of(run):
 def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, default, device_kind):
     context = get_context(default)
     profile = context.profile.as_kind(device_kind)
-    # A driver that compiles several programs concurrently gets several.
+    # A driver that compiles several programs concurrently would get several programs.
     profile = replace(profile, quirks=replace(profile.quirks, builds_side_by_side=False))
     monkeypatch.setattr(context, "profile", profile)
     monkeypatch.setattr(context, "kept", {})

@@ -1,4 +1,4 @@
-"""Calls that begin after commands of the caller, whose results they have to see."""
+"""Calls that begin after the caller's own commands must see the results of these commands."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Functions with branches have plans: the taken branch is a guard, and other branches do not compute."""
+"""Functions with branches have plans: a guard checks which branch is taken, and the other branches are not computed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def compiled(inputs, outputs, **kwargs):
 
 
 def net(x, phase, w):
-    """Return a net like those of Keras: with noise in the learning phase, and without otherwise."""
+    """Return a net like Keras's nets, which has noise only in the learning phase."""
     hidden = tt.tanh(x.dot(w))
     hidden = ifelse(phase, hidden * 2, hidden)
     hidden = ifelse(phase, hidden - hidden.mean(axis=0), hidden - 1)

@@ -1,4 +1,4 @@
-"""Next values are computed in place of the present ones if these are not read later; calls that raise change none."""
+"""A next value is computed in place of the current value if no node reads that later; failed calls change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that launch kernels by themselves, which plans do not see, and whose results' offsets they ignore."""
+"""Ops that launch kernels by themselves: plans do not see these launches, and the kernels ignore offsets of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host computations beside a device: in Python, once for inputs of some shapes, and each part only once."""
+"""Host computations in functions on a device: no part is computed twice, and no overwritten number is lost."""
 
 from __future__ import annotations
 

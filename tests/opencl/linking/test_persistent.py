@@ -158,7 +158,7 @@ def test_copies_to_parts_of_an_array_are_independent(persist):
     data = np.random.RandomState(0).randn(3, 4).astype("float32")
     for _ in range(CALLS):
         np.testing.assert_allclose(sim(data)[0], f(data)[0], rtol=1e-5)
-    # Partial products, copies to their targets, the product: each is a phase, and in a split launch a launch.
+    # Partial products, copies to their targets, and the product are three phases; a split launch has a launch for each.
     assert plan_of(sim).commands > 12 and plan_of(sim).enqueued <= 4
 
 

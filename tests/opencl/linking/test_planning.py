@@ -414,7 +414,7 @@ def test_only_what_sees_another_value_computes(monkeypatch):
         numbers.append(len(computed))
     nodes = len(f.fn.linked.nodes)
     assert numbers[0] == nodes
-    # The transfer computes in each call; the row and its dependents only when the row changes.
+    # The transfer runs in each call; the row and its dependents are only computed when the row changes.
     assert numbers[3] == numbers[7] == 1
     assert 1 < numbers[4] < nodes
 

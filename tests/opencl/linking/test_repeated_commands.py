@@ -94,7 +94,7 @@ def test_calls_alike_are_their_commands(planned):
 
 
 def test_other_calls_in_between():
-    """The other calls are of another method that changes the same variables, and one that raises."""
+    """The other calls are calls of another method that changes the same variables, and a call that raises."""
     f, _, shared = momentum()
     halve = theano.function([], [], updates=[(var, var / 2) for var in shared], mode=theano.Mode("py", "fast_run"))
     sim = optdb.SimulatorOCL(f, "dev0")

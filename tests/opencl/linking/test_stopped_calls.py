@@ -1,4 +1,4 @@
-"""After a call that raises, shared variables of a device function are unchanged, with each virtual machine."""
+"""With each virtual machine, a call that raises leaves the shared variables of a device function unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 4
 
 
 class Refuses(theano.Op):
-    """A host number, which must not be large."""
+    """Returns a host number, or raises if the number is large."""
 
     __props__ = ()
 
@@ -43,7 +43,7 @@ class Refuses(theano.Op):
         return shapes
 
 
-#: Expressions that raise for a large number `i` or a vector `e` of another length, and else compute a vector.
+#: Expressions that raise for a large number `i` or a vector `e` of another length; otherwise, they return a vector.
 RAISING = {
     "index": lambda v, e, i: tt.set_subtensor(v[i], np.float32(7)),
     "indexes": lambda v, e, i: tt.inc_subtensor(v[tt.stack([0, i])], np.float32(7)),
@@ -211,7 +211,7 @@ def test_copies_and_pickled_functions_keep_state(plans):
 
 
 class ChoosesLazily(theano.Op):
-    """Returns the first vector, unless the second one is requested."""
+    """Returns the first vector, unless the second vector is requested."""
 
     __props__ = ()
 

@@ -1,4 +1,4 @@
-"""If kernels read host values only through lookup tables, a call writes the tables, and nodes do not compute."""
+"""If kernels read host values only through lookup tables, a call writes the tables, and runs no host node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.opencl.simulator.made import simulated
 ROWS, COLUMNS = 6, 5
 X = np.random.RandomState(7).rand(ROWS, COLUMNS).astype("float32")
 LABELS = [np.random.RandomState(seed).randint(0, COLUMNS, ROWS).astype("int32") for seed in range(4)]
-#: The batches of calls: the first calls are recorded; some batches return later, or occur twice in a row.
+#: The batches of calls: the first calls are recorded; some batches occur again later, or twice in a row.
 TURNS = [0, 0, 0, 1, 1, 0, 2, 3, 0, 0, 1, 2, 2]
 
 
@@ -57,7 +57,7 @@ def uploads_of(sim):
 
 
 def let_nodes_fail(sim, monkeypatch):
-    """Make nodes raise an error when they compute, if a plan with tables repeats them."""
+    """Make nodes raise an error when they run, if a plan with tables repeats them."""
 
     def fail(self, changed):
         raise AssertionError(f"node {self._number} computes")

@@ -1,4 +1,4 @@
-"""Next values of shared arrays are written over the present ones, by repeated commands."""
+"""Repeated commands overwrite the current values of shared arrays with the next values."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_nothing_is_lost(data):
 
 
 def test_what_is_overwritten_too_early_leaves_other_state_alone():
-    """A host number depends on the next average: that is not computed in place, but the weights are."""
+    """A host number depends on the next average, so the average is not computed in place; the weights are."""
     rng = np.random.RandomState(5)
     x = tt.fmatrix("x")
     w = theano.shared(rng.uniform(-1, 1, (4, 4)).astype("float32"), "w")

@@ -1,4 +1,4 @@
-"""The order of nodes around waits of the host."""
+"""The order of nodes around the points at which the host waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenCLElemwise compared with NumPy, over shapes, layouts and dtypes, and in place."""
+"""OpenCLElemwise compared with NumPy, for various shapes, layouts and dtypes, including in place."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ REDUCTIONS = {
     "gradient of max": lambda x, axis: tt.grad(x.max(axis=axis).sum(), x),
     "log of a sum": lambda x, axis: tt.log(tt.exp(x).sum(axis=axis)),
 }
-#: The reductions without a value for no elements, which are in each test run.
+#: The reductions that have no value if there are no elements; each test run includes them.
 QUICK = ("CAReduce of maximum", "argmax", "sum", "max_and_argmax")
 DTYPES = ["float64", "float16", "float32", "int8", "uint8", "int64", "uint64", "bool", "complex128"]
 #: Dtypes whose values and errors are those of another dtype of the same kind.

@@ -174,7 +174,7 @@ def test_shared_variables_keep_their_values_when_there_is_no_factor(default):
 
 
 def test_plans_repeat_the_launches(default, monkeypatch):
-    """In Python, only the findings are transferred, and checked if they have changed."""
+    """In a repeated call, Python only transfers the findings, and checks them if they have changed."""
     runs = []
     for operation in (CheckedCholesky, CheckedSolveTriangular):
         run = operation.run

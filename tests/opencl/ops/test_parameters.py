@@ -135,7 +135,7 @@ def test_a_parameter_that_is_not_declared_is_an_error():
         OpenCLKept.like(Kept(2))
 
     class OpenCLKeptToo(Counterpart, Kept):
-        """A counterpart that declares it."""
+        """A counterpart that declares its parameter."""
 
         parameters = ("factor",)
 

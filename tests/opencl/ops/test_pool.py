@@ -92,7 +92,7 @@ def check_to_the_last_bit(mine, theirs, mode, case):
 
 
 def second_gradient(z, x):
-    """Return the gradient of the sum of squares, and the gradient of the sum of its squares."""
+    """Return the gradient of the sum of squares of `z`, and the gradient of the sum of that gradient's squares."""
     gradient = theano.grad((tt.as_tensor_variable(z) ** 2).sum(), x)
     return [gradient, theano.grad((tt.as_tensor_variable(gradient) ** 2).sum(), x)]
 

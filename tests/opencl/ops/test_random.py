@@ -1,4 +1,4 @@
-"""Random numbers on the device equal those of the host, and so do the drawn samples."""
+"""Random numbers and drawn samples on the device equal those of the host."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_streams_go_on_alike(shared_on_device):
         np.testing.assert_allclose(got[2], want[2], rtol=1e-5)
     ops = ops_of(on_device)
     assert OpenCLMRGUniform in ops and mrg_uniform not in ops
-    # This machine holds no commands, so it overwrites no state of the device: a call might stop halfway.
+    # This machine does not hold back commands, and a call might stop halfway, so it overwrites no state on the device.
     nodes = [n for n in on_device.maker.fgraph.toposort() if isinstance(n.op, OpenCLMRGUniform)]
     assert {n.op.inplace for n in nodes} == {not shared_on_device}
 

@@ -1,4 +1,4 @@
-"""Theano's sorting ops, lifted, against the host."""
+"""Theano's sorting ops, lifted, compared with the host."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def compared(outputs, steps=5, rows=3, **options):
 
 
 def test_the_gradient_of_a_net_copies_no_sequence():
-    """Products with inputs, and those with states, use all steps."""
+    """Products with inputs and products with states each multiply all steps at once."""
     loss = (states_of(x.dot(u)) ** 2).sum()
     assert compared(tt.grad(loss, [w, u])) == (1, 0)
 

@@ -1,4 +1,4 @@
-"""Products add a bias if nothing else uses them, and if the result is the same."""
+"""A product adds a bias if nothing else uses the product, and if the result stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products in loops that need no state are computed before the loop, if the result is the same."""
+"""Products in a loop that do not depend on a state are computed before the loop, if the result stays the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTH = 5
 pytestmark = pytest.mark.usefixtures("default", "engine_where_quick")
 
 
-#: The query of the device.
+#: The original function; most tests replace it by one that does not ask the device.
 IS_QUICKER = hoisting.is_quicker
 
 

@@ -1,4 +1,4 @@
-"""Cross entropies compute their gradients if the softmax has no other use, and if the result is the same."""
+"""One node computes cross entropies and their gradients if the softmax has no other use and results are the same."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def overwrite_after_calls(call, get):
 
 
 def add_flipped(mode):
-    """Return a function only on the device that overwrites a view of its argument, and the variable that it updates."""
+    """Return a function without host nodes that overwrites a view of its argument, and the variable that it updates."""
     x = tt.fvector("x")
     total = theano.shared(np.zeros(2, "float32"), "total")
     more = tt.inc_subtensor(x[::-1][:2], 1)

@@ -1,4 +1,4 @@
-"""Gradients of slices: chains of increments of zeros become one array of parts, if the result is the same."""
+"""Gradients of slices: chains of increments of zeros become one array of parts, if the result stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops save products that their gradients would compute again, if these are the same."""
+"""Loops save products that their gradients would compute again, if the gradients need exactly these products."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ x = tt.dtensor3("x")
 w, u = tt.dmatrix("w"), tt.dmatrix("u")
 
 
-#: The query of the device.
+#: The original function; most tests replace it by one that does not ask the device.
 IS_QUICKER = hoisting.is_quicker
 
 

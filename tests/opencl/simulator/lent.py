@@ -35,7 +35,7 @@ def numbers(seed=0, shape=N):
 
 
 def called(sim, *args, times=3):
-    """Call several times: the first call records, the second one makes the plan."""
+    """Call several times: the first call records, and the second call makes the plan."""
     for _ in range(times):
         result = sim(*args)
     return result

@@ -69,7 +69,7 @@ def repeat(sim, *data):
     return sim.call_n_times(1, *data)
 
 
-# Four of them defer interrupts, once for the simulator and once for its machine. A context manager would have no such
+# Four of the frames defer interrupts, for the simulator and for its machine. A context manager would have no such
 # calls, but an interrupt on entering it would leave it entered.
 @pytest.mark.parametrize("call, most", [(compute, 10), (begin, 11), (repeat, 14)])
 def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch, call, most):

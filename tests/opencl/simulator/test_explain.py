@@ -1,4 +1,4 @@
-"""What `explain` tells of functions of mode OPENCL, whose graph for the device is not the one in ``maker``."""
+"""The output of `explain` for functions of mode OPENCL, whose device graph is not the graph in ``maker``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulators of random functions, whose random inputs are shared and updated, equal the functions in each call."""
+"""Simulators of random functions, some with shared and updated inputs, return the functions' results in each call."""
 
 from __future__ import annotations
 

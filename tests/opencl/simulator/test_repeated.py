@@ -162,7 +162,7 @@ def test_an_argument_may_be_called_times():
 
 @pytest.mark.parametrize("size", [8, 2000])
 def test_arguments_that_differ_from_the_recorded_ones_are_used_in_each_step(size):
-    """Classes stay on the host: the commands of nodes that read them contain the recorded ones."""
+    """Classes stay on the host: the commands of nodes that read classes contain the classes of the recorded call."""
     f, sim, w, (x, y) = training_step()
     x, y = np.resize(x, (size, x.shape[1])), np.resize(y, size)
     last = y.copy()

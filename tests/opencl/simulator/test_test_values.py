@@ -1,4 +1,4 @@
-"""Simulators work if the user has test values computed, and optdb's own variables have none."""
+"""Simulators work if users enable test values; optdb's own variables have no test values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of modules, with a compiler that is not started."""
+"""The cache of modules, tested without starting a compiler."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def test_references_are_counted_as_by_theanos_own_code(tmp_path):
     counts_are_equal, no_drift, errors, left = run(code, tmp_path, UNOPTIMIZED)
     assert counts_are_equal == [True, True, True]
     assert no_drift
-    # Theano's own code raises these too, and the list and the call then keep a cell alive.
+    # Theano's own code also raises these errors; the list and the call then keep a cell alive.
     assert errors == ["NotImplementedError", "ValueError"]
     assert left <= 2
 

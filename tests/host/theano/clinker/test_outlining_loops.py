@@ -39,7 +39,7 @@ def test_theano_s_patterns_are_found():
     assert not re.search(r"std::|PyArray_Resize|mis-match|Not enough dimensions", text)
     for name in ("set_rank_error", "set_length_error", "resized", "sort_axes"):
         assert name in text
-    # One call compares both further inputs with the first one, along both axes.
+    # One call compares the first input with both other inputs, along both axes.
     assert "set_length_error(4, axes, lengths)" in text
 
 
@@ -66,7 +66,7 @@ def test_a_module_of_31_inputs_shares_a_unit():
     module = added(31)
     assert module.can_share
     assert len(module.body) < len(module.own_code) / 2
-    # Most of the rest is the checks of types and the references of each input, and the loops.
+    # The remaining lines are mostly the type checks and references of each input, and the loops.
     assert (module.body.count("\n") - added(2).body.count("\n")) / 29 < 80
     assert "set_length_error" in unit_text([module])
 

@@ -97,7 +97,7 @@ def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_f
 
 @pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
 def test_without_updates_nothing_is_overwritten(mode):
-    """A copy without updates may still compute next values, but not in place of the present ones."""
+    """A copy without updates may still compute next values, but not in place of the current values."""
     x = tt.dvector("x")
     w = theano.shared(np.ones(3), name="w")
     following = tt.exp(w) + x

@@ -1,4 +1,4 @@
-"""Optimized graphs that are copied with plain ops compute the same."""
+"""Copies of optimized graphs with plain ops give the same values as the graphs."""
 
 from __future__ import annotations
 

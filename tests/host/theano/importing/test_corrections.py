@@ -135,7 +135,7 @@ def test_the_lock_is_taken(tmp_path):
     assert (tmp_path / "new" / "lock_dir" / "lock").read_text()
 
 
-#: Convolutions and their gradients in all modes. Theano's warning about the missing compiler comes before.
+#: Convolutions and their gradients in all modes. Theano's warning about the missing compiler is printed before.
 PROGRAM = """
 import warnings
 import optdb, numpy as np, theano, theano.tensor as tt

@@ -218,7 +218,7 @@ def _failure(complaint: str) -> Exception:
     ids=["no compiler", "bad option"],
 )
 def test_a_compiler_that_stops_working_is_the_same_error(tmp_path, flag, finding, cure, is_batched):
-    """With full caches, Theano starts the compiler in `theano.function` at first."""
+    """With full caches, Theano first starts the compiler in `theano.function`."""
     flags = f"cxx=g++,base_compiledir={tmp_path},optdb.clinker={is_batched}"
     function = "import optdb, theano; x = theano.tensor.dscalar(); theano.function([x], {})"
     assert run_code(function.format("x + 1"), flags=flags).returncode == 0

@@ -109,7 +109,7 @@ def test_simplifiers_of_somebody_elses_may_look_anywhere(monkeypatch):
 
 
 def test_patterns_that_begin_at_the_users_are_asked_again():
-    """The erf is visited before its user is 1 + erf, and that does not change an input of it."""
+    """The erf is visited before its user becomes 1 + erf, and that change does not change an input of the erf."""
     for rewriter in (rewriter for rewriter, facts in FACTS.items() if facts.lasting == ANY):
         assert getattr(rewriter, "get_nodes", None) is None, rewriter
         assert getattr(rewriter, "allow_multiple_clients", True), rewriter

@@ -31,7 +31,7 @@ def elementwise_ops():
 
 
 def operands():
-    """Draw operands that make one of the rewriters apply: repeated ones, constants, shapes, inverses, switches."""
+    """Draw operands that make one of the rewriters apply: repeated operands, constants, shapes, inverses, switches."""
     x, y = tt.dvector("x"), tt.dvector("y")
     condition = tt.gt(x, 0)
     i = tt.lscalar("i")

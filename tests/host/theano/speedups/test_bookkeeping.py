@@ -295,7 +295,7 @@ def chain(length=4):
 
 
 def test_a_kept_order_is_taken_for_the_sorted_one():
-    """The kept order is used while it is known; otherwise the graph is sorted, then and afterwards."""
+    """The kept order is used while it is known; once it is not known, the graph is sorted, now and in later queries."""
     fgraph = chain()
     in_order = fgraph.toposort()
     answers = [None]

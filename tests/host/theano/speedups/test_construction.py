@@ -1,4 +1,4 @@
-"""Ops and nodes made inside an optimization equal those that Theano makes outside of one."""
+"""Ops and nodes made during an optimization equal the ops and nodes that Theano makes at other times."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Variables and nodes made inside an optimization have the same attributes as outside of one."""
+"""Variables and nodes made during an optimization have the same attributes as those made at other times."""
 
 import numpy as np
 import pytest

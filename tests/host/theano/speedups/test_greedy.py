@@ -43,7 +43,7 @@ def forgetting():
 
 
 def simplified(program, simplify):
-    """Simplify each expression, built from the previous ones, and print the last one."""
+    """Simplify each expression, built from the previous ones, and print the last expression."""
     x, y = tt.lscalar("x"), tt.lscalar("y")
     pool = [x, y, tt.constant(0, dtype="int64"), tt.constant(2, dtype="int64")]
     for step, first, second in program:

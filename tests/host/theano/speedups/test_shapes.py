@@ -42,7 +42,7 @@ kinds, indices = st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 20
 
 
 class Side:
-    """A graph that is built and changed by numbers, so that two equal ones can be made."""
+    """A graph whose construction and changes are chosen by numbers: equal numbers make equal graphs."""
 
     def __init__(self, build):
         self.pool = [tt.dmatrix("x"), tt.dmatrix("y"), tt.drow("z")]
@@ -189,7 +189,7 @@ def test_a_shape_that_somebody_sets_is_kept():
 
 
 def test_an_op_that_infers_nonsense_is_named():
-    """The error comes when the shape is queried."""
+    """The error is raised when the shape is queried."""
 
     class Odd(theano.Op):
         __props__ = ()
@@ -254,7 +254,7 @@ def test_a_reshape_to_its_own_shape_closes_no_cycle(make):
 
 
 def test_a_shape_is_taken_from_its_variable_s_replacement():
-    """The lengths of the alloc are those of its replacement, whose lengths in turn are those of the alloc."""
+    """The alloc takes its lengths from its replacement, and the replacement takes its lengths from the alloc."""
     x, y = tt.dmatrix("x"), tt.dscalar("y")
     rows = tt.exp(x)
     allocated = tt.alloc(y, *(rows.shape[i] for i in range(2)))

@@ -1,4 +1,4 @@
-"""Ops that move elements, against ``perform``: increments of rows, and windows of images."""
+"""Ops that move elements, compared with ``perform``: increments of rows, and windows of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When nodes are computed on whole arrays."""
+"""The conditions under which nodes are computed on whole arrays."""
 
 from __future__ import annotations
 

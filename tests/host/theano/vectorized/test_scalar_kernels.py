@@ -48,7 +48,7 @@ DTYPES = ["bool", *INTEGERS, *FLOATS]
 
 
 def applied(op, inputs):
-    """Return the output of a scalar op with C code for these inputs; None if it has none."""
+    """Return the output of a scalar op with C code for these inputs; None if it has no such code."""
     try:
         (out,) = op.make_node(*inputs).outputs
         op.c_code(out.owner, "n", ["x"] * len(inputs), ["z"], {"fail": "", "id": "0"})

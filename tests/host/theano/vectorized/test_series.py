@@ -1,4 +1,4 @@
-"""Digamma and trigamma: few numbers, many, those at the bounds of the series, and those that C does not support."""
+"""Digamma and trigamma: few and many numbers, bounds of the series, and numbers that C does not support."""
 
 from __future__ import annotations
 

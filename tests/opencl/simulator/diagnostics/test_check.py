@@ -191,7 +191,7 @@ def test_wrong_arguments_are_those_of_a_call(step):
 
 @pytest.mark.slow
 def test_what_cancels_out_may_be_anything_small():
-    # Like the gradient of a term added before a mean is subtracted: only rounding errors remain.
+    # Only rounding errors remain, as in the gradient of a term that is added before a mean is subtracted.
     x = tt.fmatrix("x")
     data = np.random.RandomState(0).randn(300, 40).astype("float32")
     report = simulated([x], ((x - x.mean(axis=0)) * 1000).sum(axis=0)).check(data)

@@ -1,4 +1,4 @@
-"""The memory of a call is known before it is made, and excess is rejected before anything is lost."""
+"""The memory that a call needs is known in advance; a call that needs too much is rejected before anything is lost."""
 
 from __future__ import annotations
 

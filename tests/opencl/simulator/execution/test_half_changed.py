@@ -1,4 +1,4 @@
-"""After a call that raises, all shared variables are unchanged, wherever and however it is stopped."""
+"""After a call that raises, all shared variables are unchanged, wherever and however the call is stopped."""
 
 from __future__ import annotations
 

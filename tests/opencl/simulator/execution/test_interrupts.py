@@ -1,4 +1,4 @@
-"""Whatever stops a call, shared variables are as after a whole number of calls, and the simulator continues."""
+"""Whatever stops a call, shared variables have the values after a whole number of calls, and calls can continue."""
 
 from __future__ import annotations
 

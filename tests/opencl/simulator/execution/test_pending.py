@@ -64,7 +64,7 @@ def test_python_goes_on_before_the_device_is_done():
     for number in range(3):
         sim(x, (y + number) % 5)
     held = keep_busy(sim._state.context)
-    # Other classes than before: a node of the graph copies them to the device.
+    # The classes differ from those of the last call; a node of the graph copies them to the device.
     pending = sim.run_async(x, y)
     assert not pending.done()
     with pytest.raises(TimeoutError, match="wait again"):

@@ -209,7 +209,7 @@ def test_processes_give_the_same_answers():
     assert [losses for _, losses in results] == [expected] * 2
 
 
-#: What children attempt that are forked after a device was used.
+#: What forked children attempt after their parent has used a device.
 ATTEMPTS = [
     "sim(np.ones(3, 'float32'))",
     "optdb.SimulatorOCL(f)",
@@ -276,7 +276,7 @@ POOLS = """
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_pool_of_forked_processes_gives_the_reason():
-    """It raises neither a BrokenProcessPool nor waits forever."""
+    """It neither raises a BrokenProcessPool nor waits forever."""
     done = run_code(POOLS)
     assert done.returncode == 0, done.stderr
     first, second, *_ = done.stdout.splitlines()

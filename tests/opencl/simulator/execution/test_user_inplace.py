@@ -92,7 +92,7 @@ def compiled(graph, kind, mode):
 
 
 def agree(function, stock, kind, calls=6):
-    """Call both functions, with new values and with equal ones; compare the results, and the arguments afterwards."""
+    """Call both functions, with new values and with equal values; compare the results, and the arguments afterwards."""
     for call in range(calls):
         given, expected = operands(kind, call), operands(kind, call)
         (held,), (result,) = function(*given), stock(*expected)

@@ -1,4 +1,4 @@
-"""Functions that compute in Python until their C code is built."""
+"""Functions that run in Python until their C code is built."""
 
 from __future__ import annotations
 

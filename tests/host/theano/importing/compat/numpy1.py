@@ -1,9 +1,9 @@
 """The results of NumPy 1.23 as a table, and the code to write it.
 
-If that version is installed, ``python -m tests.host.theano.importing.compat.numpy1`` writes the table anew.
-A line of ``numpy1_types.txt`` belongs to one left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or
-``Z`` (an array without dimensions), and the character of its type; then follows, for each of `OPERANDS`, the character
-of the sum's type.
+If that version is installed, ``python -m tests.host.theano.importing.compat.numpy1`` rewrites the table. A line of
+``numpy1_types.txt`` belongs to one left operand: ``A`` (an array with one dimension), ``S`` (a scalar) or ``Z`` (an
+array without dimensions), and the character of its type; then follows, for each of `OPERANDS`, the character of the
+sum's type.
 """
 
 from __future__ import annotations

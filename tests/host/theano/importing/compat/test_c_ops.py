@@ -1,4 +1,4 @@
-"""The C code of Theano's ops compiles with the current Python and NumPy, and computes the same as the ops in Python."""
+"""The C code of Theano's ops compiles with the current Python and NumPy, and agrees with the ops' Python code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects pickled with one Python and NumPy can be read with another, and compute the same."""
+"""Objects pickled with one Python and NumPy can be read with another, and give the same results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Theano's inferences with NumPy 1.23: a line of ``theano1.txt`` for each entry of `inferred`, and its code.
 
-If that version is installed, ``python -m tests.host.theano.importing.compat.theano1`` writes the file anew.
+If that version is installed, ``python -m tests.host.theano.importing.compat.theano1`` rewrites the file.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _maximum_in_python(dtype: str, number: Any) -> Any:
 
 
 def theano_function(inputs: list[Any], output: Any) -> Callable[..., Any]:
-    """Compile a function that computes in Python, without optimization."""
+    """Compile a function that runs in Python, without optimization."""
     import theano
 
     return theano.function(inputs, output, mode=theano.Mode("py", None))
