@@ -82,12 +82,14 @@ class Outcome:
 def measure(name: str, size: str = "small") -> dict[str, Any]:
     """Evaluate a model in the default and both modes, and return the fields of an `Outcome`.
 
-    The twelve models have a small and a large size; the models of the gallery have one size.
+    Models of the gallery have a large size only if they are in `gallery.LARGE`.
     """
     import optdb.pytensor
 
     warnings.simplefilter("ignore")
-    model, change = build(name) if name in GALLERY else (models.build(name, getattr(models.entry(name), size)), None)
+    model, change = (
+        build(name, size) if name in GALLERY else (models.build(name, getattr(models.entry(name), size)), None)
+    )
     modes = {"default": None, "OPENCL": "OPENCL", "OPENCL_AUTO": "OPENCL_AUTO"}
     functions = {
         side: model.logp_dlogp_function(ravel_inputs=True, mode=mode)._pytensor_function for side, mode in modes.items()
@@ -176,7 +178,7 @@ def render(outcomes: Sequence[Outcome]) -> Table:
     type=click.Choice(["small", "large"]),
     default="small",
     show_default=True,
-    help="Size of the data of the twelve models.",
+    help="Size of the data of the twelve models, and of those with missing data.",
 )
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout of a model, in seconds.")
 @cli.json_option

@@ -1,7 +1,7 @@
 """Small PyMC models of many kinds, as users write them, in addition to the twelve models that grow.
 
-Each is a function without arguments that returns the model; `replaced_data` also returns a function that changes its
-data.
+Each is a function that needs no arguments and returns the model; `replaced_data` also returns a function that changes
+its data. The models with missing data have a large size, too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from profiles.pytensor.gallery import counts, data, hierarchies, mixtures, processes, series, survival
 
-__all__ = ["GALLERY", "build"]
+__all__ = ["GALLERY", "LARGE", "build"]
 
 
-def _models(family: ModuleType) -> dict[str, Callable[[], Any]]:
+def _models(family: ModuleType) -> dict[str, Callable[..., Any]]:
     """Return the models of a family, in the order in which they are written."""
     functions = inspect.getmembers(family, inspect.isfunction)
     own = [(name, one) for name, one in functions if one.__module__ == family.__name__ and not name.startswith("_")]
@@ -24,14 +24,18 @@ def _models(family: ModuleType) -> dict[str, Callable[[], Any]]:
 
 
 #: The models by name.
-GALLERY: dict[str, Callable[[], Any]] = {
+GALLERY: dict[str, Callable[..., Any]] = {
     name: builder
     for family in (hierarchies, counts, mixtures, survival, series, processes, data)
     for name, builder in _models(family).items()
 }
 
 
-def build(name: str) -> tuple[Any, Callable[[], None] | None]:
-    """Return a model, and the function that changes its data, or None if there is no such function."""
-    built = GALLERY[name]()
+#: The number of rows of models that have a large size.
+LARGE = {"missing_outcomes": 100_000, "missing_covariates": 100_000}
+
+
+def build(name: str, size: str = "small") -> tuple[Any, Callable[[], None] | None]:
+    """Return a model, and the function that changes its data; None if there is none."""
+    built = GALLERY[name](LARGE[name]) if size == "large" and name in LARGE else GALLERY[name]()
     return built if isinstance(built, tuple) else (built, None)

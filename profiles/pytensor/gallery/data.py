@@ -17,24 +17,24 @@ def _with_gaps(rng: np.random.Generator, size: int, every: int = 7) -> np.ndarra
     return values
 
 
-def missing_outcomes() -> pm.Model:
+def missing_outcomes(rows: int = 300) -> pm.Model:
     """Build a regression with some missing outcomes."""
     rng = np.random.default_rng(81)
-    x = rng.normal(size=300)
+    x = rng.normal(size=rows)
     with pm.Model() as model, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyMC warns that it imputes
         weights = pm.Normal("weights", 0, 1, shape=2)
-        pm.Normal("y", weights[0] + weights[1] * x, pm.HalfNormal("noise", 1), observed=_with_gaps(rng, 300))
+        pm.Normal("y", weights[0] + weights[1] * x, pm.HalfNormal("noise", 1), observed=_with_gaps(rng, rows))
     return model
 
 
-def missing_covariates() -> pm.Model:
+def missing_covariates(rows: int = 400) -> pm.Model:
     """Build a regression with some missing regressors."""
     rng = np.random.default_rng(82)
     with pm.Model() as model, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyMC warns that it imputes
-        x = pm.Normal("x", pm.Normal("center"), pm.HalfNormal("spread", 1), observed=_with_gaps(rng, 400))
-        pm.Normal("y", pm.Normal("slope") * x, 1, observed=rng.normal(size=400))
+        x = pm.Normal("x", pm.Normal("center"), pm.HalfNormal("spread", 1), observed=_with_gaps(rng, rows))
+        pm.Normal("y", pm.Normal("slope") * x, 1, observed=rng.normal(size=rows))
     return model
 
 
