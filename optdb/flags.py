@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.unknown_names import nearest
+
 #: The accepted spellings of each boolean; the first one is displayed. Theano accepts the same spellings.
 BOOL = (
     ("True", True),
@@ -265,10 +267,8 @@ def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
 
 
 def _no_topic(topic: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(topic, [*TOPICS, "True", "False"], n=1)
-    guess = f"; did you mean {near[0]}?" if near else "."
+    near = nearest(topic, [*TOPICS, "True", "False"])
+    guess = "." if near is None else f"; did you mean {near}?"
     return f"there is no topic {topic!r}{guess} The flag takes {_TRACE_TAKES}"
 
 
@@ -491,13 +491,11 @@ def misspelt_section(name: str) -> str:
     name : str
         What the user wrote, such as ``topo`` or ``opdb.topo``.
     """
-    import difflib
-
     names = [flag.name for flag in FLAGS]
     section, dot, rest = name.partition(".")
     if not dot:
         return f"did you mean {SECTION}{name}?" if f"{SECTION}{name}" in names else ""
-    return _guess_flag(SECTION + rest, names) if difflib.get_close_matches(f"{section}.", [SECTION]) else ""
+    return _guess_flag(SECTION + rest, names) if nearest(f"{section}.", [SECTION]) else ""
 
 
 #: The section of the flags, as the prefix of their names.
@@ -508,15 +506,11 @@ _ENGINE_SWITCHES = ("enable", "enabled", "disable", "engine", "on")
 
 def _guess_flag(name: str, names: Iterable[str]) -> str:
     """Return a suggestion of the most similar flag, compared without the section; '' if none is similar."""
-    import difflib
-
-    near = difflib.get_close_matches(name.removeprefix(SECTION), [flag.removeprefix(SECTION) for flag in names], n=1)
-    return f"did you mean {SECTION}{near[0]}?" if near else ""
+    near = nearest(name.removeprefix(SECTION), [flag.removeprefix(SECTION) for flag in names])
+    return "" if near is None else f"did you mean {SECTION}{near}?"
 
 
 def _guess(name: str, names: list[str]) -> str:
     """Return a suggestion of the most similar name, as the end of a sentence; '' if none is similar."""
-    import difflib
-
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = nearest(name, names)
+    return "" if near is None else f"; did you mean {near}?"

@@ -1,8 +1,10 @@
-"""The error for a name that does not exist. All folders may import this module."""
+"""The error for a name that does not exist, and the most similar name. All folders may import this module."""
 
 from __future__ import annotations
 
-__all__ = ["UnknownName"]
+from collections.abc import Iterable
+
+__all__ = ["UnknownName", "nearest"]
 
 
 class UnknownName(KeyError):
@@ -10,3 +12,10 @@ class UnknownName(KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most similar to `name`; None if no name is similar."""
+    import difflib  # here, because only errors need it
+
+    return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)

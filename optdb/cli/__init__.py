@@ -8,7 +8,6 @@ exceptions.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import click
 
 import optdb
 from optdb import flags
+from optdb.unknown_names import nearest
 
 #: Arguments after a script's name are the script's own.
 _SCRIPTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -83,9 +83,9 @@ def _check_script(script: str) -> None:
     """Raise `click.UsageError` for an unknown option before the script."""
     if script.startswith("-") and not Path(script).exists():
         options = [option for param in click.get_current_context().command.params for option in param.opts]
-        near = difflib.get_close_matches(script.partition("=")[0], options, n=1)
+        near = nearest(script.partition("=")[0], options)
         flags_hint = "Flags such as optdb.device are set by THEANO_FLAGS=optdb.device=opencl"
-        raise click.UsageError(f"No such option: {script}. {f'Did you mean {near[0]}?' if near else flags_hint}")
+        raise click.UsageError(f"No such option: {script}. {flags_hint if near is None else f'Did you mean {near}?'}")
 
 
 def _force(topo: bool, tiered: bool) -> None:

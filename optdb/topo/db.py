@@ -6,7 +6,6 @@ rewriters and returns a :class:`~optdb.topo.rewriter.TopoRewriter` that runs the
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from optdb.host.api.databases import DB, Query, compile_db, database_names
 from optdb.host.api.rewriters import FunctionNodeRewriter, LocalOptimizer
 from optdb.topo.rewriter import DEFAULT_DIRECTION, TopoRewriter
 from optdb.topo.worklist import DIRECTIONS
-from optdb.unknown_names import UnknownName
+from optdb.unknown_names import UnknownName, nearest
 
 
 class TopoOptDB(DB):
@@ -263,8 +262,8 @@ def _named_database(name: str) -> DB:
         found: DB = databases[name]
     except KeyError:
         known = database_names(databases)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+        near = nearest(name, known)
+        hint = f"it has {', '.join(known)}" if near is None else f"did you mean {near!r}?"
         raise UnknownName(f"db={name!r}: theano.compile.optdb has no such database; {hint}") from None
     return found
 
