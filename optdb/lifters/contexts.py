@@ -11,10 +11,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from optdb.flags import context_pairs as parse
-
-__all__ = ["ContextNotDefined", "Contexts", "parse"]
-
 
 class ContextNotDefined(ValueError):
     """No context has this name."""

@@ -10,8 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["new_table", "text_of"]
-
 
 def text_of(renderable: Any, width: int = 120) -> str:
     """Return the text that `rich` prints, without colours."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from optdb.flags import context_pairs
 from optdb.host.api.config import config
-from optdb.lifters.contexts import ContextNotDefined, Contexts, parse
+from optdb.lifters.contexts import ContextNotDefined, Contexts
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
 
@@ -17,7 +18,7 @@ DEFAULT_NAME = "opencl"
 
 
 def _fill(known: Contexts) -> None:
-    for name, spec in parse(config.optdb.contexts):
+    for name, spec in context_pairs(config.optdb.contexts):
         known.register(name, spec)
     device = config.optdb.device
     if device == "cpu":

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from optdb.lifters.contexts import ContextNotDefined, Contexts, parse
+from optdb.flags import context_pairs
+from optdb.lifters.contexts import ContextNotDefined, Contexts
 
 
 class Made:
@@ -164,7 +165,7 @@ def test_flags_that_cannot_be_read_are_read_again():
     ],
 )
 def test_parse(text, pairs):
-    assert parse(text) == pairs
+    assert context_pairs(text) == pairs
 
 
 @pytest.mark.parametrize(
@@ -182,4 +183,4 @@ def test_parse(text, pairs):
 )
 def test_mistakes(text, message):
     with pytest.raises(ValueError, match=message):
-        parse(text)
+        context_pairs(text)

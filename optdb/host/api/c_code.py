@@ -12,8 +12,6 @@ from optdb.host.theano.vectorized.plug import uninstall as compute_by_perform
 if TYPE_CHECKING:
     from optdb.host.theano.clinker.tiers.status import Tier, tier, wait
 
-__all__ = ["Tier", "compute_by_perform", "compute_whole_arrays", "install", "progress", "tier", "uninstall", "wait"]
-
 
 def __getattr__(name: str) -> Any:
     # Importing `tiers.status` imports much of Theano, which may be in the middle of its own import.

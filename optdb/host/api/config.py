@@ -10,8 +10,6 @@ from theano import change_flags, config
 
 from optdb.refcounting import RefCountedSetting
 
-__all__ = ["as_when_compiling", "change_flags", "config", "logger", "parameter"]
-
 #: Theano's own logger of rewriting. Users and Theano's tests look for failures in this logger, and Theano adds a
 #: handler that prints the failures.
 logger = logging.getLogger("theano.gof.opt")

@@ -17,26 +17,6 @@ from theano.tensor.opt import Shape_i
 from optdb.host.api.databases import DB, Query, compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clone_get_equiv, io_toposort, node_ancestors
 
-__all__ = [
-    "IfElse",
-    "Scan",
-    "has_unneeded_sequences",
-    "ifelse_between",
-    "inner_graph",
-    "inner_nodes",
-    "optimized_until",
-    "part_lengths",
-    "recompute",
-    "scan_around",
-    "scan_overwriting",
-    "scan_saving",
-    "scan_storing_in",
-    "scan_with_sequences",
-    "state_slots",
-    "watching_mode",
-]
-
-
 #: Theano modes that inspect each node, as class names: importing NanGuardMode would import the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 

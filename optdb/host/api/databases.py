@@ -19,18 +19,6 @@ from theano.misc.ordered_set import OrderedSet
 
 from optdb.host.api.config import config
 
-__all__ = [
-    "DB",
-    "SHAPES_AND_THEIR_USERS",
-    "EquilibriumDB",
-    "Query",
-    "SequenceDB",
-    "TopoDB",
-    "compile_db",
-    "database_names",
-    "visiting_members_once",
-]
-
 #: The name under which Theano registers the shape feature, and the names of rewriters that fail without it.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
 

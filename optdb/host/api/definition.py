@@ -226,19 +226,3 @@ def settings(cls: type) -> Any:
 def is_repeatable(cls: type) -> bool:
     """Return whether `settings` can be called with a class."""
     return cls in _REPEATABLE
-
-
-__all__ = [
-    "Definition",
-    "InnerGraph",
-    "carries_notes",
-    "declared",
-    "defining_attributes",
-    "definition",
-    "has_inner_graph",
-    "has_props",
-    "hashes_itself",
-    "is_repeatable",
-    "keeps_test_values",
-    "settings",
-]

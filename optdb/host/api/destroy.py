@@ -23,19 +23,6 @@ from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 from optdb.host.api.patching import Patch, Wrapper
 from optdb.host.api.tensor import Elemwise
 
-__all__ = [
-    "DestroyHandler",
-    "InplaceElemwiseOptimizer",
-    "OrderedSet",
-    "Supervisor",
-    "handler_patch",
-    "inplace_scalar_op",
-    "protected_variables",
-    "reads_after_storing",
-    "stock_handler",
-    "supervisor_patch",
-]
-
 
 def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
     """Return the variables that no op may overwrite: the outputs, and those that the function's caller keeps."""

@@ -15,8 +15,6 @@ from theano.gof.vm import VM_Linker
 
 from optdb.host.api.shallow_pickles import pickle_in_order
 
-__all__ = ["NAME", "DeviceLinker", "register_backend"]
-
 #: The name in ``Mode(linker='opencl')``.
 NAME = "opencl"
 

@@ -2,5 +2,3 @@
 
 from optdb.host.theano.rewriters.facts import Facts, facts_of, in_order_of_precedence
 from optdb.host.theano.speedups.passes import has_scan, is_scan_pass
-
-__all__ = ["Facts", "facts_of", "has_scan", "in_order_of_precedence", "is_scan_pass"]

@@ -27,8 +27,6 @@ from optdb.host.api.identity import numbers
 from optdb.host.api.patching import Patch
 from optdb.host.theano.vectorized.plug import by_perform
 
-__all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_broadcast", "is_folding_pass"]
-
 #: Values of folded nodes, by op and inputs. Constants are never written to, so
 #: several of them may share one array.
 _values: dict[Hashable, list[Any]] = {}

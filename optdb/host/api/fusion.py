@@ -25,19 +25,6 @@ from optdb.host.theano.speedups.fresh import new_node
 #: each step writes its output to the next slot.
 Step = tuple[Any, tuple[int, ...], str]
 
-__all__ = [
-    "Composite",
-    "FusionOptimizer",
-    "ScalarOp",
-    "Step",
-    "composite",
-    "elemwise_max_input_fct",
-    "has_c_code",
-    "is_cheap",
-    "local_elemwise_fusion",
-    "scalar_op_of",
-]
-
 _CHEAP = frozenset(
     getattr(scalar.basic, name)
     for name in (

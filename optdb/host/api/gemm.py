@@ -20,22 +20,6 @@ from theano.tensor.var import TensorVariable
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
 from optdb.host.theano.speedups.bookkeeping import nodes_by_op
 
-__all__ = [
-    "GemmOptimizer",
-    "ReplacementDidntRemovedError",
-    "Term",
-    "add",
-    "as_term",
-    "combined",
-    "gemm",
-    "has_products",
-    "is_combination",
-    "product_of",
-    "terms_of",
-    "times",
-    "values_eq_approx_remove_inf_nan",
-]
-
 #: A scalar factor, and the matrix or vector that the factor scales.
 Term = tuple[Variable, Variable]
 

@@ -20,32 +20,6 @@ from theano.gof.utils import MetaObject
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-__all__ = [
-    "Apply",
-    "Constant",
-    "FunctionGraph",
-    "InconsistencyError",
-    "MetaObject",
-    "Op",
-    "PureOp",
-    "Variable",
-    "clients",
-    "clone_get_equiv",
-    "dependencies",
-    "dependents",
-    "drop_repeated_traces",
-    "io_toposort",
-    "is_output",
-    "node_ancestors",
-    "nodes_outside",
-    "op_classes",
-    "op_of",
-    "owner_of",
-    "reachable",
-    "roots",
-]
-
-
 T = TypeVar("T")
 OpT = TypeVar("OpT", bound=PureOp)
 

@@ -12,22 +12,6 @@ from theano.gof.fg import FunctionGraph
 from theano.gof.link import Linker, LocalLinker, raise_with_op
 from theano.gof.vm import VM, VM_Linker
 
-__all__ = [
-    "HAS_C_LOOP",
-    "VM",
-    "DeepCopyOp",
-    "LocalLinker",
-    "VM_Linker",
-    "ViewOp",
-    "as_thunk",
-    "deep_copy_op",
-    "graph_of",
-    "has_default_schedule",
-    "infer_reuse_pattern",
-    "raise_with_op",
-    "vm",
-]
-
 #: Whether Theano's virtual machine in C is available; it needs a compiler.
 HAS_C_LOOP = hasattr(vm, "CVM")
 

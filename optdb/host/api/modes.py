@@ -17,17 +17,6 @@ from theano.gof.vm import VM_Linker
 from optdb.flags import unknown_mode
 from optdb.host.api.patching import PatchGroup, Wrapper
 
-__all__ = [
-    "Mode",
-    "check_mode_names",
-    "compile_within",
-    "get_mode",
-    "predefined_modes",
-    "provided_parts",
-    "register_mode",
-    "with_tiers",
-]
-
 
 def _known_names() -> set[str]:
     """Return the names of all modes; Theano creates some of them on first use."""

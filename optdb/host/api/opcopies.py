@@ -11,8 +11,6 @@ from theano.tensor import elemwise
 from optdb.host.api.graph import PureOp
 from optdb.host.api.patching import Patch
 
-__all__ = ["Apply", "as_pickled_by_theano", "copy_to_change", "derived_op_patches", "has_own_reduction"]
-
 
 def has_own_reduction(op: PureOp) -> bool:
     """Return whether the class of `op` defines ``__reduce__``, which determines how the op is pickled.

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Patch", "PatchGroup", "Switch", "Wrapper", "applied", "groups"]
-
 _MISSING = object()
 _lock = threading.RLock()
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
 
-__all__ = ["BadReplacement", "name_of", "replacement_pairs"]
-
 
 def name_of(rewriter: Any) -> str:
     """Return the name that the host shows for a rewriter or a database."""

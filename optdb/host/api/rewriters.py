@@ -33,26 +33,6 @@ from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.traces import copy_trace
 
-__all__ = [
-    "EquilibriumOptimizer",
-    "FunctionNodeRewriter",
-    "GraphRewriter",
-    "LocalOptGroup",
-    "LocalOptimizer",
-    "MergeFeature",
-    "MergeOptimizer",
-    "NavigatorOptimizer",
-    "Optimizer",
-    "SeqOptimizer",
-    "TopoOptimizer",
-    "rebuild",
-    "replace_all",
-    "report_failure",
-    "scalar_op_fault",
-    "transform_of",
-    "trusted_tracks",
-]
-
 NodeFunction = Callable[[FunctionGraph, Apply], "Sequence[Variable] | dict | bool | None"]
 
 

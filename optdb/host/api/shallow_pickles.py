@@ -17,8 +17,6 @@ from theano.gof.toolbox import AlreadyThere
 
 from optdb.host.api.patching import PatchGroup, Wrapper
 
-__all__ = ["pickle_in_order"]
-
 
 def pickle_in_order(fgraph: FunctionGraph) -> None:
     """Make pickle and ``copy.deepcopy`` process the nodes of a graph in topological order."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from optdb.host.api.graph import Apply, Variable
 
-__all__ = ["destroyed_slots", "viewed_slots"]
-
 
 def destroyed_slots(node: Apply) -> list[int]:
     """Return the indices of the inputs that `node` overwrites.

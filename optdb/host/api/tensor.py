@@ -5,22 +5,3 @@ from theano.tensor import NotScalarConstantError, add, constant, discrete_dtypes
 from theano.tensor.basic import Join, Reshape, get_scalar_constant_value
 from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.opt import MakeVector
-
-__all__ = [
-    "DimShuffle",
-    "Elemwise",
-    "Join",
-    "MakeVector",
-    "NotScalarConstantError",
-    "Reshape",
-    "add",
-    "constant",
-    "copy_stack_trace",
-    "discrete_dtypes",
-    "get_scalar_constant_value",
-    "mul",
-    "pow",
-    "sqr",
-    "sub",
-    "true_div",
-]

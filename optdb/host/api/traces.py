@@ -12,8 +12,6 @@ from theano.gof.utils import get_variable_trace_string
 
 from optdb.host.api.graph import Variable
 
-__all__ = ["copy_trace", "creation_trace", "source_location", "user_line"]
-
 #: Folders whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
 #: The maximum number of variables that are visited to find a variable whose line is known.

@@ -20,8 +20,6 @@ from theano.gof.toolbox import AlreadyThere
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, reachable
 from optdb.host.api.patching import Patch, PatchGroup
 
-__all__ = ["is_overwritten_by_user", "mark_inputs", "mark_unprotected", "nodes_in_place"]
-
 _MARK = "optdb_overwritten_by_user"
 
 

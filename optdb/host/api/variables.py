@@ -21,23 +21,6 @@ from theano.tensor.var import TensorConstantSignature, TensorVariable, _tensor_p
 #: The base class with the arithmetic, indexing and methods of the host's arrays.
 TensorOperators = _tensor_py_operators
 
-__all__ = [
-    "Constant",
-    "SharedVariable",
-    "TensorConstantSignature",
-    "TensorOperators",
-    "TensorType",
-    "TensorVariable",
-    "Type",
-    "Variable",
-    "add_transfer",
-    "as_tensor_variable",
-    "constant_slice",
-    "is_host_array",
-    "patternbroadcast",
-    "shared_constructor",
-]
-
 
 def is_host_array(var: Variable) -> bool:
     """Return whether a variable is a dense array on the host."""

@@ -6,7 +6,5 @@ bind("pytensor")
 
 from optdb.host.api.patching import PatchGroup
 
-__all__ = ["patches"]
-
 #: The patches that are installed in PyTensor while optdb rewrites its graphs.
 patches = PatchGroup("Rewriting of PyTensor's graphs", "from optdb.pytensor.enable() on", "optdb.pytensor.disable()")

@@ -29,8 +29,6 @@ from pytensor.tensor.variable import TensorConstant
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
 from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = ["LeanAssumptions", "patches"]
-
 UNKNOWN, TRUE, FALSE, CONFLICT = FactState.UNKNOWN, FactState.TRUE, FactState.FALSE, FactState.CONFLICT
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["CachedByOp"]
-
 T = TypeVar("T")
 
 #: The maximum number of ops in a cache; a full cache is cleared.

@@ -26,8 +26,6 @@ from pytensor.tensor.variable import TensorConstantSignature, TensorVariable
 from optdb.host.api.patching import Patch, Wrapper
 from optdb.host.pytensor.by_op import CachedByOp
 
-__all__ = ["may_be_constant", "patches"]
-
 #: How many nodes deep PyTensor searches for a value by default.
 _DEPTH = 10
 #: Products have few operands. The first operand of a long sum is mostly a product, which is not constant.

@@ -24,8 +24,6 @@ from optdb.host.api.patching import Patch, Wrapper
 from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.constants import may_be_constant
 
-__all__ = ["Distributions", "may_save", "patches"]
-
 #: PyTensor counts a division as this many multiplications.
 _DIVISION = 1.5
 #: In the dtype of the terms, products of constants that are closer to 1 than this may round to 1, and products that are

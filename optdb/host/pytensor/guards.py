@@ -21,8 +21,6 @@ from optdb.host.api.graph import Apply, PureOp, Variable
 from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.constants import may_be_constant
 
-__all__ = ["GUARDS", "TRACKS", "Guard"]
-
 Guard = Callable[[Apply], bool]
 
 

@@ -15,8 +15,6 @@ from pytensor.tensor.rewriting.elemwise import InplaceElemwiseOptimizer
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
 from optdb.host.api.patching import Patch
 
-__all__ = ["patches"]
-
 
 def _pairs_to_try(
     self: InplaceElemwiseOptimizer, fgraph: FunctionGraph, node: Apply, protected_inputs: Collection[Variable]

@@ -16,8 +16,6 @@ from pytensor.graph.utils import MetaObject, MetaType
 
 from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = ["patches"]
-
 
 def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
     """Return the instance check of `type`, or `check` if a class may have virtual subclasses."""

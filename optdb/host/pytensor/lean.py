@@ -32,8 +32,6 @@ from optdb.collector import growing
 from optdb.host.api.graph import Apply
 from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = ["ORDER", "patches"]
-
 #: The attribute of a graph that holds the order of its nodes until it changes; see `optdb.host.pytensor.walks`.
 ORDER = "_optdb_order"
 #: Comparing this many clients takes less time than searching for a variable with fewer.

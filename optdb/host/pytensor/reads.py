@@ -8,8 +8,6 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
-__all__ = ["LASTING", "ReadsOfGraph"]
-
 #: The refusal that a rewriter repeats until an ancestor of the node changes; any other refusal is None.
 LASTING = False
 

@@ -24,9 +24,6 @@ from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.guards import GUARDS, Guard
 from optdb.host.pytensor.lean import ORDER
 
-__all__ = ["patches"]
-
-
 #: Returns whether a node rewriter tracks an op. For nodes of other ops, the rewriter declines without reading anything.
 _Tracks = CachedByOp[bool]
 

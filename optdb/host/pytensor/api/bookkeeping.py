@@ -8,8 +8,6 @@ from pytensor.graph.traversal import toposort
 
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
 
-__all__ = ["order_by_data", "reconnect"]
-
 
 def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
     """Return the nodes of a graph, each after the nodes that compute its inputs."""

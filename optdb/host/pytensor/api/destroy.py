@@ -14,14 +14,6 @@ from pytensor.misc.ordered_set import OrderedSet
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
 from optdb.host.api.patching import Patch, Wrapper
 
-__all__ = [
-    "DestroyHandler",
-    "OrderedSet",
-    "handler_patch",
-    "stock_handler",
-    "supervisor_patch",
-]
-
 
 def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHandler:
     """Return one of PyTensor's DestroyHandlers for the graph of `handler`, which has `nodes`."""

@@ -12,8 +12,6 @@ from optdb.host.api.rewriters import LocalOptimizer
 from optdb.host.pytensor.guards import GUARDS, TRACKS, Guard
 from optdb.host.pytensor.reads import LASTING
 
-__all__ = ["RewriterFacts", "facts_of", "in_order_of_precedence"]
-
 
 class RewriterFacts(NamedTuple):
     """The facts about a node rewriter.

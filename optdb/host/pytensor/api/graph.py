@@ -14,22 +14,6 @@ from pytensor.graph.fg import FunctionGraph, Output
 from pytensor.graph.op import Op
 from pytensor.graph.utils import InconsistencyError
 
-__all__ = [
-    "Apply",
-    "Constant",
-    "FunctionGraph",
-    "InconsistencyError",
-    "PureOp",
-    "Variable",
-    "clients",
-    "dependencies",
-    "dependents",
-    "drop_repeated_traces",
-    "is_output",
-    "node_ancestors",
-    "reachable",
-]
-
 #: The base class of all ops.
 PureOp = Op
 

@@ -10,11 +10,6 @@ from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, NodeRewrite
 
 from optdb.host.api.graph import Apply, FunctionGraph
 
-__all__ = [
-    "LocalOptimizer",
-    "transform_of",
-]
-
 #: A node rewriter: Theano's name for it.
 LocalOptimizer = NodeRewriter
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from optdb.host.api.patching import Patch
 from optdb.host.pytensor import patches
 
-__all__ = ["install_during_sessions"]
-
 
 def install_during_sessions(*added: Patch) -> None:
     """Add patches; called when the modules that define them are imported."""

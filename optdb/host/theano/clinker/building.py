@@ -39,8 +39,6 @@ from optdb.host.theano.clinker.units import (
     unit_text,
 )
 
-__all__ = ["ModuleBuilder", "can_build", "plain", "processors", "seconds_for_headers"]
-
 #: The minimum number of units for which precompiling the headers takes less time than parsing them in each unit.
 MIN_UNITS_TO_PRECOMPILE = 8
 

@@ -26,8 +26,6 @@ from optdb.host.theano.clinker.locks import FileLock
 from optdb.host.theano.clinker.store import ModuleStore, StoredModule, link
 from optdb.host.theano.clinker.units import Translation, module_of
 
-__all__ = ["SharedModuleCache", "Wanted", "module_cache"]
-
 logger = logging.getLogger("optdb.clinker")
 
 #: The maximum number of locks that a process holds at a time; each is an open file.

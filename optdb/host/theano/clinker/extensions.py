@@ -19,8 +19,6 @@ from optdb.files import is_truncated
 from optdb.host.theano.clinker.locks import FileLock
 from optdb.host.theano.importing.support import writing_compiledir
 
-__all__ = ["EXTENSIONS", "build_alone", "is_built", "remove_truncated"]
-
 #: Maps each Theano module that compiles an extension on import to the folder of the extension.
 EXTENSIONS = {
     "theano.gof.cutils": "cutils_ext",

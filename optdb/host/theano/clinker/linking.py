@@ -14,8 +14,6 @@ from optdb.host.theano.clinker.cache import Wanted, module_cache
 from optdb.host.theano.clinker.signatures import flags_in_force, signature
 from optdb.host.theano.clinker.units import module_of
 
-__all__ = ["Linked", "NodeLinker", "has_unsafe_halves"]
-
 #: The exceptions that an op without C code for a node raises.
 NoCode = (NotImplementedError, MethodNotDefined)
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["HELPERS", "outline"]
-
 #: The namespace of the shared functions; Theano's code has no name with this prefix.
 _NAMESPACE = "optdb_outlined"
 

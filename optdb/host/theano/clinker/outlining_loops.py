@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LOOP_HELPERS", "outline_loops"]
-
 _NAMESPACE = "optdb_outlined"
 
 #: Shared functions, which need `optdb.host.theano.clinker.outlining.HELPERS` and <numpy/arrayobject.h> before them.

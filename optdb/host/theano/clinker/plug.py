@@ -6,8 +6,6 @@ import threading
 
 from optdb.host.api.patching import PatchGroup
 
-__all__ = ["install", "is_installed", "is_wanted", "uninstall"]
-
 _lock = threading.RLock()
 _patches = PatchGroup("C code in batches", "from optdb.enable() on, or by the flag optdb.clinker", "optdb.disable()")
 

@@ -19,8 +19,6 @@ from optdb.host.theano.clinker.toolchain import toolchain
 from optdb.host.theano.importing.compat import ccode
 from optdb.host.theano.importing.support import naming_compiler
 
-__all__ = ["remember_queries", "remember_trials", "watch_compiler"]
-
 
 @contextmanager
 def remember_queries() -> Iterator[None]:

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["DELAY_S", "progress"]
-
 logger = logging.getLogger("optdb.progress")
 
 #: Delay before a compilation shows its progress, in seconds.

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ARRAY_HELPERS", "HELPERS", "share"]
-
 _NAMESPACE = "optdb_outlined"
 
 HELPERS = f"""

@@ -16,8 +16,6 @@ from theano import config
 from theano.configparser import get_config_hash
 from theano.gof.graph import Apply, Constant, Variable
 
-__all__ = ["flags_in_force", "keep_without_props", "signature", "stable_version"]
-
 
 def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
     """Correct the version of ops whose C code is in files.

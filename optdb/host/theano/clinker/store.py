@@ -35,8 +35,6 @@ from theano.gof.cmodule import KeyData, get_lib_extension
 from optdb.host.theano.clinker.locks import FileLock
 from optdb.host.theano.importing.support import UnusableCompiledir
 
-__all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
-
 #: The number of digits of a module's hash that its folder's name contains.
 _DIGITS = 40
 

@@ -27,8 +27,6 @@ from optdb.host.theano.clinker.locks import FileLock
 from optdb.json_text import parse_json
 from optdb.user_cache import cache_dir, warn_unwritable
 
-__all__ = ["Toolchain", "file_stamp", "toolchain"]
-
 #: Environment variables that change the search paths of GCC, Clang or the dynamic loader.
 ENVIRONMENT = (
     *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),

@@ -20,8 +20,6 @@ from theano.gof.utils import MethodNotDefined
 
 from optdb.host.theano.clinker import outlining, outlining_loops, shared_thunks
 
-__all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
-
 #: Modules with more characters are compiled alone: sharing a unit gains little, and GCC limits inlining in large units.
 MAX_SHARED_CHARS = 200_000
 #: The maximum number of characters of an op's text: the name of a fused op contains its whole code.

@@ -26,8 +26,6 @@ from optdb.host.theano.clinker.signatures import keep_without_props, stable_vers
 from optdb.host.theano.clinker.tiers.machines import bind
 from optdb.host.theano.importing.support import writing_compiledir
 
-__all__ = ["wrappers"]
-
 
 def _linking(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)

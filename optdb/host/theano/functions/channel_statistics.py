@@ -15,8 +15,6 @@ from theano.tensor.var import TensorVariable
 
 from optdb.host.api.graph import Apply, Op
 
-__all__ = ["NUMBERS", "ChannelGradientSums", "ChannelMoments", "of_channels"]
-
 #: The number of statistics per channel in the vectors.
 NUMBERS = 3
 

@@ -18,21 +18,6 @@ from optdb.collector import growing
 from optdb.host.api.patching import Patch, PatchGroup, Wrapper, applied
 from optdb.host.api.testvalues import without_test_values
 
-__all__ = [
-    "Container",
-    "Function",
-    "compile_in_turn",
-    "computed_by",
-    "function_like",
-    "has_c_thunks",
-    "install_optimize_method",
-    "optimize",
-    "take_turns",
-    "updates_of",
-    "watching",
-    "wrap_compilation",
-]
-
 
 class FunctionInTurn(Function):
     """A function that only one thread at a time may call; see `take_turns`."""

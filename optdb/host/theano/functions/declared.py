@@ -14,8 +14,6 @@ from theano.tensor import as_tensor_variable
 
 from optdb.host.api.graph import Apply, Op, Variable
 
-__all__ = ["DeclaredLengths", "declare_lengths"]
-
 
 class DeclaredLengths(Op):
     """Returns an array unchanged, on the host or on a device, if it has the declared lengths.

@@ -24,8 +24,6 @@ from optdb.host.api.graph import FunctionGraph, clients
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.user_inplace import is_overwritten_by_user, mark_unprotected, nodes_in_place
 
-__all__ = ["order_copies"]
-
 
 def order_copies() -> None:
     """From now on, order the in-place nodes of each function that is made from an optimized graph."""

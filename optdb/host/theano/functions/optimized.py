@@ -40,9 +40,6 @@ from optdb.host.api.graph import Apply, FunctionGraph, Op, PureOp, Variable
 from optdb.host.api.traces import copy_trace
 from optdb.host.theano.functions.declared import declare_lengths
 
-__all__ = ["change_output", "plain_copy", "plain_outputs", "replace_in_linked", "without_copies"]
-
-
 Plain = Mapping[type, Callable[[Any], PureOp]]
 """The class of an op that may work in place, to a function that takes one and returns the same op, not in place."""
 

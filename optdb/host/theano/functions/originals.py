@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from theano import Mode, tensor
-from theano import __version__ as theano_version
+from theano import __version__ as theano_version  # noqa: F401  a name for other packages
 from theano import function as _function
 from theano import shared as _shared
 from theano.compile.function_module import Function
@@ -18,17 +18,6 @@ from theano.gof.graph import Variable
 from theano.tensor.var import TensorVariable
 
 from optdb.host.api.graph import io_toposort
-
-__all__ = [
-    "CallArgument",
-    "Original",
-    "compile_step",
-    "held_variable",
-    "int_scalar",
-    "original_of",
-    "tensor",
-    "theano_version",
-]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from theano.scalar.basic import Composite
 from optdb.host.api.graph import FunctionGraph, clients
 from optdb.host.api.patching import PatchGroup, Wrapper
 
-__all__ = ["install"]
-
 #: The maximum number of ops and inputs of a scalar graph that is written out as in Theano.
 _WRITTEN_OUT = 100
 

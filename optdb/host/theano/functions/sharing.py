@@ -23,8 +23,6 @@ from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.user_inplace import is_overwritten_by_user
 
-__all__ = ["has_unmarked_writer", "version", "watch"]
-
 #: Each number is given to a single version only, across all threads.
 _versions = itertools.count(1)
 _lock = threading.Lock()

@@ -12,8 +12,6 @@ from pathlib import Path
 from optdb.files import replace_file
 from optdb.host.theano.importing.compat import libraries
 
-__all__ = ["CannotActivate", "activate", "deactivate", "is_active", "pth_file"]
-
 #: Runs when Python starts, before anything else is imported.
 _FINDER = '''
 class OptdbActivation:

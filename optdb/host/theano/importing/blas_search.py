@@ -15,8 +15,6 @@ from pathlib import Path
 from optdb.host.theano.clinker.toolchain import Toolchain
 from optdb.user_cache import cache_dir
 
-__all__ = ["ldflags", "links"]
-
 CANDIDATES = ("-lopenblas", "-lblas")
 
 #: Timeout of the compiler and of the program. The compiler and the program each normally take a tenth of a second.

@@ -34,9 +34,7 @@ from optdb import flags as wanted_flags
 from optdb.host.theano.importing import blas_fallback, flags, support
 from optdb.host.theano.importing.compat import ccode, deferring, libraries, versions
 from optdb.host.theano.importing.finders import Around, ImportHook, TranslatingFinder
-from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir
-
-__all__ = ["UnsupportedHost", "finish", "prepare", "start"]
+from optdb.host.theano.importing.support import UnusableCompiledir
 
 
 def start(compose: Callable[[], None]) -> None:

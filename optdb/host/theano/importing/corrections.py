@@ -34,8 +34,6 @@ from optdb.host.api.graph import Apply, Constant, FunctionGraph, io_toposort
 from optdb.host.api.patching import Patch, PatchGroup, Wrapper
 from optdb.host.theano.importing.support import writing_compiledir
 
-__all__ = ["install"]
-
 
 def install() -> None:
     """Correct the faults from now on."""

@@ -17,8 +17,6 @@ from theano.tensor.nnet.nnet import (
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-__all__: list[str] = []
-
 
 def _assert_labels(labels: np.ndarray, classes: int) -> None:
     """Raise ValueError for labels without a class, as the C code does."""

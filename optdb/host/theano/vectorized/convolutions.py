@@ -28,8 +28,6 @@ from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gr
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-__all__ = ["Geometry"]
-
 #: The number of column elements that are laid out at once; small images are laid out several at a time.
 _COLUMNS = 1 << 19
 

@@ -19,9 +19,6 @@ from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 from optdb.host.theano.vectorized.ufunc_programs import program_of
 
-__all__ = ["BLOCK_ITEMS", "ElementwiseFunction", "Pool"]
-
-
 #: The number of elements that are computed at once. The intermediate values of this many elements fit in the
 #: second-level cache.
 BLOCK_ITEMS = 16384

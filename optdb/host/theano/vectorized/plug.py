@@ -22,8 +22,6 @@ from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.theano.vectorized.registry import Compute, function_of
 
-__all__ = ["by_perform", "install", "uninstall"]
-
 
 class _ReferenceLinking(threading.local):
     """The conditions under which new thunks run ``perform`` in this thread."""

@@ -17,8 +17,6 @@ from theano.tensor.signal.pool import AveragePoolGrad, DownsampleFactorMaxGradGr
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-__all__: list[str] = []
-
 
 class _Regions:
     """The regions of a pooling op over the last dimensions of an array."""

@@ -14,8 +14,6 @@ from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 from optdb.host.theano.vectorized.scalar_kernels.kernels import kernel_of, known_ops
 
-__all__: list[str] = []
-
 _UFUNCS: dict[type, np.ufunc] = {
     scalars.Add: np.add,
     scalars.Mul: np.multiply,

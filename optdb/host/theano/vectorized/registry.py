@@ -14,8 +14,6 @@ import numpy as np
 
 from optdb.host.api.graph import Apply
 
-__all__ = ["Compute", "Maker", "computes", "function_of", "quiet"]
-
 #: A function that computes a node: it takes the values of the inputs and the storage cells of the outputs, like
 #: ``Op.perform``.
 Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["digamma", "trigamma"]
-
 #: Arguments up to the first number use the first term of the expansion at zero; arguments below the second number are
 #: shifted.
 _DIGAMMA_SMALL, _DIGAMMA_LARGE = 1e-5, 8.5

@@ -11,8 +11,6 @@ from theano.tensor.type import TensorType
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes
 
-__all__: list[str] = []
-
 #: The number of elements of a block, which fits in a cache.
 _BLOCK = 2**16
 

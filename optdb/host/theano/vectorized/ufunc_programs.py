@@ -17,8 +17,6 @@ from optdb.host.api.graph import Constant, Variable, io_toposort
 from optdb.host.theano.vectorized.scalar_kernels.entries import ArrayKernel, copy
 from optdb.host.theano.vectorized.scalar_kernels.kernels import kernel_of
 
-__all__ = ["Temporary", "UfuncProgram", "program_of"]
-
 
 @dataclass(frozen=True)
 class Temporary:

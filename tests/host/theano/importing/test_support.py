@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from optdb.host.theano.importing import support
-from optdb.host.theano.importing.bootstrap import UnsupportedHost
+from optdb.host.theano.importing.support import UnsupportedHost
 from tests.processes import python, run_code
 
 GOOD = {"Python": "3.11.4", "Theano": "1.0.5", "numpy": "1.23.5", "scipy": "1.11.4"}

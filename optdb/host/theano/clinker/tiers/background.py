@@ -19,8 +19,6 @@ from optdb.host.theano.clinker.tiers.runner import Cancelled, CompilerServer
 from optdb.host.theano.clinker.tiers.turns import deferred_interrupts
 from optdb.host.theano.clinker.units import Translation
 
-__all__ = ["Background", "ExtensionJob", "Job", "ModuleJob", "background"]
-
 _Result = TypeVar("_Result")
 
 #: How often a waiting thread polls its jobs. Threads poll because an interrupt in a method of `threading.Condition` may

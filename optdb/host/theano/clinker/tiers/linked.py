@@ -23,8 +23,6 @@ from optdb.host.theano.clinker.tiers.machines import MachineExchange, is_exchang
 from optdb.host.theano.clinker.tiers.thunks import ChangingThunk
 from optdb.host.theano.functions.compiled import take_turns
 
-__all__ = ["TieredLink", "can_have_tiers"]
-
 Cells = dict[Variable, list[Any]]
 
 

@@ -20,8 +20,6 @@ from optdb.host.theano.clinker.tiers.background import Background
 from optdb.host.theano.clinker.tiers.thunks import ChangingThunk
 from optdb.host.theano.clinker.tiers.turns import deferred_interrupts, exclusive, uninterrupted
 
-__all__ = ["MachineExchange", "TieredMachine", "bind", "exchange_of", "is_exchangeable"]
-
 #: Theano's machines whose only state between two calls is storage, counters and settings.
 _EXCHANGEABLE = tuple(getattr(vm, name) for name in ("CVM", "Loop", "LoopGC", "Stack") if hasattr(vm, name))
 

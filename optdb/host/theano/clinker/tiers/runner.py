@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-__all__ = ["Cancelled", "CompilerServer"]
-
 #: How often a waiting thread checks whether its program is still needed.
 SECONDS_BETWEEN_LOOKS = 0.1
 

@@ -16,8 +16,6 @@ from optdb.host.theano.clinker.tiers.background import background
 from optdb.host.theano.clinker.tiers.machines import exchange_of
 from optdb.host.theano.clinker.tiers.thunks import ChangingThunk
 
-__all__ = ["Tier", "tier", "wait"]
-
 
 @dataclass(frozen=True)
 class Tier:

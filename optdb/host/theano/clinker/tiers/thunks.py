@@ -14,8 +14,6 @@ from theano.tensor import TensorType
 
 from optdb.host.theano.clinker.tiers.background import FAILED, Background, Job
 
-__all__ = ["ChangingThunk", "CompilerWarning"]
-
 #: The exceptions that an op without Python code for a node raises.
 NoPython = (NotImplementedError, MethodNotDefined)
 

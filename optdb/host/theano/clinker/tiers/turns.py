@@ -14,8 +14,6 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-__all__ = ["deferred_interrupts", "exclusive", "turn", "uninterrupted"]
-
 _SIGINT = int(signal.SIGINT)
 
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from optdb.host.theano.importing.compat import versions
 
-__all__ = ["MODULES", "deferred"]
-
 #: Theano's modules that import these packages, except modules with other hooks.
 MODULES = (
     "theano.gof.opt",

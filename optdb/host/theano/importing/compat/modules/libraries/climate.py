@@ -2,6 +2,4 @@
 
 import logging
 
-__all__ = ["get_logger"]
-
 get_logger = logging.getLogger
