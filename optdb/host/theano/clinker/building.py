@@ -1,9 +1,7 @@
 """Runs the compiler on translation units, one per processor at a time.
 
-The compiler's command and flags are those that Theano uses for a single module. Three differences do not change the
-generated code: debug symbols are omitted unless the flag ``cmodule.debug`` is set; headers that nearly all modules
-include are precompiled if enough units include them; and GCC's inlining limit for large units, which a single module
-does not reach, is lifted.
+The flags are Theano's for a single module, except that debug symbols are omitted unless ``cmodule.debug`` is set,
+headers are precompiled if many units include them, and GCC's inlining limit for large units is lifted.
 """
 
 from __future__ import annotations
@@ -56,13 +54,7 @@ def can_build(module: Translation) -> bool:
 
 
 class ModuleBuilder:
-    """Compiles modules into shared libraries.
-
-    Parameters
-    ----------
-    store : ModuleStore
-        The store to build in.
-    """
+    """Compiles modules of a store into shared libraries."""
 
     def __init__(self, store: ModuleStore) -> None:
         self._store = store
@@ -73,14 +65,8 @@ class ModuleBuilder:
     ) -> None:
         """Compile modules; those that do not compile are left out.
 
-        Parameters
-        ----------
-        modules : sequence of Translation
-            The missing modules.
-        done : callable
-            Called for each compiled module, with its shared library.
-        tell : callable, optional
-            Called with the number of finished modules and the total.
+        `done` is called with each compiled module and its shared library, and `tell` with the numbers of finished
+        modules and of all modules.
         """
         parallel = processors()
         units = group(modules, parallel, MIN_UNIT_EFFORT, MAX_MODULES_IN_UNIT)
@@ -105,7 +91,7 @@ class ModuleBuilder:
 
     @contextmanager
     def _pool(self, parallel: int) -> Iterator[ThreadPoolExecutor]:
-        """Yield a pool of threads that wait for compilers; kill the compilers if the block raises, as on SIGINT."""
+        """Yield a pool of threads; kill the compilers if the block raises, as on SIGINT."""
         pool = ThreadPoolExecutor(parallel, thread_name_prefix="optdb-compile")
         try:
             yield pool
@@ -118,7 +104,6 @@ class ModuleBuilder:
             pool.shutdown()
 
     def _compile(self, unit: Sequence[Translation], headers: dict[tuple[str, ...], Future[Path | None]]) -> Path | None:
-        """Compile one unit; return its shared library, or None if the compiler fails."""
         environment = unit[0].environment
         folder = self._store.stage().folder()
         source, library = folder / "unit.cpp", folder / "unit.so"
@@ -156,7 +141,7 @@ class ModuleBuilder:
     def _precompiled(
         self, units: Sequence[Sequence[Translation]], pool: Executor
     ) -> dict[tuple[str, ...], Future[Path | None]]:
-        """Return a map from flags to precompiled headers: existing headers, and new ones if enough units use them."""
+        """Return a map from flags to precompiled headers: existing ones, and new ones if enough units use them."""
         if not _is_gcc(config.cxx):
             return {}
         environments: dict[tuple[str, ...], list[Environment]] = {}
@@ -195,13 +180,7 @@ class ModuleBuilder:
 
 
 def seconds_for_headers() -> float:
-    """Return the CPU seconds for compiling a module that only includes Theano's headers.
-
-    Raises
-    ------
-    OSError, subprocess.CalledProcessError
-        If the compiler does not start or fails.
-    """
+    """Return the CPU seconds for compiling a module that only includes Theano's headers."""
     with tempfile.TemporaryDirectory(prefix="optdb-headers-") as folder:
         source = Path(folder, "headers.cpp")
         source.write_text("".join(f"#include {name}\n" for name in COMMON_HEADERS + HARMLESS_HEADERS))
@@ -223,7 +202,6 @@ _LARGE_UNITS = ("--param", "large-unit-insns=10000000")
 
 
 def _flags(environment: Environment) -> list[str]:
-    """Return the compiler's flags for modules, in Theano's order."""
     args = [flag for flag in environment.args if not (config.cmodule.remove_gxx_opt and flag.startswith("-O"))]
     return [
         *(["-g"] if config.cmodule.debug else []),
@@ -268,7 +246,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _count(path: Path, number: int) -> int:
-    """Add to a counter, which is stored as the size of a file; return the new value."""
+    """Add to a counter, the size of a file; return the new value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"." * number)

@@ -28,7 +28,7 @@ from optdb.host.theano.clinker.units import Translation, module_of
 
 logger = logging.getLogger("optdb.clinker")
 
-#: The maximum number of locks that a process holds at a time; each is an open file.
+#: The maximum number of open lock files.
 MAX_LOCKS = 200
 #: The keys of a module take a few kilobytes.
 _MAX_KEY_BYTES = 1 << 26
@@ -37,15 +37,7 @@ Tell = Callable[[int, int], None]
 
 
 class Wanted:
-    """A module that a function needs.
-
-    Parameters
-    ----------
-    key : tuple
-        Theano's key.
-    translation : Translation
-        Its code.
-    """
+    """A module that a function needs: Theano's key, and its code."""
 
     def __init__(self, key: Any, translation: Translation) -> None:
         self.key = key
@@ -59,15 +51,7 @@ class Wanted:
 
 
 class SharedModuleCache(ModuleCache):
-    """Theano's cache of compiled modules, without a global lock, and without reading all keys at the start.
-
-    Parameters
-    ----------
-    dirname : str
-        The compiledir.
-    check_for_broken_eq, do_refresh : bool
-        As in Theano's ModuleCache, but keys are read only when they are needed.
-    """
+    """Theano's cache of compiled modules, without a global lock, and without reading all keys at the start."""
 
     def __init__(self, dirname: str, check_for_broken_eq: bool = True, do_refresh: bool = True) -> None:
         super().__init__(dirname, check_for_broken_eq, do_refresh=False)
@@ -111,15 +95,7 @@ class SharedModuleCache(ModuleCache):
     # Methods that replace Theano's.
 
     def module(self, wanted: Wanted, make_linker: Callable[[], Any]) -> ModuleType:
-        """Return a module; build it if it is missing. If optdb's build fails, run Theano's own command.
-
-        Parameters
-        ----------
-        wanted : Wanted
-            The module.
-        make_linker : callable
-            Returns the module's CLinker, for Theano's error if it does not compile.
-        """
+        """Return a module; build it if it is missing. If the build fails, run Theano's own command."""
         module = self._loaded(wanted)
         if module is not None:
             return module
@@ -152,16 +128,10 @@ class SharedModuleCache(ModuleCache):
         return {name: wanted for name, wanted in missing.items() if can_build(wanted.translation)}
 
     def build(self, modules: Iterable[Wanted], tell: Tell | None = None, builder: ModuleBuilder | None = None) -> None:
-        """Build the modules that are missing; skip those that do not compile.
+        """Build the missing modules; skip those that do not compile.
 
-        Parameters
-        ----------
-        modules : iterable of Wanted
-            The needed modules.
-        tell : callable, optional
-            Called with the number of finished modules and the number of missing ones.
-        builder : ModuleBuilder, optional
-            Compiles the modules, instead of this cache's own builder.
+        `tell` is called with the numbers of finished and of missing modules. `builder` replaces the cache's own
+        builder.
         """
         missing = self.missing(modules)
         total = len(missing)
@@ -175,7 +145,7 @@ class SharedModuleCache(ModuleCache):
             self._build(claimed, locks, _counting_on(tell, done, total), builder or self._builder)
 
     def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
-        """Lock the modules that no other process is compiling; drop those that another process has compiled."""
+        """Lock the modules that no other process compiles; drop those that are compiled by now."""
         locks: dict[str, FileLock] = {}
         for name, wanted in list(missing.items()):
             if len(locks) == MAX_LOCKS:
@@ -191,7 +161,7 @@ class SharedModuleCache(ModuleCache):
         return locks
 
     def _wait_for_others(self, missing: dict[str, Wanted]) -> None:
-        """If `missing` is not empty, wait until the process that builds its first module has finished or died."""
+        """Wait until the process that builds the first missing module has finished or died."""
         for name, wanted in list(missing.items())[:1]:
             with self.store.lock(name):
                 if self.find(wanted) is not None:
@@ -220,7 +190,7 @@ class SharedModuleCache(ModuleCache):
         logger.info("compiled %d modules in %.1f s", len(modules), time.perf_counter() - start)
 
     def _keep(self, wanted: Wanted, library: Path) -> None:
-        """Store a compiled module for all processes, or, if it is unversioned, for this process only."""
+        """Store a compiled module for all processes; an unversioned one for this process only."""
         self.stats[2] += 1
         if wanted.is_versioned:
             translation = wanted.translation
@@ -233,7 +203,6 @@ class SharedModuleCache(ModuleCache):
         self._remember(wanted, target)
 
     def _compile_as_theano(self, wanted: Wanted, linker: Any) -> Path:
-        """Compile one module with Theano's command, to get Theano's error."""
         compiler = wanted.translation.environment.compiler
         folder = self.store.stage().folder()
         try:
@@ -264,10 +233,7 @@ class SharedModuleCache(ModuleCache):
         return module
 
     def _load_or_discard(self, wanted: Wanted, path: Path) -> ModuleType | None:
-        """Load a module from a file that was found; if the file is damaged, remove it and return None.
-
-        A power failure or a full disk may leave a partial file.
-        """
+        """Load a module; if its file is damaged, as after a power failure, remove it and return None."""
         try:
             return self._load(wanted, path)
         except ImportError as error:
@@ -295,7 +261,7 @@ class SharedModuleCache(ModuleCache):
         self.entry_from_key[wanted.key] = str(path)
 
     def _read_foreign(self) -> bool:
-        """Find modules that a Theano without optdb compiled in this compiledir; return whether there are new ones."""
+        """Find modules that a Theano without optdb has compiled; return whether there are new ones."""
         before = len(self._foreign)
         try:
             folders = sorted(entry.name for entry in os.scandir(self.dirname) if entry.name.startswith("tmp"))
@@ -319,15 +285,7 @@ _caches: dict[str, SharedModuleCache] = {}
 
 
 def module_cache(dirname: str | None = None, init_args: dict[str, Any] | None = None) -> SharedModuleCache:
-    """Return the cache of a compiledir, whether or not Theano currently uses that compiledir.
-
-    Parameters
-    ----------
-    dirname : str, optional
-        The compiledir, instead of the one in use.
-    init_args : dict, optional
-        Arguments for a new cache.
-    """
+    """Return the cache of a compiledir, by default the one in use; `init_args` are for a new cache."""
     dirname = dirname or config.compiledir
     if dirname not in _caches:
         _caches[dirname] = cache = SharedModuleCache(dirname, **(init_args or {}))
@@ -340,7 +298,7 @@ def _counting_on(tell: Tell | None, done: int, total: int) -> Tell | None:
 
 
 def _read_keys(path: Path) -> KeyData | None:
-    """Read a module's keys; return None if they cannot be read, for example because an op's class is not imported."""
+    """Return a module's keys; None if they cannot be read, for example because an op's class is not imported."""
     try:
         key_data = pickle.loads(read_file(path, _MAX_KEY_BYTES))
     except Exception as error:
@@ -351,13 +309,7 @@ def _read_keys(path: Path) -> KeyData | None:
 
 
 def load(path: Path) -> ModuleType:
-    """Load a compiled module under the name that Theano gives it.
-
-    Raises
-    ------
-    ImportError
-        If the file cannot be loaded.
-    """
+    """Load a compiled module under the name that Theano gives it."""
     if is_truncated(path):
         raise ImportError(f"{path}: the file is incomplete", path=str(path))
     name = f"{path.parent.name}.{path.stem}"

@@ -1,9 +1,7 @@
 """Collects the C code of a function and of the inner functions of its Scans, before the first thunk is made.
 
-Theano compiles the inner function of a Scan when it makes the Scan's thunk: it optimizes the inner graph, and links it
-immediately. `Collector` stops after the optimization, keeps the arguments of the linking step, and continues with the
-next node; it collects the nodes of the inner graph like the nodes of the outer graph. When all modules are built, the
-Scan's thunk is made again, which links the postponed inner function.
+Theano compiles a Scan's inner function when it makes the Scan's thunk. `Collector` stops after optimizing the inner
+graph, collects its nodes, and links it when all modules are built and the thunk is made again.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _QUICK_MODULES = tuple(
 
 
 class _Postponed(Exception):
-    """Raised when the inner function of a Scan has been optimized and its linking is postponed."""
+    """The inner function of a Scan has been optimized; it is linked later."""
 
 
 class _Request:
@@ -59,7 +57,7 @@ class _Request:
 
 
 class Collector(threading.local):
-    """The state of a thread's compilation. Nested compilations share the state of the outermost compilation."""
+    """The state of a thread's compilation; nested compilations share it."""
 
     def __init__(self) -> None:
         self.nodes = NodeLinker()
@@ -77,15 +75,7 @@ class Collector(threading.local):
     # Wrappers of Theano's linkers
 
     def link(self, linker: Any, make_all: Callable[[], Any]) -> Any:
-        """Build all modules that a linker's graph needs, then let the linker make its thunks.
-
-        Parameters
-        ----------
-        linker : VM_Linker or OpWiseCLinker
-            A linker that has accepted its graph.
-        make_all : callable
-            Theano's method, with its arguments.
-        """
+        """Build all modules that an accepted linker's graph needs, then make the linker's thunks."""
         self._depth += 1
         try:
             if self._depth == 1:
@@ -108,7 +98,7 @@ class Collector(threading.local):
                 self._postponed.clear()
 
     def _wants_tiers(self, linker: Any) -> bool:
-        """Return whether a function has tiers; its outer function decides, or without one, the flag or the linker."""
+        """Return whether a function has tiers; inner functions follow their outer function."""
         if self._links:
             return self._links[-1] is not None
         return config.optdb.tiered or getattr(linker, "tiered", False)
@@ -181,19 +171,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[..., Any], args: tuple[Any, ...], impl: str | None) -> Any:
-        """Make the thunk of a Scan; during the call, this Scan is the current Scan for `scan_function`.
-
-        Parameters
-        ----------
-        op : Scan
-            The op.
-        make_thunk : callable
-            Its method, bound to the op.
-        args : tuple
-            The method's arguments up to `no_recycling`.
-        impl : str, optional
-            As for ``Op.make_thunk``.
-        """
+        """Make the thunk of a Scan, by its bound method; meanwhile, it is the current Scan of `scan_function`."""
         self._scans.append(op)
         link = self._links[-1] if self._links and not self._is_collecting else None
         try:
@@ -235,13 +213,7 @@ class Collector(threading.local):
             self._request.maker = maker
 
     def postpone(self, maker: FunctionMaker, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Collect the nodes of a requested function, and stop before it is linked; do nothing for other functions.
-
-        Raises
-        ------
-        _Postponed
-            If the function was requested.
-        """
+        """Collect the nodes of a requested function, and raise `_Postponed`; do nothing for other functions."""
         request = self._request
         if request is None or request.maker is not maker:
             return
@@ -277,7 +249,7 @@ def _has_usual_thunk(op: Any) -> bool:
 
 
 def _storage(node: Apply) -> dict[Variable, list[Any]]:
-    """Return temporary storage for a node whose thunk will be discarded."""
+    """Return storage for a thunk that will be discarded."""
     variables = (*node.inputs, *node.outputs)
     return {var: [var.data if isinstance(var, Constant) else None] for var in variables}
 
@@ -295,17 +267,9 @@ def no_recycling_of(linker: Any) -> Sequence[Variable]:
 
 
 def _is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> bool:
-    """Return whether running a node's Python code for its test value takes less time than compiling its C code.
+    """Return whether computing a test value in Python takes less time than compiling the node's C code.
 
-    With ``config.compute_test_value``, which PyMC3 enables, Theano computes each node on creation with a separate
-    thunk. A model of a hundred nodes would otherwise start a hundred compilers before `theano.function` is called.
-
-    Parameters
-    ----------
-    node : Apply
-        A node outside of any function.
-    storage_map : dict
-        The values of its inputs.
+    PyMC3 turns test values on: a model of a hundred nodes would otherwise start a hundred compilers.
     """
     op = type(node.op)
     if config.compute_test_value == "off" or op.__module__ not in _QUICK_MODULES:

@@ -22,15 +22,7 @@ MAX_REMEMBERED = 20_000
 
 
 class Linked:
-    """The C code of all nodes with one signature.
-
-    Parameters
-    ----------
-    node : Apply
-        One of the nodes.
-    no_recycling : sequence of Variable
-        The node's outputs whose storage must not be reused.
-    """
+    """The C code of all nodes with one signature; `no_recycling` has the outputs whose storage must not be reused."""
 
     def __init__(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
         self.no_code: Exception | None = None
@@ -64,17 +56,7 @@ class Linked:
     def thunk(
         self, node: Apply, no_recycling: Sequence[Variable], inputs: list[list[Any]], outputs: list[list[Any]]
     ) -> _CThunk:
-        """Make a thunk for a node of this signature.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        no_recycling : sequence of Variable
-            The same as when this object was made.
-        inputs, outputs : list of list
-            The storage of the node's inputs and outputs.
-        """
+        """Make a thunk for a node of this signature; `inputs` and `outputs` are its storage."""
         if self.no_code is not None:
             raise type(self.no_code)(*self.no_code.args)
         wanted = self.wanted  # None after another thread has loaded the module
@@ -97,21 +79,7 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that, only after a failure, looks up which part of the code failed.
-
-    Parameters
-    ----------
-    capsule : capsule
-        The compiled struct.
-    node : Apply
-        The node that it computes.
-    no_recycling : sequence of Variable
-        As for `Linked`.
-    error : list
-        The storage for the C code's exception.
-    module : module
-        The module that created it.
-    """
+    """A C thunk that, only after a failure, looks up which part of the code failed."""
 
     def __init__(
         self, capsule: Any, node: Apply, no_recycling: Sequence[Variable], error: list[Any], module: Any
@@ -143,15 +111,7 @@ class NodeLinker:
         self._cached = self._by_flags.setdefault(flags_in_force(), {})
 
     def linked(self, node: Apply, no_recycling: Sequence[Variable]) -> Linked:
-        """Return the C code for a node's signature.
-
-        Parameters
-        ----------
-        node : Apply
-            The node.
-        no_recycling : sequence of Variable
-            The same as in Theano's linker.
-        """
+        """Return the C code for a node's signature."""
         key = signature(node, no_recycling)
         linked = None if key is None else self._cached.get(key)
         if linked is None:
@@ -167,13 +127,7 @@ class NodeLinker:
         compute_map: dict[Variable, list[bool]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None] | None:
-        """Make a thunk like ``Op.make_c_thunk``, or return None if Theano has to make it.
-
-        Parameters
-        ----------
-        node, storage_map, compute_map, no_recycling
-            See ``Op.make_thunk``.
-        """
+        """Make a thunk like ``Op.make_c_thunk``; return None if Theano has to make it."""
         if has_unsafe_halves(node):
             return None
         linked = self.linked(node, no_recycling)
@@ -187,15 +141,7 @@ class NodeLinker:
         compute_map: dict[Variable, list[bool]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None]:
-        """Make a thunk of C code, like ``Op.make_c_thunk``.
-
-        Parameters
-        ----------
-        linked : Linked
-            The C code for the node's signature.
-        node, storage_map, compute_map, no_recycling
-            See ``Op.make_thunk``.
-        """
+        """Make a thunk of C code, like ``Op.make_c_thunk``."""
         inputs = [storage_map[var] for var in node.inputs]
         outputs = [storage_map[var] for var in node.outputs]
         thunk = linked.thunk(node, no_recycling, inputs, outputs)
@@ -223,7 +169,7 @@ def has_unsafe_halves(node: Apply) -> bool:
 
 
 def _linker_of(node: Apply, no_recycling: Sequence[Variable]) -> CLinker:
-    """Return Theano's linker for a graph of one node, made as in ``Op.make_c_thunk``."""
+    """Return a linker for a graph of one node, made as in ``Op.make_c_thunk``."""
     graph = FunctionGraph(node.inputs, node.outputs)
     protected = [new for new, old in zip(graph.outputs, node.outputs, strict=True) if old in no_recycling]
     return CLinker().accept(graph, no_recycling=protected)

@@ -14,28 +14,14 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EROFS, errno.EACCE
 
 
 class FileLock:
-    """An exclusive lock on a file, which is created when the lock is first acquired.
-
-    As a context manager, it waits for the lock on entry, and releases it on exit.
-
-    Parameters
-    ----------
-    path : Path
-        The file. The file's folder is created if necessary.
-    """
+    """An exclusive lock on a file, which is created on first use; also a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Acquire the lock; return whether this process holds it.
-
-        Parameters
-        ----------
-        blocking : bool
-            Whether to wait while another process holds it.
-        """
+        """Acquire the lock, waiting for other processes if `blocking`; return whether this process holds it."""
         while True:
             try:
                 descriptor = self._open()
@@ -61,13 +47,7 @@ class FileLock:
             os.close(descriptor)
 
     def release(self, remove: bool = False) -> None:
-        """Release the lock.
-
-        Parameters
-        ----------
-        remove : bool
-            Whether to remove the file first. Waiting processes then open the path again.
-        """
+        """Release the lock; `remove` also removes the file, and waiting processes then open the path again."""
         if self._descriptor is None:
             return
         if remove:
@@ -104,7 +84,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Close a forked process's copies of lock descriptors, which would keep the locks of a dead parent."""
+    """Close a forked process's copies of descriptors, which would keep the locks of a dead parent."""
     for lock in list(_held):
         # Another thread of the parent may have been about to discard the lock.
         if lock._descriptor is not None:

@@ -1,10 +1,8 @@
 """Outlines repeated parts of Theano's C code, so that the compiler has less to optimize.
 
-Theano repeats the checks of an input and their error messages for each input of each node, so that most of a small
-module is error handling. `outline` replaces the error handling by calls of cold functions that all modules of a
-translation unit share (`HELPERS`). The checks, their order, the errors, and the code that computes results do not
-change. The patterns match Theano 1.0.5; `outline` leaves other text unchanged. `outline` also shortens the reference
-counting at the end of a call, and makes the compiler optimize the creation and deletion of thunks for size.
+Most of a small module is error handling, which Theano repeats for each input. `outline` replaces it by calls of cold
+functions that all modules of a translation unit share (`HELPERS`); behaviour and errors do not change. The patterns
+match Theano 1.0.5; other text is left unchanged.
 """
 
 from __future__ import annotations
@@ -181,18 +179,7 @@ _RELEASE = re.compile(
 
 
 def outline(body: str) -> str:
-    """Shorten the C code of a module.
-
-    Parameters
-    ----------
-    body : str
-        Theano's code of one module, without its includes.
-
-    Returns
-    -------
-    str
-        Equivalent code that needs `HELPERS` and `ARRAY_HELPERS` before it.
-    """
+    """Shorten the C code of a module without its includes; the result needs `HELPERS` and `ARRAY_HELPERS` before it."""
     body = _CHECKS.sub(_shared_checks, body)
     body = _RELEASE.sub(rf"::{_NAMESPACE}::release((PyObject*) \g<array>, \g<object>);", body)
     body = _HOLD.sub(rf"::{_NAMESPACE}::hold(\1);", body)

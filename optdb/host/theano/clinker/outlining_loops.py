@@ -1,8 +1,7 @@
 """Outlines the code around the loops of Elemwise and CAReduce: checks of lengths, allocation, the order of loops.
 
-Theano generates this code for each array and each of its axes, so that a module grows by 200 lines per input.
-`outline_loops` replaces this code by calls of functions that all modules of a translation unit share (`LOOP_HELPERS`).
-The checks, their order, the errors, the reuse of outputs, and the loops themselves do not change.
+Theano generates this code for each array and axis; here it calls functions that all modules of a translation unit share
+(`LOOP_HELPERS`). Errors, the reuse of outputs, and the loops themselves do not change.
 """
 
 from __future__ import annotations
@@ -111,18 +110,7 @@ _STRIDE = re.compile(r"int (\w+_stride_l(\d+)) = init_strides\[(\d+)\]")
 
 
 def outline_loops(body: str) -> str:
-    """Shorten the C code of a module of elementwise ops and reductions; other code does not change.
-
-    Parameters
-    ----------
-    body : str
-        Theano's code of one module, without its includes, as `optdb.host.theano.clinker.outlining.outline` returns it.
-
-    Returns
-    -------
-    str
-        Equivalent code that needs `LOOP_HELPERS` before it.
-    """
+    """Shorten the result of `outline` for elementwise ops and reductions; it needs `LOOP_HELPERS` before it."""
     body = _RANK.sub(f"::{_NAMESPACE}::set_rank_error();", body)
     body = _RESIZE.sub(rf"\g<array> = ::{_NAMESPACE}::resized(\g<array>, \g<ndim>, dims, \g<type>);", body)
     body = _ORDER.sub(_sorted_axes, body)
@@ -130,7 +118,6 @@ def outline_loops(body: str) -> str:
 
 
 def _with_shared_comparisons(body: str) -> str:
-    """Make consecutive comparisons of lengths share one failure branch."""
     parts, end = [], 0
     while start := _COMPARISON_START.search(body, end):
         run: list[re.Match[str]] = []

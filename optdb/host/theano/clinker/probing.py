@@ -1,8 +1,7 @@
 """Caches Theano's queries of the compiler, and records the times and errors of the compiler that Theano starts.
 
-Theano queries the compiler three times: while it declares its flags (whether there is a g++, and its version), before
-it compiles the first module (the flags that ``-march=native`` stands for), and when it tests an op or a library with a
-small program.
+Theano queries the compiler while it declares its flags, before it compiles the first module, and when it tests an op or
+a library with a small program.
 """
 
 from __future__ import annotations
@@ -60,13 +59,7 @@ def _remembering_output(output: Callable[..., tuple[bytes, bytes, int]]) -> Call
 
 
 def remember_trials(cmodule: ModuleType) -> None:
-    """Cache the results of the trial programs of Theano's compiler class.
-
-    Parameters
-    ----------
-    cmodule : module
-        ``theano.gof.cmodule``, whose class is patched permanently.
-    """
+    """Cache the results of the trial programs of the compiler class in ``theano.gof.cmodule``."""
     compiler = cmodule.GCC_compiler
     compiler.compile_args = staticmethod(_remembering_march(cmodule, compiler.compile_args))
     # In Theano, both methods are class methods and are called only on GCC_compiler.
@@ -119,13 +112,7 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
 
 
 def watch_compiler(cmodule: ModuleType) -> None:
-    """Time each module that Theano's compiler class compiles; name the cause if the compiler cannot be used.
-
-    Parameters
-    ----------
-    cmodule : module
-        ``theano.gof.cmodule``, whose class is patched permanently.
-    """
+    """Time each module that Theano's compiler class compiles; name the cause if the compiler cannot be used."""
     compile_str = cmodule.GCC_compiler.compile_str
 
     @functools.wraps(compile_str)
@@ -140,7 +127,7 @@ def watch_compiler(cmodule: ModuleType) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert an argument of a trial to types that JSON can represent."""
+    """Convert an argument to types that JSON can represent."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return list(value) if isinstance(value, tuple) else value

@@ -1,7 +1,4 @@
-"""Shows the progress of theano.function: a progress bar on a terminal, log lines elsewhere.
-
-Compilations shorter than `DELAY_S` show nothing.
-"""
+"""Shows the progress of theano.function after `DELAY_S`: a progress bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,10 +17,7 @@ DELAY_S = 2.0
 
 
 class CompileProgress:
-    """The progress of the outermost theano.function of this process.
-
-    Phases nest, and the innermost phase is shown. Concurrent compilations in other threads are not shown.
-    """
+    """The progress of the outermost theano.function of this process; other threads are not shown."""
 
     def __init__(self) -> None:
         self._phases: list[str] = []
@@ -87,7 +81,6 @@ class CompileProgress:
             bar.stop()
 
     def _show(self) -> None:
-        """Show the bar on the terminal; called by a timer."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

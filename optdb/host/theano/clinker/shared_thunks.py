@@ -1,10 +1,7 @@
 """Shortens the C code that takes a module's inputs and makes its thunks.
 
-`share` runs after `optdb.host.theano.clinker.outlining.outline`, whose functions the code already calls. All modules of
-a unit share functions (`HELPERS`, `ARRAY_HELPERS`) that check an input and take a reference to it, make a thunk, and
-make a module. Most modules only hold the storage of their variables, so one shared function makes all their thunks, and
-another deletes them. `share` changes no other modules and no other parts of the code. The code that stores an output is
-not shared, because a shared function for it makes calls of small models take 1 to 3 % longer.
+`share` runs after `outlining.outline`. Modules whose struct only holds storage share the functions that make and delete
+their thunks. Code that stores an output is not shared: calls of small models would take 1 to 3 % longer.
 """
 
 from __future__ import annotations
@@ -147,18 +144,7 @@ _SAME = r" \g<object> = (PyObject*) \g<array>;"
 
 
 def share(body: str) -> str:
-    """Shorten the outlined C code of a module.
-
-    Parameters
-    ----------
-    body : str
-        The result of `outline`.
-
-    Returns
-    -------
-    str
-        Equivalent code, which needs `HELPERS` before it, and also `ARRAY_HELPERS` if the code uses arrays.
-    """
+    """Shorten the result of `outline`; it then needs `HELPERS` before it, and `ARRAY_HELPERS` if it uses arrays."""
     # Each pattern begins with rare text, so that matching takes less time than the C compiler saves.
     body = _TAKE.sub(_called("take", "!{array}") + _SAME, body)
     body = _TAKE_OUTPUT.sub(_called("take_output", "!{array} && {object} != Py_None"), body)
@@ -176,7 +162,7 @@ def _called(function: str, failed: str) -> str:
 
 
 def _share_thunks(body: str) -> str:
-    """Make a module use shared functions to make and delete its thunks, if its struct only has storage."""
+    """Make a module use shared functions for its thunks, if its struct only has storage."""
     struct, destructor, instantiate = (pattern.search(body) for pattern in (_STRUCT, _DESTRUCTOR, _INSTANTIATE))
     if struct is None or destructor is None or instantiate is None:
         return body

@@ -1,8 +1,6 @@
 """Identifies nodes with the same C code, and corrects the versions in the keys of cached modules.
 
-Theano computes the key of a module for each node, from its op, the types and constants among its inputs, and the
-flags. `signature` contains the parts of a module's key that differ between nodes, and is computed without making a
-graph and a linker for each node.
+`signature` has the parts of a module's key that differ between nodes, without making a graph and a linker for each.
 """
 
 from __future__ import annotations
@@ -18,15 +16,9 @@ from theano.gof.graph import Apply, Constant, Variable
 
 
 def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Correct the version of ops whose C code is in files.
+    """Correct ``COp.c_code_cache_version``: use a digest of the C code.
 
-    Theano's version contains Python's hash of that code, which differs between processes. The corrected method returns
-    a version with a digest of the code instead.
-
-    Parameters
-    ----------
-    c_code_cache_version : callable
-        ``COp.c_code_cache_version``.
+    Theano uses Python's hash, which differs between processes.
     """
 
     @functools.wraps(c_code_cache_version)
@@ -43,15 +35,7 @@ def flags_in_force() -> Hashable:
 
 
 def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
-    """Return a key that determines the C code of a node, or None if there is none.
-
-    Parameters
-    ----------
-    node : Apply
-        Any node.
-    no_recycling : sequence of Variable
-        Outputs whose storage must not be reused.
-    """
+    """Return a key that determines the C code of a node; None if an op or a constant is unhashable."""
     first: dict[Variable, int] = {}
     inputs = []
     for index, var in enumerate(node.inputs):
@@ -69,8 +53,7 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
 def _identity(op: Any) -> Hashable:
     """Return a key that identifies an op's C code and compiler flags.
 
-    Equal ops have the same code, but may have different compiler flags: Theano does not compare ``openmp``. An op
-    defined outside Theano may have other attributes that are not compared, so each such object gets its own key.
+    Equal ops of Theano may differ in ``openmp``; ops from elsewhere may differ in any attribute.
     """
     if type(op).__module__.startswith("theano."):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
@@ -85,16 +68,10 @@ def _value(constant: Constant) -> Hashable:
 
 
 def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
-    """Correct Theano's test of whether other processes may load a module.
+    """Correct ``CLinker.cmodule_key_``: an op with ``__props__ = ()`` is versioned.
 
-    Theano considers an op unversioned if its versions or its props include an empty tuple. This is the case for an op
-    with ``__props__ = ()``, whose module Theano then compiles again in each process. The corrected method returns a key
-    with the same parts, in which a version is missing only if an op or a type has no version.
-
-    Parameters
-    ----------
-    cmodule_key_ : callable
-        ``CLinker.cmodule_key_``.
+    Theano considers an op unversioned if its versions or its props include an empty tuple, and compiles its module
+    again in each process.
     """
 
     @functools.wraps(cmodule_key_)
@@ -116,5 +93,5 @@ def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _results(op: Any, method: str, *args: Any) -> list[Any]:
-    """Return the results of an op's method as a list; an empty list if the op lacks the method."""
+    """Return the results of an op's method; an empty list if the op lacks it."""
     return [getattr(op, method)(*args)] if hasattr(op, method) else []

@@ -47,19 +47,7 @@ MAX_ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class StoredModule:
-    """The content of one module.
-
-    Parameters
-    ----------
-    module_hash : str
-        The hash of everything that determines the module, see ``theano.gof.cmodule.get_module_hash``.
-    name : str
-        The module's name, which is part of its init function's name.
-    source : str
-        Theano's source code.
-    key : tuple
-        Theano's key.
-    """
+    """The content of one module: its hash, its name, Theano's source code, and Theano's key."""
 
     module_hash: str
     name: str
@@ -68,13 +56,7 @@ class StoredModule:
 
 
 class ModuleStore:
-    """The compiled modules in one compiledir.
-
-    Parameters
-    ----------
-    compiledir : str or Path
-        Theano's compiledir.
-    """
+    """The compiled modules in one compiledir."""
 
     def __init__(self, compiledir: str | os.PathLike[str]) -> None:
         self.compiledir = Path(compiledir)
@@ -117,19 +99,9 @@ class ModuleStore:
         _remove_abandoned(self.folder / "locks")
 
     def publish(self, module: StoredModule, library: Path) -> Path:
-        """Move a module to its final folder.
+        """Move a module that `library` contains to its final folder; return its library's path.
 
-        Parameters
-        ----------
-        module : StoredModule
-            The module's content.
-        library : Path
-            A shared library that contains the module, on the same file system.
-
-        Returns
-        -------
-        Path
-            The path of its shared library, which another process may have stored first.
+        Another process may have stored it first.
 
         Raises
         ------
@@ -155,13 +127,7 @@ class ModuleStore:
         rename(draft, target.parent)
 
     def clean_up(self, max_age_s: float) -> None:
-        """Remove files of dead processes and, at most once a day, modules that have not been read recently.
-
-        Parameters
-        ----------
-        max_age_s : float
-            A module whose last access is older than this number of seconds is removed.
-        """
+        """Remove files of dead processes and, once a day, modules last read more than `max_age_s` seconds ago."""
         # Do this at each clean-up, because the last process to compile may have been killed.
         self._remove_abandoned()
         stamp = self.folder / "cleaned"
@@ -184,13 +150,7 @@ class ModuleStore:
 
 
 class Stage:
-    """A folder for a process's unfinished files; after the process has died, other processes remove the folder.
-
-    Parameters
-    ----------
-    parent : Path
-        The folder of all stages.
-    """
+    """A folder for a process's unfinished files; after the process has died, other processes remove it."""
 
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +194,7 @@ def _umask() -> int:
 
 
 def _pickled(key_data: KeyData) -> bytes:
-    """Pickle keys as Theano does; omit keys that cannot be pickled, since a module is found by content alone."""
+    """Pickle keys as Theano does, without those that cannot be pickled: a module is found by content alone."""
     try:
         return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -1,9 +1,7 @@
 """Caches properties of the compiler on disk, so that later processes do not start it to query them again.
 
-At each start, Theano queries the compiler's version, the flags of ``-march=native``, and whether OpenMP and a BLAS
-work. `Toolchain.answer` caches the answers under a digest of the things that they depend on: the compiler's file, this
-machine's processor, and the environment variables that compilers read. An upgraded compiler has a separate cache, and
-so does each machine that shares the home folder.
+The answers depend on the compiler's file, this machine's processor, and the environment variables that compilers read,
+whose digest is part of the file's name.
 """
 
 from __future__ import annotations
@@ -49,15 +47,7 @@ def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
 
 
 class Toolchain:
-    """The cached properties of one compiler on this machine.
-
-    Parameters
-    ----------
-    compiler : str
-        The compiler's name or path, as in ``config.cxx``.
-    folder : Path, optional
-        The folder of the cache; by default optdb's folder in the user's cache.
-    """
+    """The cached properties of one compiler on this machine; `folder` is by default in the user's cache."""
 
     def __init__(self, compiler: str, folder: Path | None = None) -> None:
         self.compiler = compiler
@@ -68,14 +58,9 @@ class Toolchain:
         self._is_asking = False
 
     def answer(self, question: Iterable[Any], find: Callable[[], Any]) -> Any:
-        """Return the cached answer to a question; if there is none, call `find` and cache its result.
+        """Return the cached answer to a question; if there is none, cache the result of `find`.
 
-        Parameters
-        ----------
-        question : iterable
-            The question and everything else that the answer depends on, as JSON values.
-        find : callable
-            Returns the answer, a JSON value. Exceptions are not cached.
+        The question contains everything that the answer depends on. Both are JSON values.
         """
         if _compiler_stamp(self.compiler) is None:
             return find()
@@ -131,13 +116,7 @@ class Toolchain:
             warn_unwritable("the compiler's answers", self._file.parent, error, _COST)
 
     def library_stamps(self, flags: Iterable[str]) -> list[Any]:
-        """Return the stamps of the libraries that the linker may find; they change when a library is replaced.
-
-        Parameters
-        ----------
-        flags : iterable of str
-            The linker's flags; each ``-l`` names a library, and each ``-L`` a folder.
-        """
+        """Return the stamps of the libraries that the linker may find with these flags (``-l`` and ``-L``)."""
         flags = list(flags)
         named = [flag[2:] for flag in flags if flag.startswith("-L")]
         searched = [*named, *self._search_dirs()]

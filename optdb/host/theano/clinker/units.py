@@ -1,11 +1,8 @@
-"""Joins the source code of many modules into translation units.
+"""Joins the source code of modules with the same flags, libraries and headers in translation units.
 
-Modules share a unit if they have the same flags and libraries, and headers that do not affect each other. Each module's
-code has its own namespace, the macros that it defines are restored after it, and its init function has a unique name,
-so that the modules of a unit do not affect each other. Two kinds of support code are written once, before the
-namespaces: declarations of C library functions, and support code of ops and types defined outside Theano, which may
-contain anything. Modules share a unit only if this support code is identical. A module whose own part includes a file
-or has a pragma is compiled alone.
+Each module has its own namespace, its macros are restored after it, and its init function has a unique name. Support
+code that may contain anything precedes the namespaces, and must be identical in the modules of a unit. A module whose
+own part includes a file or has a pragma is compiled alone.
 """
 
 from __future__ import annotations
@@ -60,19 +57,7 @@ _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Environment:
-    """The compiler's flags, and the code that precedes a module's own code.
-
-    Parameters
-    ----------
-    compiler : type
-        Theano's compiler class.
-    args, header_dirs, libraries, lib_dirs : tuple of str
-        The compiler's flags, in Theano's order.
-    includes : tuple of str
-        Headers, in Theano's order, each with its brackets or quotes.
-    prelude : tuple of str
-        Support code of ops and types that is not specific to one node.
-    """
+    """The compiler's flags in Theano's order, and the headers and support code that precede a module's own code."""
 
     compiler: Any
     args: tuple[str, ...]
@@ -85,21 +70,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Translation:
-    """The code of one module, ready to be compiled.
-
-    Parameters
-    ----------
-    name : str
-        The module's name.
-    source : str
-        Theano's complete code.
-    own_code : str
-        The part that only this module has; '' if it has to be compiled alone.
-    environment : Environment
-        The flags and the code that precedes the own part.
-    ops : tuple of str
-        The ops that the module computes, for messages.
-    """
+    """The code of one module: all of it, the part that only this module has ('' if it is compiled alone), its ops."""
 
     name: str
     source: str
@@ -133,18 +104,7 @@ class Translation:
 
 
 def module_of(linker: Any) -> Translation:
-    """Return the code of a CLinker's module.
-
-    Parameters
-    ----------
-    linker : CLinker
-        A linker that has accepted a graph.
-
-    Raises
-    ------
-    NotImplementedError, MethodNotDefined
-        If an op has no C code.
-    """
+    """Return the code of an accepted CLinker's module; raise the error of an op without C code."""
     module = linker.get_dynamic_module()
     source = module.code()
     prelude = _prelude(linker)
@@ -163,7 +123,7 @@ def module_of(linker: Any) -> Translation:
 
 
 def _own_part(source: str, prelude: Sequence[str]) -> str:
-    """Return a module's code without its includes and the support code before it; '' if the source lacks either."""
+    """Return a module's code without its includes and prelude; '' if the source lacks either."""
     heading = "//////////////////////\n////  Support Code\n//////////////////////\n"
     _, separator, body = source.partition(heading)
     is_complete = bool(separator)
@@ -199,7 +159,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
-    """Return a module's includes. If all headers are common or harmless, they are one of two fixed tuples."""
+    """Return a module's includes; common and harmless headers are one of two fixed tuples."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -224,23 +184,10 @@ def _bracketed(include: str) -> str:
 
 
 def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
-    """Divide modules among units of about the same compile time.
+    """Divide modules among units of about the same compile time, the largest unit first.
 
-    Parameters
-    ----------
-    modules : iterable of Translation
-        The modules to compile.
-    parallel : int
-        How many units are compiled at the same time.
-    min_effort : int
-        The minimum effort of a unit: in a smaller unit, reading the headers costs more than parallelism gains.
-    max_modules : int
-        The maximum number of modules in a unit: if a unit does not compile, its modules are compiled again, one by one.
-
-    Returns
-    -------
-    list of list of Translation
-        The units, the largest first.
+    A unit has at least `min_effort` characters, unless there are too few, and at most `max_modules`, which are compiled
+    one by one if the unit does not compile.
     """
     modules = sorted(modules, key=lambda module: (-module.effort, module.name))
     alone = [[module] for module in modules if not module.can_share]
@@ -268,14 +215,7 @@ def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
 
 
 def unit_text(modules: Sequence[Translation]) -> str:
-    """Return the text of a translation unit.
-
-    Parameters
-    ----------
-    modules : sequence of Translation
-        Modules of one environment that can share a unit; or a single module that cannot, whose source code is returned
-        unchanged.
-    """
+    """Return the text of a unit of modules of one environment; a module that cannot share a unit is unchanged."""
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source
     environment = modules[0].environment

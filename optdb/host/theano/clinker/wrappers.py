@@ -1,7 +1,4 @@
-"""Wraps Theano's functions that link, compile and cache C code, so that optdb compiles the code in batches.
-
-Importing this module imports Theano.
-"""
+"""Wraps Theano's functions that link, compile and cache C code, so that optdb compiles the code in batches."""
 
 from __future__ import annotations
 

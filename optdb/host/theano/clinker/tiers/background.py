@@ -32,15 +32,7 @@ QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", 
 
 
 class Job:
-    """A build that is done once for all nodes that need it.
-
-    Parameters
-    ----------
-    name : str
-        Unique name of the job.
-    ops : tuple of str
-        The ops that need it, for messages.
-    """
+    """A build that is done once for all nodes that need it; `ops` are for messages."""
 
     #: Length of the code in characters. Longer jobs start first if nothing else is known.
     effort = 0
@@ -61,7 +53,7 @@ class Job:
             self._claims += 1
 
     def add(self, thunk: Any) -> None:
-        """Add a thunk, which has an attribute ``seconds``, to the waiting thunks; the job does not keep it alive."""
+        """Add a thunk with an attribute ``seconds`` to the waiting thunks, which the job does not keep alive."""
         with self._lock:
             self._waiting.add(thunk)
             self._claims -= 1
@@ -96,13 +88,7 @@ class Job:
 
 
 class ModuleJob(Job):
-    """The build of one module.
-
-    Parameters
-    ----------
-    wanted : Wanted
-        The module.
-    """
+    """The build of one module."""
 
     def __init__(self, wanted: Wanted) -> None:
         super().__init__(wanted.module_hash, wanted.translation.ops)
@@ -122,17 +108,7 @@ class ModuleJob(Job):
 
 
 class ExtensionJob(Job):
-    """A job that runs a program to build a module that Theano compiles for itself.
-
-    Parameters
-    ----------
-    name : str
-        The extension.
-    command : sequence of str
-        The program and its arguments.
-    env : dict
-        The program's environment.
-    """
+    """A job that runs a program to build a module that Theano compiles for itself."""
 
     #: A rough size of the headers and code of `scan_perform`, in the same unit as the effort of modules.
     effort = 10 * building.MIN_UNIT_EFFORT
@@ -144,7 +120,7 @@ class ExtensionJob(Job):
 
 
 class _Inline(Executor):
-    """An executor that runs each task immediately instead of in a pool of threads."""
+    """An executor without threads."""
 
     def submit(self, function: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         future: Future[_Result] = Future()
@@ -153,15 +129,7 @@ class _Inline(Executor):
 
 
 class BackgroundBuilder(ModuleBuilder):
-    """Compiles one translation unit at a time, with the compiler server.
-
-    Parameters
-    ----------
-    store : ModuleStore
-        As for `ModuleBuilder`.
-    run : callable
-        Runs a command; returns whether it succeeded.
-    """
+    """Compiles one translation unit at a time, by `run`, which returns whether a command succeeded."""
 
     def __init__(self, store: Any, run: Callable[[list[str]], bool]) -> None:
         super().__init__(store)
@@ -189,13 +157,7 @@ class BackgroundBuilder(ModuleBuilder):
 
 
 class Background:
-    """The jobs of this process, and the threads that build them.
-
-    Parameters
-    ----------
-    run : callable, optional
-        Runs a command in an environment, and kills it when a condition no longer holds, like `CompilerServer.run`.
-    """
+    """The jobs of this process, and the threads that build them with `run`, by default `CompilerServer.run`."""
 
     def __init__(self, run: Callable[..., bool] | None = None) -> None:
         self._server = CompilerServer()
@@ -248,16 +210,9 @@ class Background:
     def wait(
         self, jobs: Iterable[Job], deadline: float | None = None, tell: Callable[[int], None] | None = None
     ) -> bool:
-        """Wait until jobs are over; return whether they are.
+        """Wait until jobs are over or `deadline` (by `time.monotonic`) has passed; return whether they are over.
 
-        Parameters
-        ----------
-        jobs : iterable of Job
-            The jobs.
-        deadline : float, optional
-            The time by `time.monotonic` at which to give up.
-        tell : callable, optional
-            Called with the number of jobs that are over.
+        `tell` is called with the number of jobs that are over.
         """
         jobs = list(jobs)
         if self.is_stalled:
@@ -281,7 +236,7 @@ class Background:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _after_fork(self) -> None:
-        """In a forked child process, requeue the jobs that threads of the parent were building."""
+        """Requeue the jobs that threads of the parent were building."""
         self._lock = threading.RLock()
         self._server.forget()
         self._threads = set()
@@ -306,7 +261,7 @@ class Background:
                 self._server.close()
 
     def _take(self) -> list[Job]:
-        """Return the next jobs for this thread; an empty list makes the thread end."""
+        """Return the next jobs for this thread, which ends if there are none."""
         with self._lock:
             for job in [job for job in self._jobs.values() if job.state == QUEUED and not job.is_needed]:
                 job.state = DROPPED
@@ -321,7 +276,7 @@ class Background:
             return taken
 
     def _build(self, jobs: list[Job]) -> None:
-        """Build jobs; jobs that have no result afterwards have failed, unless they were cancelled."""
+        """Build jobs; those without a result have failed, unless they were cancelled."""
         done: set[Job] = set()
         otherwise = FAILED
         try:
@@ -365,15 +320,7 @@ _MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
 
 
 def next_unit(queued: Sequence[Job], processors: int) -> list[Job]:
-    """Return the jobs that one compiler runs next: first the jobs of the slowest nodes, then the longest jobs.
-
-    Parameters
-    ----------
-    queued : sequence of Job
-        The remaining jobs.
-    processors : int
-        How many compilers run at once.
-    """
+    """Return the jobs that one of the compilers runs next: the jobs of the slowest nodes, then the longest."""
     if not queued:
         return []
     ordered = sorted(queued, key=lambda job: (-job.seconds, -job.effort, job.name))

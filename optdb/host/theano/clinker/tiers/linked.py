@@ -29,26 +29,13 @@ Cells = dict[Variable, list[Any]]
 def can_have_tiers(linker: Any) -> bool:
     """Return whether a linker's functions may start in Python.
 
-    Functions of the linkers ``c`` and ``c|py``, and functions with a callback for each node (such as functions of
-    NanGuardMode), wait for their C code.
+    Functions of the linkers ``c`` and ``c|py``, and those with a callback for each node, wait for their C code.
     """
     return isinstance(linker, VM_Linker) and linker.callback is None and linker.callback_input is None
 
 
 class TieredLink:
-    """The linking of one function in two tiers.
-
-    Parameters
-    ----------
-    linker : VM_Linker
-        The function's linker.
-    nodes : NodeLinker
-        Makes the thunks in C.
-    missing : set of str
-        The hashes of the modules that are not built.
-    queue : Background, optional
-        The queue that builds them.
-    """
+    """The linking of one function in two tiers; `missing` has the hashes of the modules that are not built."""
 
     def __init__(self, linker: VM_Linker, nodes: NodeLinker, missing: set[str], queue: Background = background) -> None:
         self._linker = linker
@@ -73,7 +60,6 @@ class TieredLink:
 
     @contextmanager
     def _noting_machine(self) -> Iterator[None]:
-        """Record the arguments of the linker's ``make_vm`` in the block."""
         linker = self._linker
 
         def make_vm(*args: Any) -> Any:
@@ -106,17 +92,7 @@ class TieredLink:
     def scan_thunk(
         self, op: Scan, make_thunk: Callable[..., Any], node: Apply, storage_map: Cells, compute_map: Cells
     ) -> Any:
-        """Return a Scan's thunk, which uses the loop in Python until Scan's loop in C is built.
-
-        Parameters
-        ----------
-        op : Scan
-            The op.
-        make_thunk : callable
-            Its method, bound to it.
-        node, storage_map, compute_map
-            The arguments of ``Op.make_thunk``.
-        """
+        """Return a Scan's thunk, made by its bound method; it loops in Python until Scan's loop in C is built."""
         if not config.cxx or _is_scan_loop_built():
             return make_thunk(node, storage_map, compute_map, [])
         in_python = make_thunk(node, storage_map, compute_map, [], impl="py")

@@ -1,8 +1,7 @@
 """Replaces a function's virtual machine when its nodes change from Python to C.
 
-Theano's machine in C (CVM) reads its thunks once, when it is constructed. A function therefore gets a new machine
-with the same storage between two calls. While any node of a machine runs in Python, the machine's class combines
-`TieredMachine` with Theano's class. A machine of the combined class checks for finished modules and protects its calls.
+Theano's machine in C reads its thunks once, on construction, so a function gets a new machine with the same storage
+between two calls. While nodes run in Python, the machine's class combines `TieredMachine` with Theano's class.
 """
 
 from __future__ import annotations
@@ -36,18 +35,7 @@ _OWN = ("exchange", "turn")
 class MachineExchange:
     """The machines of one function, from the first tier to C.
 
-    Parameters
-    ----------
-    thunks : sequence of callable
-        The thunks in the machine's order, including `ChangingThunk` objects.
-    make_machine : callable
-        Makes Theano's machine from a list of thunks.
-    queue : Background
-        The queue that builds modules.
-    has_updates : bool
-        Whether the function has updates.
-    overwrites_state : bool
-        Whether nodes may overwrite shared variables before all next values are computed.
+    `overwrites_state` is whether nodes may overwrite shared variables before all next values are computed.
     """
 
     def __init__(
@@ -83,15 +71,7 @@ class MachineExchange:
         return self.machine
 
     def call(self, machine: TieredMachine, *args: Any, **options: Any) -> Any:
-        """Switch to the modules that are ready, unless the function is running, and call the current machine.
-
-        Parameters
-        ----------
-        machine : TieredMachine
-            The machine that is called, which may have been replaced.
-        *args, **options
-            The arguments of Theano's machine.
-        """
+        """Switch to the modules that are ready, unless the function is running, and call the current machine."""
         with machine.turn():
             self.change_over_between_calls()
             self._depth += 1
@@ -106,10 +86,7 @@ class MachineExchange:
                     machine.position_of_error = self.machine.position_of_error
 
     def change_over_between_calls(self) -> None:
-        """Replace the machine if modules were built since the last replacement, unless a call is running.
-
-        The caller holds the turn.
-        """
+        """Replace the machine if modules were built since, unless a call is running; the caller holds the turn."""
         if self._depth:
             return
         if self._queue.is_stalled:
@@ -134,7 +111,7 @@ class MachineExchange:
             function.fn = self.machine
 
     def _protected(self, machine: VM) -> VM:
-        """Return one of Theano's virtual machines with a turn, of a tiered class if any of its nodes runs in Python."""
+        """Give a machine a turn, and a tiered class if any of its nodes runs in Python."""
         machine.turn = exclusive
         if _is_whole_in_c(machine):
             return machine
@@ -181,7 +158,7 @@ def _is_pending(thunk: Any) -> bool:
 
 
 def _settled(thunk: Any) -> Any:
-    """Return the thunk itself, without the wrapper that measures time in the first tier."""
+    """Return the current thunk without the wrapper that measures its time."""
     if not isinstance(thunk, ChangingThunk):
         return thunk
     settled: Any = thunk.current

@@ -38,14 +38,8 @@ class CompilerServer:
     def run(self, command: Sequence[str], is_needed: Callable[[], bool], env: Mapping[str, str] | None = None) -> bool:
         """Run a program until it exits; return whether it succeeded.
 
-        Parameters
-        ----------
-        command : sequence of str
-            The program and its arguments.
-        is_needed : callable
-            Called periodically; the program is killed when it returns False.
-        env : mapping, optional
-            The program's environment, instead of this process's.
+        `is_needed` is called periodically: when it returns False, the program is killed. `env` replaces this process's
+        environment.
 
         Raises
         ------

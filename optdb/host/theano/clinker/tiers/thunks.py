@@ -23,22 +23,9 @@ class CompilerWarning(UserWarning):
 
 
 class ChangingThunk:
-    """Runs a node in Python first, and in C after its module is built.
+    """Runs a node in Python first, and in C, by `make_in_c`, after its job is done.
 
-    Parameters
-    ----------
-    node : Apply
-        The node.
-    in_python : callable
-        The node's thunk in Python.
-    job : Job
-        The job that builds its C code.
-    make_in_c : callable
-        Makes the node's thunk in C when the job is done.
-    cells : dict
-        The storage of the node's outputs.
-    queue : Background
-        The queue that runs the job.
+    `cells` is the storage of the node's outputs.
     """
 
     def __init__(
@@ -87,8 +74,7 @@ class ChangingThunk:
     def change_over(self) -> bool:
         """Use the C code from now on if it is ready; warn if it does not compile. Return whether the thunk changed.
 
-        The node's outputs are dropped, because C code would reuse their memory, which Python code may share with other
-        values.
+        The outputs are dropped: C code would reuse memory that Python code may share with other values.
         """
         if self._make_in_c is None or not self.job.is_over:
             return False
@@ -133,10 +119,7 @@ class ChangingThunk:
 
 
 def _keep_to_type(cell: list[Any], dtype: np.dtype) -> None:
-    """Convert an output that is not an array, or that C code cannot take or overwrite, to a suitable array.
-
-    NumPy's functions may return scalars instead of 0-d arrays, and may return broadcast views.
-    """
+    """Convert a scalar, a broadcast view, or an array of another dtype to an array that C code can take."""
     value = cell[0]
     if value is None:
         return

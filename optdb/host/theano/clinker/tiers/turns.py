@@ -1,7 +1,6 @@
 """Makes calls of tiered functions mutually exclusive, and defers SIGINT in calls that overwrite shared variables.
 
-C code holds the GIL for a whole call. Python code may yield to other threads or handle signals between two nodes, when
-only some of the shared variables are updated. `turn` replaces the GIL, and `uninterrupted` also defers SIGINT.
+C code holds the GIL for a whole call. Python code may yield or handle signals when only some variables are updated.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ _SIGINT = int(signal.SIGINT)
 
 
 class _DeferredInterrupts:
-    """A reentrant context manager: a SIGINT in the block is handled when the outermost block exits.
-
-    Python handles signals in the main thread, and only the main thread changes this object.
-    """
+    """A reentrant context manager that handles a SIGINT when the outermost block exits."""
 
     def __init__(self) -> None:
         #: For each block that was entered, the handler to restore on exit; None if there is nothing to restore.
@@ -56,7 +52,7 @@ class _DeferredInterrupts:
 
 
 class _UninterruptedTurn:
-    """A reentrant context manager that takes the turn, and defers SIGINT until it has released the turn."""
+    """A reentrant context manager that takes the turn, and defers SIGINT until it is released."""
 
     def __enter__(self) -> None:
         deferred_interrupts.__enter__()
