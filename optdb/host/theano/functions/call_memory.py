@@ -1,7 +1,6 @@
-"""The memory that the values of a call need at each node, computed from the liveness of the nodes' outputs.
+"""The memory that the values of a call need at each node, from the liveness of the nodes' outputs.
 
-Theano keeps symbolic shapes with a graph. This module evaluates these shapes for the input shapes of a call; nothing
-else is computed.
+Theano's symbolic shapes are evaluated for the input shapes of the call.
 """
 
 from __future__ import annotations
@@ -28,17 +27,7 @@ _MAX_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class InputValue:
-    """The recorded properties of an input of a call.
-
-    Parameters
-    ----------
-    shape : tuple of int or None
-        Its shape; None if it has none.
-    nbytes : int
-        Its size in bytes.
-    value : numpy.ndarray or None
-        Its value if it consists of a few integers, which may be lengths.
-    """
+    """The recorded properties of an input: shape, size in bytes, and the value if it may be a length."""
 
     shape: tuple[int, ...] | None
     nbytes: int
@@ -63,7 +52,7 @@ class CallMemory:
     steps : sequence of (Apply, int)
         The nodes in execution order, each with the bytes of all values that are live while it runs.
     arguments, shared, constants : int
-        The bytes of arguments, shared variables, and the graph's constants. These bytes are not included in `steps`.
+        Bytes that are not included in `steps`.
     unknown : int
         The number of node outputs whose sizes are unknown and therefore left out.
     buffers : int or None
@@ -87,20 +76,7 @@ class CallMemory:
 
 
 def call_memory(function: Function, inputs: Mapping[Variable, InputValue]) -> CallMemory:
-    """Return the memory of a call of a function that runs on the host.
-
-    Parameters
-    ----------
-    function : Function
-        The function.
-    inputs : mapping
-        The inputs of its graph in that call.
-
-    Returns
-    -------
-    CallMemory
-        Memory that ops allocate internally, such as for the iterations of a Scan, is not included.
-    """
+    """Return the memory of a call with these graph inputs on the host, without memory that ops allocate internally."""
     fgraph = function.maker.fgraph
     order = getattr(function.fn, "nodes", None) or fgraph.toposort()
     lengths = _Lengths(fgraph, inputs)
@@ -126,23 +102,9 @@ def _is_shared(spec: Any) -> bool:
 def live_bytes(
     order: Sequence[Apply], outputs: Iterable[Variable], sizes: Mapping[Variable, int | None], frees: bool = True
 ) -> tuple[list[int], int]:
-    """Return the bytes that are live at each node, and the bytes of all values.
+    """Return the bytes that are live at each node, and the bytes of all values; views use the memory of their inputs.
 
-    Parameters
-    ----------
-    order : sequence of Apply
-        The nodes in execution order.
-    outputs : iterable of Variable
-        The outputs of the graph, which live until the end.
-    sizes : mapping
-        The bytes of each output of each node; None if unknown.
-    frees : bool
-        Whether a value is freed after its last use. If `frees` is False, every value lives until the end.
-
-    Notes
-    -----
-    A view of an input, or an output that overwrites an input, uses the memory of that input and extends the lifetime of
-    that memory.
+    `sizes` has None for unknown sizes. If `frees` is False, every value lives until the end.
     """
     owner_of: dict[Variable, Variable] = {}
     begins: dict[Variable, int] = {}
@@ -202,7 +164,7 @@ class _Lengths:
         return math.prod(shape) * np.dtype(var.type.dtype).itemsize
 
     def shape(self, var: Variable) -> tuple[int, ...]:
-        """Return the shape of a variable's value; raise _NotKnown if it is not known."""
+        """Return the shape of a variable's value, or raise _NotKnown."""
         if var.type.ndim == 0:
             return ()
         known = self._inputs.get(var)

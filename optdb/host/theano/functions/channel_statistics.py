@@ -1,7 +1,6 @@
 """Ops that compute the statistics that devices exchange for batch normalization of a distributed batch.
 
-A channel of an array is the set of elements with the same indices along the axes that are not normalized over. Vectors
-hold the statistics of all channels in C order.
+A channel has the elements with the same indices along the axes that are not normalized over.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ class FunctionInTurn(Function):
 def function_like(function: Function) -> Function:
     """Return a function that takes the same arguments as `function`, but has its own storage.
 
-    The caller sets ``fn``, which the function calls once the arguments are in the storage, and which returns the
-    outputs. ``need_update_inputs = False`` makes ``fn`` apply the updates itself. Only one thread at a time calls
-    the function. The current values of inputs are copied, except for those of shared variables.
+    The caller sets ``fn``, which returns the outputs, and applies updates itself if ``need_update_inputs`` is False.
+    The values of inputs other than shared variables are copied. One thread at a time calls the function.
     """
     inputs = [
         Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
@@ -49,10 +48,7 @@ def function_like(function: Function) -> Function:
 
 
 def computed_by(function: Function, compute: Callable[..., Any]) -> Function:
-    """Return a function with the arguments and storage of `function` that calls `compute` instead of ``fn``.
-
-    `function` itself is unchanged: calling it, even from within `compute`, runs its original ``fn``.
-    """
+    """Return a function with the arguments and storage of `function` that calls `compute` instead of ``fn``."""
     other = object.__new__(type(function))
     vars(other).update(vars(function), fn=compute)
     return other
@@ -65,10 +61,7 @@ def has_c_thunks(function: Function) -> bool:
 
 
 def updates_of(function: Function) -> dict[int, int]:
-    """Return which outputs of a function's graph are updates, as a map from output index to input index.
-
-    The graph itself does not have this information if it is a copy.
-    """
+    """Return a map from outputs of a function's graph that are updates to its inputs; the graph may be a copy."""
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
     return {first + i: number for i, number in enumerate(inputs)}
@@ -123,13 +116,7 @@ def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]
 
 @contextmanager
 def watching(see: Callable[[Any], None]) -> Iterator[None]:
-    """Call `see` with each function compiled in the block.
-
-    Parameters
-    ----------
-    see : callable
-        Called with the function, including inner functions (loops of Scan).
-    """
+    """Call `see` with each function, including inner functions, compiled in the block."""
 
     def showing(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
@@ -161,14 +148,7 @@ take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call function
 
 
 def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
-    """Enter a context manager around the compilation of each function's nodes from now on.
-
-    Parameters
-    ----------
-    surround : callable
-        Returns the context manager. Inner functions (loops of Scan) are compiled within the context of the outer
-        function.
-    """
+    """Enter the context that `surround` returns around the compilation of each outer function's nodes from now on."""
 
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
@@ -185,10 +165,7 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
 def compile_in_turn() -> None:
     """Compile functions in one thread at a time from now on.
 
-    Theano's graphs share constants, its rewriters have state, and a compilation sets flags of the whole process and
-    restores them afterwards. Concurrent compilations would raise errors, or leave a flag set. The lock is also held
-    while C code is built. The thread that holds the lock also compiles the functions that a compilation needs, such as
-    a Scan's inner function.
+    Theano's graphs share constants, its rewriters have state, and a compilation sets flags of the whole process.
     """
     _compilation.install()
 
@@ -227,10 +204,7 @@ _compilation = PatchGroup(
 
 
 def copy_results_without_test_values() -> None:
-    """From now on, insert the copies of results and updates without computing test values.
-
-    Theano adds these nodes to a finished graph, which may end on a device. No rewriter processes them.
-    """
+    """From now on, insert the copies of results and updates, which may be on a device, without test values."""
     _copies.install()
 
 

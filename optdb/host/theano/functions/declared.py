@@ -1,7 +1,6 @@
 """An op that checks the lengths that a user declared for an array.
 
-Theano's `SpecifyShape` requires all lengths, and raises AssertionError. `ConvOp` takes some of its operands' lengths
-as parameters, and raises ValueError if they differ.
+Theano's `SpecifyShape` requires all lengths, and raises AssertionError where `ConvOp` raises ValueError.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ from optdb.host.api.graph import Apply, Op, Variable
 
 
 class DeclaredLengths(Op):
-    """Returns an array unchanged, on the host or on a device, if it has the declared lengths.
-
-    Parameters
-    ----------
-    lengths : tuple of int or None
-        One per axis; None for an axis of any length.
-    """
+    """Returns an array unchanged, on the host or on a device, if it has the declared lengths; None is any length."""
 
     __props__ = ("lengths",)
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)

@@ -1,12 +1,7 @@
 """Prevents in-place nodes in copies of compiled functions from overwriting values that are still needed.
 
-`Function.copy` copies the optimized graph without its features. One of these features, the DestroyHandler, orders each
-node that overwrites memory after all other readers of that memory. Theano attaches no DestroyHandler to a graph that is
-already optimized, so the copy reads overwritten memory.
-
-`Function.copy(swap=...)` may replace a shared variable by a variable that is already an input of the function. The
-graph then has two inputs with the same memory, and no DestroyHandler knows that. ``copy(delete_updates=True)`` keeps
-nodes in the graph that compute a variable's update in place, although the copy must keep the variable's current value.
+`Function.copy` copies an optimized graph without its DestroyHandler, which orders in-place nodes. ``swap`` may make two
+inputs share memory, and ``delete_updates`` keeps nodes that compute an update in place.
 """
 
 from __future__ import annotations
@@ -57,7 +52,7 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Run nodes that overwrite memory after its other readers, and mark the inputs that the user's ops overwrite."""
+    """Run nodes that overwrite memory after its other readers, and mark the user's overwritten inputs."""
     _copy_repeated_inputs(fgraph, specs)
     if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
         # The graph refuses a second handler.

@@ -1,7 +1,6 @@
 """Observes Theano's compilations: each graph before it is optimized, the function, and the times of all parts.
 
-`observe` adds a stopwatch (Theano's ``ProfileStats``) to each function that is compiled in its block. Theano fills it
-while it compiles and calls the function. Nothing is printed at exit, unlike with the flag ``profile``.
+`observe` adds Theano's ``ProfileStats`` to each function that is compiled in its block, without printing at exit.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class NodeSnapshot:
     types : tuple of str
         The types of the outputs.
     inputs : tuple of int
-        The indices, in the snapshot, of the nodes that compute its inputs; constants are left out.
+        The indices of the nodes that compute its inputs; constants are left out.
     is_input : bool
         Whether it is an input of the graph.
     line : str
-        The line of the user's code that made the node; empty if the line is not known.
+        The line of the user's code that made the node; empty if unknown.
     node : Apply or None
-        The node itself if the graph is kept, otherwise None.
+        The node itself if the graph is kept.
     """
 
     op: str
@@ -59,7 +58,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True)
 class GraphSnapshot:
-    """A graph at one moment: its nodes in topological order, and the indices of the nodes that compute the outputs."""
+    """A graph at one moment: its nodes in topological order, and the indices of its outputs' nodes."""
 
     nodes: tuple[NodeSnapshot, ...]
     outputs: tuple[int, ...]
@@ -87,7 +86,7 @@ class ObservedFunction:
     link_span : tuple of float
         Start and end of linking, by `time.perf_counter`.
     compilers : sequence of CompilerRun
-        All compilers that ran under observation, including those of other functions.
+        All compilers that ran under observation, also for other functions.
     first_call_seconds : float or None
         Duration of the first call that did not raise; None if there was none.
     inputs : dict
@@ -131,7 +130,7 @@ class ObservedFunction:
         return [*times, ("loading C code", loading), ("linking", max(0.0, end - begin - compiling - loading))]
 
     def call_memory(self) -> CallMemory | None:
-        """Return the memory of the first call on the host or the last recorded call on a device; None if unknown."""
+        """Return the memory of the first call, or of a device's last recorded call; None if unknown."""
         if self.function is None:
             return None
         of_device = getattr(self.function.fn, "call_memory", None)
@@ -162,7 +161,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _node_of(key: Any) -> Apply:
-    """Return the node that a key of Theano's profile refers to; the key is a node, or a pair of a graph and a node."""
+    """Return the node that a key of Theano's profile refers to."""
     return key[-1] if isinstance(key, tuple) else key
 
 
@@ -206,14 +205,9 @@ def observe(
     see: Callable[[ObservedFunction], None],
     around: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Iterator[None]:
-    """Observe each function that is compiled in the block, including inner functions.
+    """Call `see` with each function, including inner functions, whose compilation begins in the block.
 
-    Parameters
-    ----------
-    see : callable
-        Called with each function when its compilation begins.
-    around : callable
-        Makes a context manager in which a graph is optimized; its value becomes the attribute ``around``.
+    Graphs are optimized in the context that `around` returns, whose value becomes the attribute ``around``.
     """
 
     def observing(initialize: Callable[..., None]) -> Callable[..., None]:

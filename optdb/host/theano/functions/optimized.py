@@ -1,9 +1,7 @@
 """Replaces ops that Theano's optimizer chose for the CPU by equivalent plain ops.
 
-An optimized graph works in place, and its ops select implementations that suit a CPU, such as convolution by matrix
-products. A device needs the plain ops: :func:`plain_copy` copies a graph node by node, and replaces each op that was
-chosen for the CPU by the plain op. Without in-place ops, only data dependencies order the nodes, and no node overwrites
-a buffer that the copy shares: a value that the original uploads may be the argument itself in the copy.
+A device needs the plain ops. Without in-place ops, only data dependencies order the nodes, and no node overwrites a
+buffer that the copy shares.
 """
 
 from __future__ import annotations
@@ -50,26 +48,11 @@ def plain_copy(
     more: Plain = MappingProxyType({}),
     in_place: Collection[Apply] = (),
 ) -> dict[Variable, Variable]:
-    """Copy nodes, with plain ops instead of in-place ops.
+    """Copy nodes, in topological order, with plain ops instead of in-place ops; return a map from variables to copies.
 
-    An op that only works in place gets copies of the inputs that it overwrites.
-
-    Parameters
-    ----------
-    nodes : iterable of Apply
-        In topological order.
-    replace : dict
-        Maps inputs of the graph to their replacements in the copy, which have the same types. Other inputs, and
-        constants, are copied.
-    more : mapping
-        Additional plain ops of a device.
-    in_place : collection of Apply
-        Nodes to be kept as they are: they overwrite variables in `replace`.
-
-    Returns
-    -------
-    dict
-        Maps each variable to its copy.
+    `replace` maps graph inputs to replacements of the same types. `more` has additional plain ops of a device. Nodes in
+    `in_place` are kept: they overwrite variables in `replace`. An op that only works in place gets copies of the inputs
+    that it overwrites.
     """
     copies = dict(replace)
     plain_ops = {**_PLAIN, **more}
@@ -95,10 +78,7 @@ def without_copies(var: Variable) -> Variable:
 
 
 def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Variable]:
-    """Return variables with the values and types of a node's outputs, computed by a plain op; see `plain_copy`.
-
-    An op that only works in place gets copies of the inputs that it overwrites.
-    """
+    """Return variables like a node's outputs, computed by a plain op; see `plain_copy`."""
     outputs = _plain_outputs(node, list(node.inputs), {**_PLAIN, **more})
     for old, new in zip(node.outputs, outputs, strict=True):
         copy_trace(old, new)

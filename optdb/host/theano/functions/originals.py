@@ -61,9 +61,7 @@ class Original:
 
 
 def original_of(function: Function) -> Original:
-    """Return the graph of a compiled function as the user wrote it.
-
-    Theano keeps this graph beside the optimized graph, also in pickles.
+    """Return the graph of a compiled function as the user wrote it, which Theano keeps, also in pickles.
 
     Raises
     ------
@@ -120,10 +118,9 @@ def compile_step(
 
 
 def held_variable(var: Variable, name: str) -> SharedVariable:
-    """Return a new shared variable for values of a tensor variable; initially it holds an empty array.
+    """Return a new shared variable, an empty array, for values of a tensor variable.
 
-    A function that updates the variable does not read its current value, and may overwrite this value even if the call
-    raises.
+    A function that updates it does not read its value, and may overwrite it even if the call raises.
     """
     shape = [int(is_one) for is_one in var.type.broadcastable]
     held = _shared(np.zeros(shape, var.type.dtype), name, broadcastable=var.type.broadcastable)

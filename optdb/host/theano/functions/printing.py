@@ -1,11 +1,6 @@
-"""Extends Theano's printing to other objects, and shortens the names of composites.
+"""Extends ``debugprint`` to objects with a method ``__debugprint__``, and shortens the names of composites.
 
-``theano.printing.debugprint`` also accepts other objects that have graphs, through a method ``__debugprint__()``
-that returns graphs or variables.
-
-Printing a node of a `Composite` prints the op's name, which contains the whole scalar graph as one expression. Shared
-subexpressions are repeated, so that the name of a graph of a few dozen steps may not fit into memory. Long names are
-therefore printed as lists of steps.
+The name of a `Composite` repeats shared subexpressions, and may not fit into memory; long names become lists of steps.
 """
 
 from __future__ import annotations

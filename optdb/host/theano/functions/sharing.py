@@ -1,9 +1,8 @@
 """Detects in-place changes to the values of shared variables.
 
-Code that caches a copy of a value detects changes by the identity of the object in Theano's storage. This check misses
-in-place writes by ``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of
-Theano's linkers that compute an update in place. :func:`watch` starts recording these writes. Functions of the linker
-``opencl`` never write a host value in place: they replace the object.
+Code that caches a copy of a value compares the object in Theano's storage. That misses writes by ``set_value(...,
+borrow=True)`` and ``zero(borrow=True)``, and updates that Theano's linkers compute in place. :func:`watch` starts
+recording these writes.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def _counting(zero: Callable[..., None]) -> Callable[..., None]:
 
 
 def _counting_property(value: property) -> property:
-    """Return a property of containers that counts assignments, such as those of `set_value` and ``f[variable] =``."""
+    """Return a property of containers that counts assignments."""
     set_value = value.fset
     assert set_value is not None, "Theano's containers can be assigned"
 

@@ -1,7 +1,7 @@
-"""Makes ``import theano`` work in a whole environment, for programs that do not import optdb.
+"""Makes ``import theano`` load optdb in a whole environment, for programs that do not import optdb.
 
-`activate` writes a ``.pth`` file, which Python runs at startup. The file imports nothing: it adds a finder that
-waits for the import of Theano, or of a library on top of it, and only then imports optdb.
+`activate` writes a ``.pth`` file, which Python runs at startup. The file adds a finder, which imports optdb when Theano
+or a library on top of it is imported.
 """
 
 from __future__ import annotations
@@ -53,12 +53,7 @@ def is_active() -> bool:
 
 
 def activate() -> Path:
-    """Make ``import theano`` load optdb in each program of this environment that starts from now on.
-
-    Returns
-    -------
-    Path
-        The written file.
+    """Make ``import theano`` load optdb in programs of this environment from now on; return the written file.
 
     Raises
     ------

@@ -1,10 +1,7 @@
 """Completes Theano's NumPy-based replacement for BLAS, which is used if there is no BLAS to link with.
 
-Theano's header declares the functions of BLAS in C, and its fallback defines some of them in C++, for pointers to
-variables. The fallback has no definition for calls with pointers to constants, and lacks some functions. Such a call
-resolves to the bare declaration, so the module cannot be loaded. `install` removes the declarations of the functions
-that Theano's ops call, and defines those that the fallback lacks. Ops that call BLAS in several threads use one thread,
-because the fallback needs the GIL (`stay_in_one_thread`).
+Theano's fallback lacks some functions, and all that take pointers to constants: a module that calls them cannot be
+loaded. The fallback needs the GIL, so ops that call BLAS in several threads use one thread.
 """
 
 from __future__ import annotations
@@ -70,13 +67,7 @@ VERSION = 1
 
 
 def install(blas_headers: ModuleType) -> None:
-    """Make Theano's header define all BLAS functions that ops call, if there is no BLAS to link with.
-
-    Parameters
-    ----------
-    blas_headers : module
-        ``theano.tensor.blas_headers``, whose code has just run.
-    """
+    """Make ``theano.tensor.blas_headers`` define all functions that ops call, if there is no BLAS to link with."""
     from theano.configdefaults import config
 
     header_text, header_version = blas_headers.blas_header_text, blas_headers.blas_header_version
@@ -93,13 +84,7 @@ def install(blas_headers: ModuleType) -> None:
 
 
 def stay_in_one_thread(op_class: Any) -> None:
-    """Make an op compute without OpenMP if there is no BLAS to link with.
-
-    Parameters
-    ----------
-    op_class : subclass of theano.gof.op.OpenMPOp
-        The op's class.
-    """
+    """Make a class of OpenMP ops compute without OpenMP if there is no BLAS to link with."""
     from theano.configdefaults import config
 
     update = op_class.update_self_openmp

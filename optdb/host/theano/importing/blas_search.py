@@ -1,9 +1,4 @@
-"""Finds a BLAS that Theano's C code can be linked with.
-
-`ldflags` links and runs a small program with each of `CANDIDATES` and returns the first
-one that works. The answer is cached with the other answers about the compiler (`Toolchain.answer`). The key of the
-cached answer changes when a library is installed or removed.
-"""
+"""Finds a BLAS that Theano's C code can be linked with: links and runs a small program with each of `CANDIDATES`."""
 
 from __future__ import annotations
 
@@ -33,17 +28,7 @@ int main()
 
 
 def ldflags(compiler: str, version: str, lib_dirs: Iterable[str] = ()) -> str:
-    """Return the linker flags of a BLAS that works here, or '' if there is none.
-
-    Parameters
-    ----------
-    compiler : str
-        The C++ compiler, as a path or a name.
-    version : str
-        The version that the compiler reports.
-    lib_dirs : iterable of str
-        Folders that Theano adds to the linker's search path.
-    """
+    """Return the linker flags of a BLAS that works here, or '' for none; `lib_dirs` are searched for libraries."""
     search = [f"-L{folder}" for folder in lib_dirs]
     toolchain = Toolchain(compiler, cache_dir())
     question = ["blas", PROGRAM, compiler, version, *search, *toolchain.library_stamps([*CANDIDATES, *search])]

@@ -1,23 +1,7 @@
 """Makes Theano importable here, and calls back once it is imported.
 
-`start` is called by ``import optdb``. `start` imports nothing: it installs an import hook, and the finders
-that translate the modules of Theano and of libraries on top of it (see `optdb.host.theano.importing.compat`). The steps
-in `AROUND` run when any module imports Theano, in this order:
-
-1. ``theano``: `prepare` refuses versions that cannot work;
-2. ``theano.configparser``: optdb's flags are registered before Theano looks for unknown flags;
-3. ``theano.configdefaults``: three of Theano's flags are changed as they are declared:
-   a BLAS is found by linking if the user named none, ``mode`` accepts the names TOPO and
-   OPENCL, and ``linker`` the name opencl;
-4. ``theano.gof.cmodule``: C code is compiled with a header of optdb if Python or NumPy require it;
-5. ``theano.tensor.blas_headers``: without a BLAS, all of its functions are defined, and there is no warning if
-   no BLAS can be found; ``theano.tensor.nnet.corr`` and ``corr3d``: no OpenMP without a BLAS;
-   ``theano.tensor.inc_code``: replacement C code if NumPy lacks functions that Theano's code uses;
-6. the end of ``theano``: `finish` adds the host's own features for users, and then calls `start`'s caller back, for
-   the rest of optdb (see `optdb.composition`);
-7. ``theano.scan_module.scan_perform_ext``, when it is imported: its C code is changed so that it compiles;
-8. modules that start a compiler: they query the compiler once, and each build has its own lock (see ``clinker``);
-9. modules that import large packages: these are imported on first use (see ``compat.deferring``).
+`start` installs an import hook, and the finders that translate the modules of Theano and of libraries on top of it. The
+steps in `AROUND` run when any module imports Theano; `finish` runs after Theano's code.
 """
 
 from __future__ import annotations
@@ -38,14 +22,9 @@ from optdb.host.theano.importing.support import UnusableCompiledir
 
 
 def start(compose: Callable[[], None]) -> None:
-    """Install the import hook and the translation; if Theano is already imported, run the missed steps.
+    """Install the import hook and the translation, which call `compose` when Theano is imported, after `finish`.
 
-    A second call, for example when optdb is reloaded, does nothing, so that the user's settings are kept.
-
-    Parameters
-    ----------
-    compose : callable
-        Called without arguments when Theano is imported, after `finish`.
+    If Theano is already imported, run the missed steps. A second call, as when optdb is reloaded, does nothing.
     """
     if any(isinstance(finder, ImportHook) for finder in sys.meta_path):
         return
@@ -92,10 +71,9 @@ def finish() -> None:
 
 
 def default_ldflags() -> str:
-    """Return the linker flags of the BLAS that Theano is to use, or '' for none.
+    """Return the linker flags of a BLAS that works here, or '' for none.
 
-    Replaces Theano's function of nearly the same name, which asks NumPy for the BLAS that NumPy was built with. NumPy
-    1.22 and later do not report this BLAS.
+    Replaces Theano's function, which asks NumPy; NumPy 1.22 and later do not report the BLAS.
     """
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
@@ -219,7 +197,7 @@ _OUR_MODES = ("TOPO", "OPENCL")
 
 
 def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object]:
-    """Make Theano's check of the flag ``mode`` accept optdb's names, and list these names in its error."""
+    """Make Theano's check of the flag ``mode`` accept optdb's names, and list them in its error."""
 
     def check_mode(value: object) -> object:
         if value in _OUR_MODES:

@@ -1,18 +1,9 @@
 """Corrections of Theano's faults, in force from the import of Theano on, whether or not the engine is enabled.
 
-- **Observers of new variables** (`nodes_constructed`). A rewriter that copies the old variables' stack traces to its
-  results observes which variables are made while it runs (``theano.gof.opt.inherit_stack_trace``). If the rewriter
-  raises, as `local_inplace_gemm` does for ``w + w.dot(x)``, Theano's observer stays installed: it keeps each later
-  variable, with its graph, alive until the process exits, and ``speedups.fresh`` cannot speed up making variables.
-- **Scalar ops in Python**. Without C code, a `Composite` is called for each element of its arrays. The elements are
-  Python objects, and ``~True`` is -2, which is true. Theano computes shared subexpressions once per use: the time grows
-  exponentially with the depth of the graph, and the engine, which fuses as much as possible, makes deep graphs.
-- **Convolutions without a C compiler**. Theano rejects each convolution that its legacy ConvOp does not support:
-  padded, strided, dilated, grouped, and three-dimensional ones. But the abstract ops can compute in Python, and a
-  device has kernels for them, so they stay in the graph. The abstract ops stay even where Theano could replace them by
-  a ConvOp: without C code, a ConvOp is equally slow, warns that it is deprecated, and is not lifted if it is a
-  gradient. If there is a compiler, nothing changes.
-- **The lock of the compiledir**, which Theano's linkers take, raises an error if no file can be written.
+- A rewriter that raises leaves Theano's observer of new variables installed, which keeps all later graphs alive.
+- Without C code, a `Composite` computes ``~True`` as -2, and shared subexpressions once per use.
+- Without a C compiler, Theano rejects convolutions that its ConvOp lacks; Python and devices compute the abstract ops.
+- On a full disk, the lock of the compiledir would wait for minutes.
 """
 
 from __future__ import annotations
@@ -68,7 +59,7 @@ def _impl_of(node: Apply) -> Callable[..., Any]:
 
 
 def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that computes an output; it looks nothing up, because it is called for each array element."""
+    """Return a function that computes an output; it looks nothing up, since each array element calls it."""
     needed = io_toposort(graph.inputs, [out])
     constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]

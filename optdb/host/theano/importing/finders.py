@@ -1,8 +1,6 @@
 """The finders that optdb puts in front of ``sys.meta_path``; both query the other finders for the module.
 
-`ImportHook` runs code around each import of selected modules: it wraps their loaders, so that a context manager is
-entered before the module's code runs, and exited afterwards. `TranslatingFinder` replaces the loader by
-``compat.loader``, which is imported on first use.
+`ImportHook` enters a context manager around the code of selected modules; `TranslatingFinder` replaces their loader.
 """
 
 from __future__ import annotations
@@ -23,14 +21,8 @@ Around = Callable[[ModuleType], AbstractContextManager[None]]
 class ImportHook(MetaPathFinder):
     """A finder that wraps the import of some modules.
 
-    Parameters
-    ----------
-    around : mapping of str to callable
-        Module name to a function that takes the module and returns the context
-        manager in which its code runs.
-    missing : callable
-        Called with the name of a selected module that no finder finds. The function may raise an ImportError with a
-        better message than Python's.
+    `around` maps a module's name to a function that returns the context for the module's code. `missing` is called with
+    the name of a module that no finder finds, and may raise a better error than Python's.
     """
 
     #: Finders that query other finders read this attribute, so that two of them do not query each other endlessly.
@@ -75,15 +67,7 @@ class _AroundLoader(Loader):
 
 
 class TranslatingFinder(MetaPathFinder):
-    """A finder whose modules are translated when they are loaded.
-
-    Parameters
-    ----------
-    packages : tuple of str
-        The packages whose modules are translated.
-    wanted : callable
-        Called with the full name of one of their modules; returns whether to translate it.
-    """
+    """A finder that translates the modules of `packages` if `wanted`, called with a full name, returns True."""
 
     asks_others = True
 

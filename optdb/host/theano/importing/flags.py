@@ -1,9 +1,6 @@
-"""Registers optdb's flags with Theano's configuration.
+"""Registers the flags of ``optdb.flags`` in ``theano.config``.
 
-``optdb.flags`` defines the flags; `register` adds them to the given module
-``theano.configparser``, which reads their values from THEANO_FLAGS and .theanorc.
-`register` takes this module as a parameter, because importing Theano again after a failed import creates a new copy of
-this module.
+The module ``theano.configparser`` is a parameter, because a second import after a failed one creates a new copy.
 """
 
 from __future__ import annotations
@@ -43,11 +40,6 @@ class _FlagReader:
 def register(configparser: ModuleType) -> None:
     """Add optdb's flags to ``theano.config`` and check the flags that the user has set.
 
-    Parameters
-    ----------
-    configparser : module
-        ``theano.configparser``.
-
     Raises
     ------
     optdb.flags.FlagError
@@ -86,7 +78,7 @@ def _refuse_unknown_fields(section: type, flag_names: Collection[str]) -> None:
 
 
 def warn_without_section(configparser: ModuleType) -> None:
-    """Warn about flags that Theano did not find, and that are optdb's apart from a missing or misspelt section."""
+    """Warn about flags that are optdb's apart from a missing or misspelt section."""
     for name in configparser.THEANO_FLAGS_DICT:
         guess = flags.misspelt_section(name)
         if guess:

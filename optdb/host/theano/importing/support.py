@@ -1,9 +1,6 @@
 """Theano's requirements (versions, a compiler, a folder for compiled code), and errors for unmet requirements.
 
-`problems` compares the installed versions with `REQUIREMENTS`; `check` raises
-`UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
-that the check imports no package that might fail. `writing_compiledir` reports the folder and the cure if compiled
-code cannot be written.
+Versions are read from the packages' metadata: no package that might fail is imported.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
 
 
 class _Unusable(RuntimeError):
-    """Something that Theano needs cannot be used; `finding` names the problem, and `cure` says what the user can do.
+    """Something that Theano needs cannot be used.
 
     In a cure, lines that begin with four spaces are commands to copy.
     """
@@ -47,13 +44,7 @@ class _Unusable(RuntimeError):
 
 
 class UnusableCompiledir(_Unusable):
-    """Theano's folder for compiled code cannot be used.
-
-    Parameters
-    ----------
-    finding : str
-        What failed, and in which folder.
-    """
+    """Theano's folder for compiled code cannot be used; the message names the folder and the cure."""
 
     cure = (
         "free some space there, or name a folder that can be written:\n    export THEANO_FLAGS=base_compiledir=FOLDER"
@@ -65,15 +56,7 @@ class UnusableCompiledir(_Unusable):
 
 
 class UnusableCompiler(_Unusable):
-    """Theano's C++ compiler is missing, or does not compile correct code.
-
-    Parameters
-    ----------
-    finding : str
-        What failed.
-    cure : str
-        The remedy for the user.
-    """
+    """Theano's C++ compiler is missing, or does not compile correct code; the message names the cure."""
 
     def __init__(self, finding: str, cure: str) -> None:
         super().__init__(finding, cure)
@@ -90,13 +73,7 @@ _REFUSED = re.compile(r"(?:unrecogni[sz]ed|unknown|unsupported)[\w -]*(?:option|
 
 
 def check_compiler(compiler: str) -> None:
-    """Raise an error if a compiler does not start.
-
-    Raises
-    ------
-    UnusableCompiler
-        If the compiler does not start; the message gives the reason.
-    """
+    """Raise UnusableCompiler if a compiler does not start."""
     try:
         subprocess.run([compiler, "-dumpversion"], capture_output=True, stdin=subprocess.DEVNULL)
     except OSError as error:
@@ -115,13 +92,7 @@ def _cannot_start(compiler: str, error: OSError) -> UnusableCompiler:
 
 @contextmanager
 def naming_compiler(compiler: str) -> Iterator[None]:
-    """Add the compiler's name and the cure to an error in the block, unless the compiled code may be wrong.
-
-    Raises
-    ------
-    UnusableCompiler
-        If the compiler cannot be started, finds no Python headers, or refuses an option.
-    """
+    """Add the compiler's name and the cure to an error in the block, if the compiler would fail on any code."""
     try:
         yield
     except Exception as error:
@@ -132,15 +103,7 @@ def naming_compiler(compiler: str) -> Iterator[None]:
 
 
 def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return an error that names the compiler's fault; None if the compiler did not cause `error`.
-
-    Parameters
-    ----------
-    error : Exception
-        The error that Theano raised.
-    compiler : str
-        The value of Theano's flag ``cxx``.
-    """
+    """Return an error that names the compiler's fault; None if the compiler did not cause Theano's `error`."""
     complaint = _complaint(error)
     if complaint is None:
         return None
@@ -148,7 +111,7 @@ def compiler_error(error: Exception, compiler: str) -> UnusableCompiler | None:
 
 
 def _known_cause(error: Exception, compiler: str) -> UnusableCompiler | None:
-    """Return the error to raise instead of Theano's if the compiler would fail on any code; None otherwise."""
+    """Return the error to raise instead if the compiler would fail on any code; None otherwise."""
     if isinstance(error, OSError) and error.filename == compiler:
         return _cannot_start(compiler, error)
     complaint = _complaint(error)
@@ -169,10 +132,7 @@ def _does_not_compile(compiler: str, complaint: str) -> str:
 
 
 def _complaint(error: Exception) -> str | None:
-    """Return the first error message of a compiler that Theano's exception quotes; None for other exceptions.
-
-    Theano replaces the line breaks of the quoted text by dots.
-    """
+    """Return the compiler's first error message, quoted with dots as line breaks; None for other exceptions."""
     failed = _FAILED.search(str(error)) if type(error) is Exception else None
     if failed is None:
         return None
@@ -189,15 +149,7 @@ _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 @contextmanager
 def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the name of the folder and the cure to an error in the block that a full or read-only folder causes.
-
-    Raises
-    ------
-    UnusableCompiledir
-        Instead of an error that the folder causes, which may be a compiler's message about a full disk.
-    UnusableCompiler
-        If the compiler cannot write to the folder of its temporary files.
-    """
+    """Add the name of the folder and the cure to an error in the block that a full or read-only folder causes."""
     try:
         yield
     except Exception as error:
@@ -222,15 +174,7 @@ def _why_unwritable(error: Exception) -> str | None:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A range of supported versions.
-
-    Parameters
-    ----------
-    name : str
-        The name as users write it.
-    lowest, below : str
-        The first supported version, and the first later version that is not supported.
-    """
+    """A range of supported versions: from `lowest` on, and below `below`."""
 
     name: str
     lowest: str
@@ -279,13 +223,7 @@ def problems() -> Iterator[tuple[Requirement, str | None]]:
 
 
 def check() -> None:
-    """Raise an error if Theano cannot work here.
-
-    Raises
-    ------
-    UnsupportedHost
-        If a requirement is not met; the message names the first such requirement.
-    """
+    """Raise UnsupportedHost, which names the first requirement that is not met."""
     for requirement, version in problems():
         raise _error(requirement, version)
 

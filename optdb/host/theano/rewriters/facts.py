@@ -48,16 +48,16 @@ ANY: Refusals = (None, False)
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a rewriter.
+    """Facts about a rewriter; see the module's docstring.
 
     Attributes
     ----------
     tracks : callable, or None
-        Returns whether the rewriter may apply to nodes of an op that it declares to track; None if unknown.
+        Returns whether the rewriter may apply to nodes of an op that it declares to track.
     guard : callable, or None
-        Returns whether the rewriter may apply to a node; None if there is no guard.
+        Returns whether the rewriter may apply to a node.
     lasting : tuple, or callable that returns a tuple
-        Which of the results ``None`` and ``False`` (refusals) stay the same until an ancestor of the node changes.
+        Which of the refusals ``None`` and ``False`` last until an ancestor of the node changes.
     before : LocalOptimizer, or None
         Another rewriter, which is tried after this one.
     """

@@ -1,9 +1,7 @@
 """Guards: necessary conditions, cheap to test, for Theano's rewriters to apply to a node.
 
-About one attempt in a hundred changes something. Some of Theano's rewriters take long to find out that they do not
-apply: they build a unification, decompose a product, or catch an exception for each operand. A guard tests a necessary
-condition first. A guard may accept a node to which the rewriter does not apply, but never rejects a node to which the
-rewriter applies.
+Some rewriters take long to find out that they do not apply: they build a unification, decompose a product, or catch an
+exception for each operand. A guard never rejects a node to which its rewriter applies.
 """
 
 from __future__ import annotations
@@ -224,10 +222,7 @@ def may_distribute(node: Apply) -> bool:
 
 
 def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type) -> bool:
-    """Return whether one of `factors` may be a sum over which a later factor, or a divisor, is distributed.
-
-    Theano counts the operation that is saved, and the operations that each term gains or loses.
-    """
+    """Return whether one of `factors` may be a sum over which a later factor, or a divisor, is distributed."""
     for i, factor in enumerate(factors):
         if factor.owner is None:
             continue
@@ -257,11 +252,7 @@ def _terms(var: Variable) -> list[tuple[list[Variable], list[Variable]]]:
 
 
 def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> float:
-    """Return the maximum number of operations that Theano saves when it simplifies a product.
-
-    Theano cancels common factors and divisors, combines numbers, drops a factor of 1, and simplifies ``x / abs(x)`` and
-    the softmax, whose divisor is a DimShuffle.
-    """
+    """Return the maximum number of operations that Theano saves when it simplifies a product."""
     canonizer = opt.local_mul_canonizer
     saved = 0.0
     numbers = [number for number in map(canonizer.get_constant, num) if number is not None]
@@ -291,9 +282,7 @@ def has_zero_operand(node: Apply) -> bool:
 def is_no_product_of_some_axes(node: Apply) -> bool:
     """Return whether a reduction is a sum, or reduces all axes.
 
-    When Theano 1.0.5 takes a factor out of a product, it raises the factor to the power of the total element count,
-    even if only some axes are reduced: ``(2 * x).prod(axis=1)`` is then wrong. This guard therefore rejects nodes to
-    which the rewriter applies.
+    Theano 1.0.5 takes a factor out of ``(2 * x).prod(axis=1)`` with a wrong exponent; this guard prevents it.
     """
     op = node.op
     return not isinstance(op, Prod) or op.axis is None or len(op.axis) == node.inputs[0].type.ndim

@@ -1,9 +1,7 @@
 """Theano's canonizers of sums and products, without needless work on expressions that are already canonical.
 
-``local_add_canonizer`` and ``local_mul_canonizer`` are tried several times on every sum and every product of a graph,
-and nearly always find that it is already canonical. To find this out, Theano's Canonizer combines constants and
-compares lists through NumPy. While graphs are optimized, these methods replace Theano's. The replacements return the
-same results, detect canonical expressions without array operations, and walk long chains without recursion.
+The canonizers are tried several times on every sum and product. These methods return the same results, detect canonical
+expressions without array operations, and walk long chains without recursion.
 """
 
 from __future__ import annotations
@@ -152,9 +150,9 @@ def _is_number(v: Any) -> bool:
 
 
 def transform(self: Canonizer, node: Apply) -> Any:
-    """Return the canonical form of the sum or product whose last step is `node`.
+    """Return the canonical form of the sum or product whose last step is `node`; False if it is already canonical.
 
-    False means that the expression is already canonical; None means that `node` is not its last step.
+    None means that `node` is not its last step.
     """
     parts = _parts_of(self)
     if _part(self, parts, node.op) in (_RANK, _OTHER):
@@ -202,10 +200,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
-    """Return which refusals (None, False) a canonizer repeats until an ancestor of the node changes.
-
-    Theano's own method also returns False if a user is canonized instead of the node.
-    """
+    """Return the refusals that a canonizer repeats until an ancestor changes: Theano's own method has none."""
     return (False,) if Canonizer.transform is transform else ()
 
 

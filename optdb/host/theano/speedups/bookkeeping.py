@@ -1,10 +1,6 @@
-"""FunctionGraph's bookkeeping, without the steps whose cost grows with the size of the graph.
+"""FunctionGraph's bookkeeping while graphs are optimized, without the steps whose cost grows with the graph.
 
-These functions replace methods of Theano's FunctionGraph while graphs are
-optimized (see :mod:`optdb.host.api.session`). These functions behave like the originals, call the features in the same
-order, and raise the same errors; they leave out the copy of the set of all variables for each import, the search of all
-inputs for each leaf, the calls of features that do nothing at an event, and the sorting of a graph whose order a
-feature maintains.
+The functions behave like the originals, call the features in the same order, and raise the same errors.
 """
 
 from __future__ import annotations
@@ -41,18 +37,7 @@ _stock_toposort = FunctionGraph.toposort
 
 
 class _Watched:
-    """Data kept about a graph while sessions run.
-
-    Attributes
-    ----------
-    listeners : dict
-        Maps an event's name to the features at the time of the look-up, and the methods of the features that handle the
-        event.
-    order : list of Apply, or None
-        The nodes as `io_toposort` sorts them; None after the graph has changed.
-    by_op : dict, or None
-        What `nodes_by_op` returns; None after the graph has changed.
-    """
+    """Data kept about a graph while sessions run; None where the graph has changed."""
 
     __slots__ = ("by_op", "listeners", "order")
 
@@ -78,10 +63,7 @@ def forget() -> None:
 
 
 def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
-    """Call the features that implement the event `name`, in order.
-
-    Under profiling Theano's own method runs, because it records the time of each feature.
-    """
+    """Call the features that implement the event `name`, in order."""
     watched = _watched[self]
     if name != "validate":
         watched.order = watched.by_op = None
@@ -90,10 +72,9 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 
 
 def _change_listeners(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
-    """Return the listeners to call with `fgraph` and the event's arguments after a change.
+    """Return the listeners of an event after a change.
 
-    The caller calls the listeners itself: passing the arguments on as a tuple and a dictionary would make the calls 50
-    % slower.
+    The caller calls them, because passing the arguments on would make the calls 50 % slower.
     """
     watched = _watched[fgraph]
     watched.order = watched.by_op = None
@@ -126,15 +107,7 @@ def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
 
 @contextmanager
 def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
-    """Make ``fgraph.toposort()`` return the result of `order` until the block exits.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    order : callable
-        Returns the nodes of `fgraph` in topological order, or None if it
-        does not know the order at the moment.
-    """
+    """Make ``fgraph.toposort()`` return the result of `order`, unless that is None, until the block exits."""
     before = _kept_orders.get(fgraph)
     _kept_orders[fgraph] = order
     try:
@@ -148,7 +121,7 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 def toposort(self: FunctionGraph) -> list[Apply]:
     """Return the nodes in topological order; sort only if no feature maintains an order.
 
-    The order that a destroy handler maintains includes its own ordering constraints, but not those of other features.
+    A destroy handler's order respects its own constraints, but not those of other features.
     """
     keeper = getattr(self, "destroy_handler", None)
     order = getattr(keeper, "toposort", None)
@@ -193,8 +166,7 @@ def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Reconnect the users of `variables` after a replacement that raised.
 
-    Theano sets a node's new input before it imports the ancestors of that input.
-    If the import raises, the graph's history does not contain that change.
+    Theano sets a new input before it imports its ancestors; if that raises, the history does not contain the change.
     """
     if fgraph in _watched:
         _watched[fgraph].order = _watched[fgraph].by_op = None
@@ -378,8 +350,7 @@ def keep_for_revert(
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    If the graph is not valid, Theano's method finds its caller with ``inspect``, which reads the files of all modules.
-    Here the name of the caller's function is read from its frame.
+    To name the caller of an invalid change, Theano uses ``inspect``, which reads the files of all modules.
     """
     began = time.time()
     try:

@@ -1,8 +1,6 @@
-"""Caches for the construction of ops, nodes and types.
+"""Caches for the construction of ops, nodes and types while graphs are optimized.
 
-A rewrite makes a few ops and nodes. Theano spends most of the time on results that it has computed before: it reads the
-C file of DimShuffle again, builds scalar variables to infer the output types of a scalar op, and makes a type object
-for each output.  While graphs are optimized, these functions replace Theano's and cache the results.
+For each new node, Theano reads C files, builds scalar variables and makes type objects that it has made before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Makes new variables and nodes in fewer steps than Theano.
+"""Makes new variables and nodes in fewer steps than Theano while a function is compiled.
 
-An optimization makes thousands of variables and nodes.  For each variable Theano calls four functions, reads two flags,
-and extracts an empty stack, because no traces are recorded while a function is compiled.  While a function is compiled,
-these functions replace Theano's, and return equal objects. The functions here handle the plain case, and leave all
-other cases to Theano's functions.
+For each variable Theano calls four functions, reads two flags, and extracts an empty stack. The functions here handle
+the plain case, and leave all other cases to Theano's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Theano's ``pre_greedy_local_optimizer``, without repeated visits of the same nodes.
 
-Rewriters of slices and Scans simplify an expression that is not in the graph yet with a few node rewriters. Each time
-such a rewriter extends the expression, it simplifies the expression again, so that an inner node is visited a dozen
-times. This module skips a node if no rewriter has applied to the node or to its ancestors before: these rewriters only
-read a node and its ancestors, which do not change until the node enters a graph.
+Rewriters of slices and Scans simplify an expression each time they extend it. A node is skipped if no rewriter has
+applied to it or its ancestors: these do not change until the node enters a graph.
 """
 
 from __future__ import annotations
@@ -39,15 +37,7 @@ def pre_greedy_local_optimizer(list_optimizations: Sequence[LocalOptimizer], out
 
 
 class _Pass:
-    """One traversal of an expression.
-
-    Parameters
-    ----------
-    rewriters : sequence of LocalOptimizer
-        The rewriters in the order in which they are tried on each node.
-    unchanged : set of Apply
-        The nodes that no rewriter changes; the traversal adds to it.
-    """
+    """One traversal of an expression, which adds to the set of unchanged nodes."""
 
     def __init__(self, rewriters: Sequence[LocalOptimizer], unchanged: set[Apply]) -> None:
         self._rewriters = rewriters

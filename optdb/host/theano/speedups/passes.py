@@ -1,9 +1,4 @@
-"""Theano's passes that change few graphs, changed to search for candidates before they sort the graph and test nodes.
-
-Each pass over Scans copies the inner graph of each Scan twice before it checks whether there is anything to do, and
-sorts the outer graph to find that it has no Scan. The passes here make a single copy, and only if there is something to
-do.
-"""
+"""Theano's passes that change few graphs; they search for candidates before they sort or copy a graph."""
 
 from __future__ import annotations
 
@@ -50,11 +45,7 @@ def has_scan(fgraph: FunctionGraph) -> bool:
 def reconstruct_graph(
     inputs: Sequence[Variable], outputs: list[Variable], tag: str | None = None
 ) -> tuple[list[Variable], list[Variable]]:
-    """Return a copy of a graph, constants included, with new inputs.
-
-    Theano makes two copies: the first replaces the inputs by temporary inputs, and the second replaces these by the new
-    inputs.
-    """
+    """Return a copy of a graph, constants included, with new inputs; Theano makes two copies."""
     new_inputs = [scan_utils.safe_new(var, tag or "") for var in inputs]
     if any(old.owner is not None or new.type != old.type for old, new in zip(inputs, new_inputs, strict=True)):
         return _stock_reconstruct_graph(inputs, outputs, tag)
@@ -170,10 +161,7 @@ def _where_terms_are(apply: Callable[..., tuple[Any, ...]]) -> Callable[..., tup
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:
-    """Return whether a sum has a nested sum, or a product has a nested product, that has no other users.
-
-    If the graph has no such sum or product at the beginning, the pass fuses nothing, and creates none.
-    """
+    """Return whether a sum has a nested sum, or a product a nested product, that has no other users."""
     for cls, nodes_of in nodes_by_op(fgraph).items():
         if not issubclass(cls, Elemwise):
             continue

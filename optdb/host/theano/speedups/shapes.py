@@ -1,15 +1,8 @@
 """Lazy shape inference.
 
-Theano's ShapeFeature builds a symbolic shape for every variable that enters
-the graph, and merges two shapes at every replacement; most are never read.
-:class:`LazyShapeFeature` records a *promise* instead, which refers to the
-promises that it depends on at that moment.  A shape that is read later is therefore the shape that Theano would have
-built at that moment, by Theano's rules.
-
-Flow::
-
-    import, replacement ──▶ promise      (constant time, nothing is built)
-    shape_of[x] ──▶ promises of x, oldest first ──▶ Theano's methods ──▶ a tuple
+Theano's ShapeFeature builds a symbolic shape for every variable, and merges shapes at every replacement; most are never
+read. :class:`LazyShapeFeature` records a *promise* instead, which refers to the promises that it depends on at that
+moment. A shape that is read later is the shape that Theano would have built then.
 """
 
 from __future__ import annotations
@@ -140,9 +133,7 @@ class _Merged(_Promise):
 def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
     """Return the shape `merged` of `var`; lengths that `merged` reads from `var` itself are taken from `shape`.
 
-    For example, a reshape to the shape of its own input is replaced by that input. The lengths of that input are then
-    read from the very shape that is being computed. Such lengths carry no information, and using them would create a
-    cycle.
+    A reshape to the shape of its own input, replaced by that input, would otherwise create a cycle.
     """
     if shape is None or merged is None:
         return merged
@@ -191,7 +182,7 @@ class _Shapes(dict):
 
 
 class _Scratch(dict):
-    """The ``shape_of`` for one call of a Theano method: has the shapes of inputs, and gets other shapes on demand."""
+    """The ``shape_of`` for one call of a Theano method, which gets missing shapes on demand."""
 
     def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
         super().__init__(shape_of)
@@ -204,16 +195,7 @@ class _Scratch(dict):
 class LazyShapeFeature(ShapeFeature):
     """Theano's ShapeFeature, which computes shapes on demand.
 
-    Attributes
-    ----------
-    fgraph : FunctionGraph or None
-        The graph whose shapes the feature maintains.
-
-    Notes
-    -----
-    When a variable that is itself a length is replaced, Theano replaces it
-    in the shapes that it has built. ``_renamed`` records the replacement, for shapes that are built later from older
-    shapes.
+    Theano replaces a replaced length in the shapes that it has built; ``_renamed`` records it for shapes built later.
     """
 
     def __init__(self) -> None:
@@ -346,10 +328,9 @@ class LazyShapeFeature(ShapeFeature):
             todo.pop()
 
     def without_waiting(self, var: Variable, promise: _Promise) -> _Promise:
-        """Return `promise`, or another promise of the shape of `var` that does not wait for the shape being computed.
+        """Return a promise of the shape of `var` that does not wait for the shape being computed.
 
-        A node may read a length from the shape of another variable. If that variable later replaces the node's output,
-        it takes over the node's lengths, although it had a shape of its own when the node was made.
+        A node may read a length from a variable that later replaces the node's own output.
         """
         while self._waits(promise):
             promise = promise.promise if isinstance(promise, _Merged) else _Leaf(var)
@@ -360,7 +341,7 @@ class LazyShapeFeature(ShapeFeature):
         return not self._at_work.isdisjoint(unknown)
 
     def renewed(self, shape: Any) -> Any:
-        """Return a shape that was built earlier, with replacements for those lengths that have been replaced since."""
+        """Return a shape with replacements for the lengths that have been replaced since it was built."""
         if not self._renamed or shape is None:
             return shape
         return tuple(map(self._now, shape))

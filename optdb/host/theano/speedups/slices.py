@@ -1,7 +1,6 @@
-"""Theano's ``merge_two_slices``, which builds only the combinations that the directions of the slices require.
+"""Theano's ``merge_two_slices``, for slices of known directions.
 
-Theano builds the merged slice for all four combinations of forward and backward, and then folds three
-of them away. A slice whose step is a constant has a known direction, and nearly all slices have a constant step.
+Theano builds all four combinations of forward and backward, and then folds three of them away.
 """
 
 from __future__ import annotations
@@ -28,17 +27,7 @@ _REWRITERS = [
 
 
 def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice | Variable:
-    """Return the slice or index that is equivalent to a slice followed by another slice or an index.
-
-    Parameters
-    ----------
-    slice1 : slice
-        The first slice.
-    len1, len2 : int or Variable
-        The length of the axis before and after the first slice.
-    slice2 : slice, int or Variable
-        The slice or index that is applied to the result.
-    """
+    """Return the slice or index that is equivalent to `slice1` of an axis of length `len1`, followed by `slice2`."""
     if type(slice1) is not slice or type(slice2) is not slice:
         return _stock_merge_two_slices(slice1, len1, slice2, len2)
     first, direction1 = get_canonical_form_slice(slice1, len1)
@@ -57,7 +46,7 @@ def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice 
 def _ends(
     first: slice, second: slice, length: Any, len1: Any, direction1: int, direction2: int
 ) -> tuple[Variable, Variable]:
-    """Return the start and end of the merged slice, as Theano computes them for the directions of both slices."""
+    """Return the start and end of the merged slice, by Theano's formulas for both directions."""
     if direction1 > 0 and direction2 > 0:
         return (
             tt.minimum(first.start + second.start * first.step, first.stop),
@@ -80,7 +69,7 @@ def _ends(
 
 
 def _before_the_front(stop: Any, length: Any, len1: Any, otherwise: Variable) -> Variable:
-    """Return the end of a slice that runs backwards; an end below zero would count from the end of the axis."""
+    """Return the end of a backward slice; an end below zero would count from the end of the axis."""
     return tt.switch(tt.and_(tt.lt(stop, 0), tt.gt(length, 0)), -len1 - 1, otherwise)
 
 

@@ -56,15 +56,6 @@ def _make_increment(node: Apply) -> Compute:
 
 
 def _increment_rows(x: np.ndarray, y: np.ndarray, indices: np.ndarray) -> None:
-    """Add rows of `y` to the rows of `x` that `indices` selects.
-
-    Raises
-    ------
-    IndexError
-        If there is no such row.
-    ValueError
-        If `y` does not broadcast to the selected rows.
-    """
     rows = np.arange(len(x))[indices]  # makes negative indices positive
     values = np.broadcast_to(y, (len(rows), *x.shape[1:]))
     if not values.size:
@@ -103,13 +94,7 @@ def _make_windows(node: Apply) -> Compute:
 
 
 def _positions(length: int, size: int, step: int, mode: str) -> np.ndarray:
-    """Return the positions that each window covers along one axis; -1 in the padding.
-
-    Raises
-    ------
-    TypeError
-        If windows of this size and step do not fit.
-    """
+    """Return the positions that each window covers along one axis; -1 in the padding."""
     size, step = int(size), int(step)
     padding = {"half": size // 2, "full": size - 1, "wrap_centered": size // 2}.get(mode, 0)
     last = length - 1 if mode == "wrap_centered" else length + 2 * padding - size

@@ -1,8 +1,6 @@
 """Convolutions as matrix products: windows of the images are laid out as columns, a few images at a time (im2col).
 
-The abstract ops of a graph without a compiler, and the CorrMM ops, which only have C code, share three functions: the
-forward pass, and the gradients of the filters and of the images. Groups are a batch axis of the products. Unshared
-convolutions, and convolutions of integers, use ``perform``.
+Groups are a batch axis of the products. Unshared convolutions, and convolutions of integers, use ``perform``.
 """
 
 from __future__ import annotations
@@ -138,13 +136,7 @@ def _padded(images: np.ndarray, pads: Sequence[tuple[int, int]], dtype: str) -> 
 
 
 def _windows(geometry: Geometry, images: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Return the windows of images as a view, of shape (batch, channels, ...size, ...positions).
-
-    Raises
-    ------
-    ValueError
-        If a filter is larger than the images.
-    """
+    """Return the windows of images as a view, of shape (batch, channels, ...size, ...positions)."""
     lengths = images.shape[2:]
     extent = geometry.extent(size)
     if any(reach > length + 1 for reach, length in zip(extent, lengths, strict=True)):

@@ -1,7 +1,4 @@
-"""Uniform and multinomial draws: all streams of MRG31k3p advance together, and all rows are searched at once.
-
-``perform`` computes one number at a time. The values here are those of the C code.
-"""
+"""Uniform and multinomial draws with the values of the C code, for all streams and all rows at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Runs the program of an elementwise op's scalar op over blocks whose intermediate values fit in the cache.
 
-For these values, a node takes a `Pool` of buffers while it computes, and puts the pool back afterwards. Two threads
-therefore never share a pool, and neither do a node and another node that runs inside its computation. A single thread
-gets the same pool each time, and nodes keep their views of the pool.
+A node takes a `Pool` of buffers while it computes, so that neither two threads nor nested nodes share one.
 """
 
 from __future__ import annotations
@@ -63,16 +61,7 @@ def _make(node: Apply) -> Compute:
 
 
 class ElementwiseFunction:
-    """Computes a node of an Elemwise.
-
-    Small nodes spend much of their time in this class rather than in NumPy, so everything that does not depend on
-    values is precomputed.
-
-    Raises
-    ------
-    ValueError
-        If the inputs have different lengths in a dimension that is not broadcast.
-    """
+    """Computes a node of an Elemwise; everything that does not depend on values is precomputed."""
 
     def __init__(self, node: Apply) -> None:
         op = node.op
@@ -125,7 +114,6 @@ class ElementwiseFunction:
             cell[0] = output
 
     def _shape(self, inputs: Sequence[Any]) -> tuple[int, ...]:
-        """Return the shape of the outputs, combined from several inputs because no single input has that shape."""
         shape = [1] * self._dimensions
         for index, axes in self._partial:
             for axis in axes:

@@ -1,10 +1,7 @@
-"""The hook that makes nodes compute whole arrays, and the rule that decides which nodes do.
+"""The hook that makes nodes compute whole arrays.
 
-The rule: a Python thunk computes whole arrays if it is made while the engine is in force, except with the
-linker ``py``. The linker ``py`` is Theano's reference and always runs ``Op.perform``. Theano makes Python thunks of all
-nodes if there is no compiler, and of nodes without C code; other code requests them with
-``op.make_thunk(..., impl='py')``. Constant folding runs ``perform`` on nodes of a few numbers, because translating such
-a node takes longer.
+A Python thunk computes whole arrays if it is made while the engine is in force, except with the linker ``py``, Theano's
+reference. Constant folding runs ``perform`` on a few numbers, because translating a node takes longer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Pooling and its gradients: one pass over the images for each element of a window.
 
-Padding is never the maximum. An average includes the padding if the mode says so, as in Theano's C code. Regions that
-extend over the border, which ``ignore_border=False`` keeps, are cut off there.
+Padding is never the maximum. Regions that extend over the border (``ignore_border=False``) are cut off there.
 """
 
 from __future__ import annotations
@@ -73,15 +72,7 @@ class _Regions:
 
 
 def _regions(op: Any, x: np.ndarray, counts: Sequence[int], geometry: Sequence[Any]) -> _Regions:
-    """Return the regions of a node.
-
-    Raises
-    ------
-    ValueError
-        If window, stride and padding do not have one number for each dimension.
-    NotImplementedError
-        If the array has fewer dimensions than the op pools over.
-    """
+    """Return the regions of a node, or raise for parameters or arrays of another rank."""
     if any(part.shape != (op.ndim,) for part in geometry):
         raise ValueError(f"window, stride and padding of {op} need {op.ndim} numbers each")
     if x.ndim < op.ndim:

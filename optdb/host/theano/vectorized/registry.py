@@ -1,6 +1,6 @@
 """Finds the whole-array function that computes an Apply node, by the class of its op.
 
-The modules in `_FAMILIES` register these functions. These modules are loaded with the first Python thunk.
+The modules in `_FAMILIES` register these functions, and are loaded with the first Python thunk.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _makers: dict[type | str, Maker] = {}
 def computes(*op_types: type | str) -> Callable[[Maker], Maker]:
     """Register the decorated function as the maker of functions for nodes of these ops.
 
-    The maker also serves subclasses that inherit ``perform``, but not subclasses that define their own ``perform``. An
-    op is a class, or its module and name if importing the module takes long.
+    It also serves subclasses that inherit ``perform``. An op is a class, or its module and name if importing it takes
+    long.
     """
 
     def register(make: Maker) -> Maker:

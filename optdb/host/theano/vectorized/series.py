@@ -1,7 +1,4 @@
-"""Digamma and trigamma of whole arrays, with the series of Theano's C code.
-
-A function that switches from NumPy to C therefore returns the same values. The series are less precise than
-SciPy's functions. For arguments that are not positive, C returns 0; SciPy's values are used here.
+"""Digamma and trigamma of whole arrays, with the series of Theano's C code, so that both return the same values.
 
 The series are those of J. M. Bernardo, "Algorithm AS 103: Psi (Digamma) Function", Applied Statistics 25 (1976), and of
 B. E. Schneider, "Algorithm AS 121: Trigamma Function", Applied Statistics 27 (1978).

@@ -1,7 +1,6 @@
 """Programs: scalar ops and scalar graphs translated to sequences of kernels, with registers assigned by liveness.
 
-A program is translated once for each scalar op and its input dtypes. The text of a program is a Python function with
-one line per step, so that a step takes little longer than the call of its ufunc.
+The text of a program is a Python function with one line per step.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ class Temporary:
 
 @dataclass(frozen=True)
 class UfuncProgram:
-    """A compiled sequence of kernels.
-
-    ``run`` takes the inputs, then the outputs, then the temporaries.
-    """
+    """A compiled sequence of kernels; ``run`` takes the inputs, the outputs and the temporaries."""
 
     run: Callable[..., None]
     temporaries: tuple[Temporary, ...]
@@ -106,18 +102,10 @@ class _Builder:
 def program_of(
     op: Any, inputs: Sequence[Variable], numbers: Sequence[bool], overwrites: Mapping[int, int]
 ) -> UfuncProgram:
-    """Translate a scalar op.
+    """Translate a scalar op, applied to `inputs`.
 
-    Parameters
-    ----------
-    op : ScalarOp
-        A Composite or a single op.
-    inputs : sequence of Variable
-        The arrays that the op is applied to.
-    numbers : sequence of bool
-        Which inputs are single numbers, in an array of any shape; the other inputs have the shape of the block.
-    overwrites : mapping of int to int
-        Output index to the index of the input that it overwrites.
+    `numbers` tells which inputs are single numbers; the others have the shape of the block. `overwrites` maps an output
+    index to the index of the input that it overwrites.
     """
     builder = _Builder()
     values: dict[Variable, _Value] = {}
@@ -157,7 +145,7 @@ def _value_of(builder: _Builder, var: Variable, values: dict[Variable, _Value]) 
 
 
 def _as_result(builder: _Builder, value: _Value, earlier: Sequence[_Value], inputs: Sequence[_Value]) -> _Value:
-    """Return `value`, or a copy if it is an input, a constant, another output, or a number to broadcast."""
+    """Return `value`, or a copy if it cannot be an output itself."""
     is_own = not value.name and all(value is not other for other in earlier)
     is_spread = value.is_number and not all(other.is_number for other in inputs)
     return value if is_own and not is_spread else builder.step(copy, [value], value.dtype, True)
@@ -199,7 +187,7 @@ def _used(steps: list[_KernelCall], outputs: Sequence[_Value]) -> list[_KernelCa
 def _assign_outputs(
     steps: Sequence[_KernelCall], inputs: Sequence[_Value], outputs: Sequence[_Value], overwrites: Mapping[int, int]
 ) -> list[tuple[_Value, str]]:
-    """Name the outputs; return those that need a register, each with the name to which it is copied at the end.
+    """Name the outputs; return those that need a register, with the names to which they are copied.
 
     An output that overwrites an input may be written once no later step reads that input.
     """
@@ -220,7 +208,7 @@ def _assign_outputs(
 
 
 def _assign_registers(steps: Sequence[_KernelCall]) -> dict[str, Temporary]:
-    """Assign a register to each intermediate value; reuse a register of the same kind whose value is dead, if any."""
+    """Assign a register to each intermediate value; reuse registers whose values are dead."""
     temporaries: dict[str, Temporary] = {}
     free: dict[tuple[str, bool], list[str]] = {}
     for index, step in enumerate(steps):

@@ -1,8 +1,6 @@
 """Functions that replace calls whose meaning has changed, in the source of Theano and of libraries on top of it.
 
-`translation` substitutes these functions for float(), int(), complex(), bool() and repr(), ``np.dtype()``, calls
-of possible NumPy scalar types, the methods ``fill``, ``itemset`` and ``decode``, and the operator ``%``
-after a text that formats numbers; it also wraps lists that are indexes.
+`translation` substitutes them for built-in functions, NumPy's types and methods, ``%`` with numbers, and list indexes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Makes Theano's C code, including Scan's, compile with current versions of Python and NumPy.
 
-The header is ``include/theano_compat.h``. The compiler includes the header before the source (``-include``) and finds
-the header on the include path, so that the keys of compiled modules contain no path, only the digest of all of optdb's
-headers. If no header is needed, the compiled code and its keys are Theano's own.
+The compiler includes ``include/theano_compat.h`` before the source, and finds it on the include path, so that the keys
+of modules contain the digest of optdb's headers but no path.
 """
 
 from __future__ import annotations
@@ -37,21 +36,12 @@ def compile_args() -> tuple[str, ...]:
 
 
 def without_header(args: Iterable[str]) -> list[str]:
-    """Return the compiler's arguments without those from `compile_args`.
-
-    Trial programs do not need the header that these include.
-    """
+    """Return the compiler's arguments without those from `compile_args`."""
     return [arg for arg in args if arg not in compile_args()]
 
 
 def install(cmodule: Any) -> None:
-    """Make Theano's compiler include the header.
-
-    Parameters
-    ----------
-    cmodule : module
-        ``theano.gof.cmodule``, whose code has just run.
-    """
+    """Make the compiler class in ``theano.gof.cmodule`` include the header."""
     if not compile_args():
         return
     compiler = cmodule.GCC_compiler
@@ -83,26 +73,14 @@ def install(cmodule: Any) -> None:
 
 
 def replace_inc_code(inc_code: Any) -> None:
-    """Replace the C code that increments rows by code that compiles with NumPy 2.
-
-    Parameters
-    ----------
-    inc_code : module
-        ``theano.tensor.inc_code``, whose code has just run.
-    """
+    """Replace the C code in ``theano.tensor.inc_code`` by code that compiles with NumPy 2."""
     if versions.needs_promotion():
         inc_code.inc_code = (NUMPY_2_DIR / "increment_rows.h").read_text
 
 
 @contextmanager
 def compiling_scan(cmodule: Any) -> Iterator[None]:
-    """Make Scan's C code compile; Cython 0.28 generated it for Python 3.7 and NumPy 1.
-
-    Parameters
-    ----------
-    cmodule : module
-        ``theano.gof.cmodule``.
-    """
+    """Make Scan's C code compile in the block; Cython 0.28 generated it for Python 3.7 and NumPy 1."""
     compiler, include_dirs = cmodule.GCC_compiler, cmodule.std_include_dirs
     compile_str = compiler.compile_str
 

@@ -1,8 +1,7 @@
 """Defers the import of large packages until Theano uses them.
 
-Importing SciPy, setuptools (which replaces distutils) and ``numpy.distutils`` takes most of the time of ``import
-theano``. Theano uses a few functions of SciPy, and only the header paths from the other two. If Theano's source is
-translated, `translation` redirects these imports. If the source runs unchanged, this module redirects the imports.
+SciPy, setuptools and ``numpy.distutils`` take most of the time of ``import theano``, which uses little of them. If
+Theano's source is translated, `translation` redirects their imports; otherwise this module does.
 """
 
 from __future__ import annotations
@@ -70,13 +69,7 @@ def _import(
 
 @contextmanager
 def deferred(module: ModuleType) -> Iterator[None]:
-    """Redirect the import statements of a module until the block exits.
-
-    Parameters
-    ----------
-    module : module
-        A module that imports large packages.
-    """
+    """Redirect the import statements of `module` in the block."""
     if versions.needs_translation():
         yield
         return

@@ -1,9 +1,7 @@
 """Installs Theano from the package index if pip alone cannot build it.
 
-Only Theano's source is on the index, and its setup script fails from Python 3.12 on: its copy of versioneer uses
-``configparser.SafeConfigParser``, which Python removed. `install` makes pip build Theano's unchanged source. The build
-processes find optdb's own ``sitecustomize``, which provides that class, and setuptools, which is in a separate folder.
-pip's own settings (index, proxies, constraints) apply, and pip installs nothing but Theano and its requirements.
+From Python 3.12 on, Theano's setup script lacks a class that Python removed. `install` makes pip build the unchanged
+source; the build finds a ``sitecustomize`` that provides the class, and setuptools in a separate folder.
 """
 
 from __future__ import annotations
@@ -42,12 +40,7 @@ class CannotInstall(RuntimeError):
 
 
 def install(options: Sequence[str] = ()) -> bool:
-    """Install Theano in this environment unless it is already installed; return whether it was installed now.
-
-    Parameters
-    ----------
-    options : sequence of str
-        Additional options for ``pip install``, such as ``--index-url``.
+    """Install Theano unless it is installed; return whether it was installed now. `options` are for ``pip install``.
 
     Raises
     ------

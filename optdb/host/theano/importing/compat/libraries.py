@@ -1,8 +1,6 @@
 """The libraries on top of Theano that are translated like Theano, and the additional modules that each of them imports.
 
-Libraries of Theano's time import names that Python, NumPy and other packages have removed. The modules of these
-libraries get the same replacements as Theano's modules (see `translation`), and the replacements in
-`modules.libraries`. Other versions of these libraries, and all other packages, are not affected.
+They import names that Python, NumPy and other packages have removed. Other versions of these libraries are not changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Loads modules of Theano, and of libraries on top of it, from translated source, and caches the compiled code on disk.
+"""Loads modules from translated source, and caches the compiled code on disk.
 
-A cached result is valid for one source file (path, time and size), one version of Python, and one version of the
-translation. If the cache folder cannot be written to, each process translates again, and warns once.
+A cached result is valid for one source file (path, time, size), one version of Python and one of the translation.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _cache_path(path: str) -> Path:
 
 
 def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
-    """Return the cached code; None if no code is cached, or if the cached code was made from another source."""
+    """Return the cached code; None if there is none for this source."""
     try:
         content = files.read_file(cache_path, _MAX_BYTES)
     except OSError:

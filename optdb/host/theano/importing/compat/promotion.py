@@ -49,15 +49,7 @@ _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
 
 
 def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
-    """Return NumPy 1's result type of an operation on an array with dimensions and a scalar.
-
-    Parameters
-    ----------
-    array : np.dtype
-        The array's type: bool, integer, floating or complex.
-    scalar : number, NumPy scalar or 0-d array
-        The other operand.
-    """
+    """Return NumPy 1's result type of an operation on an array with dimensions and a scalar."""
     value = np.asarray(scalar)
     if value.dtype.kind not in _KINDS or _KINDS[value.dtype.kind] > _KINDS[array.kind]:
         return np.promote_types(array, value.dtype)
@@ -65,10 +57,7 @@ def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
 
 
 def convert(a: Any, b: Any) -> tuple[Any, Any]:
-    """Convert two operands so that NumPy 2 gives the result that NumPy 1 gives for the original operands.
-
-    Operands other than numbers, scalars and arrays are returned unchanged.
-    """
+    """Convert two operands so that NumPy 2 gives NumPy 1's result; others than numbers and arrays are unchanged."""
     role_a, role_b = _role(type(a)), _role(type(b))
     if role_a is None or role_b is None:
         return a, b
@@ -87,7 +76,7 @@ def convert(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _smallest(value: np.ndarray, array: np.dtype) -> np.dtype:
-    """Return the smallest type that holds a 0-d array's value: signed if `array` is signed and the value permits."""
+    """Return the smallest type that holds a 0-d array's value: signed if `array` is, and if possible."""
     smallest = np.min_scalar_type(value)
     if smallest.kind == "u" and array.kind == "i":
         signed = np.dtype(f"i{smallest.itemsize}")
@@ -222,10 +211,7 @@ def call_ufunc(ufunc: Callable[..., Any], a: Any, b: Any, *rest: Any, **options:
 
 
 def result_type(operands: Iterable[Any]) -> np.dtype:
-    """Return NumPy 1's result type of an operation on some arrays, scalars and types.
-
-    Types count as arrays; scalars and 0-d arrays promote by value, unless all operands are scalars or 0-d arrays.
-    """
+    """Return NumPy 1's result type of an operation on some arrays, scalars and types; types count as arrays."""
     arrays, scalars = [], []
     for operand in operands:
         if isinstance(operand, bool | int | float | complex | np.generic) or (

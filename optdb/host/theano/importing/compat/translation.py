@@ -1,15 +1,8 @@
 """Rewrites the syntax tree of a module of Theano, or of a library on top of it (see `libraries`).
 
-The table `REDIRECTED` redirects imports to modules of `modules`, so that ``np`` in a module of Theano is a module with
-NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators whose operands
-may be numbers become calls of `promotion.OPERATORS`. NumPy's binary functions are translated in the same way.
-
-A library's modules have additional redirections. In these modules, any name that is used as an index may be a list of
-slices; in Theano's modules only a few may.
-
-Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``. The
-first statement of translated code (`call_for_helpers`) puts these functions there, so that the code also runs as
-``__main__``. Line numbers do not change.
+`REDIRECTED` redirects imports to modules of `modules`. If NumPy promotes by type alone, operators and NumPy's binary
+functions whose operands may be numbers become calls of `promotion`. The first statement of translated code puts the
+functions that it calls into its namespace, so that it also runs as ``__main__``. Line numbers do not change.
 """
 
 from __future__ import annotations
@@ -156,19 +149,7 @@ _PLAIN_CALLS = frozenset(
 
 
 def translate(source: bytes | str, filename: str, promoting: bool, library: Library | None = None) -> ast.Module:
-    """Parse a module of Theano or of a library, and rewrite it.
-
-    Parameters
-    ----------
-    source : bytes or str
-        The module's source.
-    filename : str
-        The module's file, for messages.
-    promoting : bool
-        Whether to give operators the result types of NumPy 1.
-    library : Library, optional
-        The library that the module belongs to; None for Theano.
-    """
+    """Parse a module and rewrite it; `promoting` gives operators the result types of NumPy 1."""
     with ignoring_warnings_of_syntax():
         tree = ast.parse(source, filename)
     tree = _Translator(promoting, library).visit(tree)
@@ -177,7 +158,7 @@ def translate(source: bytes | str, filename: str, promoting: bool, library: Libr
 
 @contextlib.contextmanager
 def ignoring_warnings_of_syntax() -> Iterator[None]:
-    """Silence warnings of the parser and the compiler, such as for ``x is 0``: users cannot fix a library's source."""
+    """Silence warnings of the parser and the compiler: users cannot fix a library's source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -426,7 +407,7 @@ def _formats_numbers(node: ast.expr) -> bool:
 
 
 def _may_be_scalar_type(node: ast.expr) -> bool:
-    """Return whether an expression may be a NumPy integer type: a type's name, or Theano's name for such a type."""
+    """Return whether an expression may be a NumPy integer type."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id == "getattr" and _is_numpy(node.args[0])
     if isinstance(node, ast.Name):
@@ -449,7 +430,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Return whether an operand can be neither a NumPy number nor a Python number, which may be combined with one."""
+    """Return whether an operand can be neither a NumPy number nor a Python number."""
     if isinstance(node, ast.Constant):
         return not isinstance(node.value, int | float | complex) or isinstance(node.value, bool)
     if isinstance(node, ast.Attribute):

@@ -70,10 +70,7 @@ def _checked(divide: np.ufunc, operation: str) -> Callable[..., None]:
 
 
 def _floor_of_quotient(dtype: str) -> Callable[..., None]:
-    """Return C's integer division of floats, which divides in one dtype but may compute the remainder in another.
-
-    Theano's C code divides the magnitudes, and subtracts 1 from a negative quotient with a remainder.
-    """
+    """Return C's integer division of floats, which may compute the remainder in another dtype."""
     divided = np.dtype(dtype) if is_real_float(dtype) else None
 
     def compute(x: Any, y: Any, out: Any) -> None:

@@ -102,14 +102,9 @@ def in_own_dtypes(function: Callable[..., Any], in_place: bool = True) -> Entry:
 
 
 def in_c_order(ufunc: Callable[..., Any], entry: Entry) -> Entry:
-    """Return an entry that combines operands of different dtypes from the left, as C does.
+    """Return an entry that combines operands of different dtypes from the left by `ufunc`, as C does.
 
-    Parameters
-    ----------
-    ufunc : callable
-        Combines two arrays of one dtype.
-    entry : Entry
-        The entry for operands whose dtype does not matter.
+    `entry` is for operands whose dtypes do not matter.
     """
 
     def choose(signature: ScalarDtypes) -> ArrayKernel:

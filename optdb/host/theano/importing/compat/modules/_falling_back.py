@@ -13,14 +13,8 @@ def fall_back_to(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a module that replaces another.
 
-    Parameters
-    ----------
-    original : module or str
-        The source of names that the module lacks. If this is a name, the module is imported on first use.
-    namespace : dict
-        The module's own globals.
-    submodules : collection of str
-        Names of the module's own submodules that are imported on first use.
+    The names that `namespace` lacks come from `original`, which is imported on first use if it is a name; the names in
+    `submodules` are the module's own submodules.
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807

@@ -8,15 +8,7 @@ from typing import Any
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """Return a replacement for a function whose module takes long to import.
-
-    The replacement can be pickled, because Theano keeps such functions in the tags of nodes.
-
-    Parameters
-    ----------
-    module, name : str
-        The function's module, and its name there.
-    """
+    """Return a replacement for a function whose module takes long to import; it can be pickled, as Theano requires."""
     return _Later(module, name)
 
 

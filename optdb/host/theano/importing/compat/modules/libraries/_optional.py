@@ -9,22 +9,7 @@ from typing import Any, NoReturn
 
 
 class Optional:
-    """A package that may be missing, may fail to import, or may lack names.
-
-    Parameters
-    ----------
-    name : str
-        The package.
-    cure : str
-        The remedy if it is missing, for messages.
-
-    Attributes
-    ----------
-    module : module or None
-        The package; None if it cannot be imported.
-    reason : str
-        Why it cannot be imported, for messages.
-    """
+    """A package that may be missing, may fail to import, or may lack names; `cure` is for messages."""
 
     def __init__(self, name: str, cure: str) -> None:
         self.name = name
@@ -67,10 +52,7 @@ class Optional:
         return missing
 
     def make_class(self, attribute: str) -> type:
-        """Return a class for annotations and instance checks, if the package has none of this name.
-
-        Instances of the class have no attributes; the error message names the cure.
-        """
+        """Return the package's class, or a class for annotations and instance checks whose attributes raise."""
         if self.has(attribute):
             return getattr(self.module, attribute)
 

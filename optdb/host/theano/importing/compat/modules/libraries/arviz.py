@@ -1,8 +1,7 @@
 """``arviz`` for PyMC3 3.9, which uses it for statistics and plots.
 
-PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert its traces themselves. For later versions, `from_trace`
-converts traces: `from_pymc3` calls it, and so do arviz's functions when they are called with a trace. Names that arviz
-lacks become functions that raise when called, so that PyMC3 can be imported.
+PyMC3 3.9 was written for arviz 0.9 to 0.11, which convert traces themselves; for later versions, `from_trace` does.
+Names that arviz lacks become functions that raise when called.
 """
 
 from __future__ import annotations
@@ -37,28 +36,14 @@ def __getattr__(name: str) -> Any:
 
 
 def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **options: Any) -> Any:
-    """Convert a trace to arviz's format: the draws of its variables, without statistics and likelihoods.
+    """Convert a PyMC3 trace to arviz's group ``posterior``: the draws, without statistics and likelihoods.
 
-    Parameters
-    ----------
-    trace : pymc3.backends.base.MultiTrace
-        The draws.
-    model : pymc3.Model, optional
-        Not used: names are taken from the trace.
-    save_warmup : bool
-        Not supported.
-    **options
-        Options of ``arviz.from_dict``: ``coords`` and ``dims``.
-
-    Returns
-    -------
-    InferenceData
-        Has the group ``posterior``; has no group, after a warning, if arviz is missing.
+    If arviz is missing, warn, and return no groups.
 
     Raises
     ------
     NotImplementedError
-        For ``save_warmup`` and other unsupported options.
+        For ``save_warmup``, and options other than ``coords`` and ``dims``.
     """
     if save_warmup or not options.keys() <= {"coords", "dims"}:
         raise NotImplementedError(_package.describe_missing("from_pymc3"))

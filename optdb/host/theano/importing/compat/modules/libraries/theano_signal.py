@@ -19,23 +19,7 @@ def max_pool_2d(
     padding: tuple[int, int] = (0, 0),
     mode: str = "max",
 ) -> Any:
-    """Pool the last two dimensions, with the parameter names and defaults of Theano 0.7.
-
-    Parameters
-    ----------
-    input : TensorVariable
-        At least two dimensions.
-    ds : tuple of int
-        The size of a window.
-    ignore_border : bool
-        Whether to leave out windows that are not complete.
-    st : tuple of int, optional
-        The stride of windows; by default, their size.
-    padding : tuple of int
-        The width of the border to add.
-    mode : str
-        "max", "sum", "average_inc_pad" or "average_exc_pad".
-    """
+    """Pool the last two dimensions, with the parameter names and defaults of Theano 0.7."""
     return pool.pool_2d(input, ws=ds, ignore_border=ignore_border, stride=st, pad=padding, mode=mode)
 
 

@@ -233,13 +233,7 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
 
 
 class _FloatingUfunc:
-    """A NumPy function that returns floating types for integer arguments too, and is otherwise unchanged.
-
-    Parameters
-    ----------
-    ufunc : numpy.ufunc
-        The function.
-    """
+    """A NumPy function that returns floating types for integer arguments too."""
 
     def __init__(self, ufunc: Any) -> None:
         self.ufunc = ufunc
