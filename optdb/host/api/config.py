@@ -26,7 +26,7 @@ def parameter(flag: str) -> Any:
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Record no stack traces for new variables in the block; as in Theano's compilation, they get the user's traces."""
+    """Record no stack traces for new variables in the block, as in Theano's compilation."""
     return _limit.held()
 
 

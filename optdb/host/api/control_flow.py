@@ -38,7 +38,7 @@ def inner_nodes(op: Scan) -> list[Apply]:
 
 
 def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
-    """Rewrite the inner graph of a Scan with the phases of its mode that precede `database` in the main database."""
+    """Rewrite a Scan's inner graph with the phases of its mode that precede `database`."""
     position = _position(database)
     query = op.mode_instance.provided_optimizer
     if position is not None and isinstance(query, Query):
@@ -73,9 +73,9 @@ def scan_around(
     key : hashable
         Identifies the graph; ops with the same key may be merged.
     database : DB
-        The database in Theano's main database up to which, inclusive, the inner graph has been rewritten.
+        The last database in Theano's main database with which the inner graph has been rewritten.
     tag : str
-        A device's tag. Phases with this tag run even if the inner function's mode does not include them.
+        A device's tag, whose phases always run.
     """
     # ``gpua`` keeps Scan from requesting C code from types that have none; Scan uses our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
@@ -89,16 +89,8 @@ def scan_with_sequences(
 ) -> list[Variable]:
     """Return the outputs of a loop whose body reads some variables from additional sequences instead of computing them.
 
-    Sequences that the body no longer needs are dropped.
-
-    Parameters
-    ----------
-    loop : Apply
-        A Scan's node.
-    replaced : dict
-        Maps a variable of the body to its replacement.
-    sequences : dict
-        Maps a new input of the body to the outer sequence; each element of the sequence has the input's type.
+    `replaced` maps variables of the body to their replacements, and `sequences` maps new inputs of the body to the
+    outer sequences. Sequences that the body no longer needs are dropped.
     """
     op = scan_of(loop)
     outputs = scan_utils.clone(list(op.outputs), replace=replaced)
@@ -114,9 +106,9 @@ def scan_with_sequences(
 
 
 def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
-    """Make a loop also store a variable of its body; return the loop's outputs, and the variable for all steps.
+    """Make a loop without a condition also store a variable of its body.
 
-    The loop has no condition: it runs all steps.
+    Return the loop's outputs, and the variable for all steps.
     """
     op = scan_of(loop)
     last_inside, last_outside = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot + op.n_nit_sot, op.n_outs + op.n_nit_sot
@@ -136,17 +128,8 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
 def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable]:
     """Return the outputs of a loop that stores a result, which is not a state, in an array allocated by the graph.
 
-    The loop treats the result as a state that no step reads. The array and the result therefore have one more element
-    than there are steps. The first element is never written.
-
-    Parameters
-    ----------
-    loop : Apply
-        The node of a Scan that keeps the results of all steps.
-    number : int
-        The index among the results that are not states.
-    memory : Variable
-        The array that stores the result.
+    `number` is the index among the results that are not states. The loop treats the result as a state that no step
+    reads: the array `memory` and the result have one more element than there are steps, and the first is never written.
     """
     op = scan_of(loop)
     inside, outside = op.n_seqs + sum(len(taps) for taps in op.tap_array[: op.n_outs]), op.shared_arg_offset
@@ -169,15 +152,7 @@ def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable
 
 
 def part_lengths(loop: Apply, number: int) -> list[Variable] | None:
-    """Return the shape of a loop's result in one step, inferred from the inputs' shapes; None if it is unknown.
-
-    Parameters
-    ----------
-    loop : Apply
-        A Scan's node.
-    number : int
-        The index among the results that are not states.
-    """
+    """Return the shape in one step of a loop's result `number`, which is not a state; None if it is unknown."""
     op = scan_of(loop)
     taken = {var: (outside, skipped) for var, outside, skipped in _taken(loop)}
     shapes = [_shape(var) for var in op.inputs]
@@ -198,7 +173,7 @@ def _shape(var: Variable) -> tuple[Variable, ...] | None:
 
 
 def _taken(loop: Apply) -> Iterator[tuple[Variable, Variable, int]]:
-    """Yield, for each input of a loop's body, the inner variable, the outer variable and the number of step axes."""
+    """Yield, for each input of a loop's body, its variables inside and outside, and the number of step axes."""
     op, inputs = scan_of(loop), loop.inputs
     yield from ((*pair, 1) for pair in zip(op.inner_seqs(op.inputs), op.outer_seqs(inputs), strict=True))
     states = [var for number, slot in state_slots(loop).items() for var in [inputs[slot]] * len(op.tap_array[number])]
@@ -229,12 +204,7 @@ def state_slots(loop: Apply) -> dict[int, int]:
 def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
     """Return a Scan like `op` that writes some states into the memory of their initial values.
 
-    Parameters
-    ----------
-    op : Scan
-        A `destroy_map` that it already has is ignored.
-    destroy_map : dict
-        Maps each output in `state_slots` to the inputs that it overwrites; empty for a Scan that overwrites nothing.
+    `destroy_map` maps outputs in `state_slots` to the inputs that they overwrite, in place of the op's own.
     """
     info = {name: value for name, value in op.info.items() if name != "destroy_map"}
     if destroy_map:
@@ -270,8 +240,7 @@ def _done_until(database: DB) -> list[str]:
 def ifelse_between(op: IfElse, condition: Variable, branches: list[Variable]) -> list[Variable]:
     """Return an IfElse like `op` between variables of any type.
 
-    The result is a view of the chosen value, because Theano cannot copy values of types other than its own. In-place
-    ops respect views.
+    The result is a view of the chosen value, because Theano cannot copy values of other types.
     """
     # ``gpu`` tells IfElse to leave the types of the branches alone.
     chosen = IfElse(op.n_outs, as_view=True, gpu=True, name=op.name)

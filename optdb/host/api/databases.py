@@ -1,8 +1,6 @@
 """Theano's optimizer databases.
 
-A database maps names and tags to rewriters; a :class:`Query` picks some of
-them when a function is compiled.  ``compile_db()`` is the database that
-every Theano mode queries.
+A database maps names and tags to rewriters; a :class:`Query` picks some of them when a function is compiled.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ def database_names(db: DB) -> list[str]:
 
 
 def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callable[..., EquilibriumOptimizer]:
-    """Return a replacement for `query`, which is ``EquilibriumDB.query``.
-
-    Theano's method walks linked lists of the members several times, and hashes each member each time.
-    """
+    """Return a replacement for ``EquilibriumDB.query``, which walks and hashes the members several times."""
 
     @functools.wraps(query)
     def query_once(self: EquilibriumDB, *tags: Any, **kwtags: Any) -> EquilibriumOptimizer:

@@ -1,13 +1,8 @@
 """The definition of a Theano op: its ``__props__``, and the attributes that ``__props__`` omits.
 
-Theano treats two ops with equal ``__props__`` as equal, and may replace one by the other. Not every class lists all
-attributes in which its instances differ (``AdvancedSubtensor1.sparse_grad``, ``SparseFromDense.format``,
-``Elemwise.nfunc_spec``), and some classes compare themselves without ``__props__``. Here an op is therefore described
-by all of its attributes, except names and attributes that are derived from other attributes. Ops with an inner graph
-are described by that graph.
-
-Data flows one way, from an op to its :class:`Definition`. Two ops are
-the same if their definitions are equal.
+Theano may replace an op by another with equal ``__props__``, although not every class lists all attributes in which its
+instances differ. An op is therefore described by all attributes except names and derived ones, or by its inner graph.
+Two ops are the same if their definitions are equal.
 """
 
 from __future__ import annotations
@@ -36,15 +31,7 @@ from optdb.host.api.graph import MetaObject, PureOp, Variable
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """The inner graph of an op.
-
-    Parameters
-    ----------
-    inputs, outputs : sequence of Variable
-        Its inputs and outputs.
-    hint : hashable
-        A cheap digest: equal for equal graphs, and different for most pairs of different graphs.
-    """
+    """The inner graph of an op; `hint` is a cheap digest that is equal for equal graphs."""
 
     inputs: Sequence[Variable]
     outputs: Sequence[Variable]
@@ -148,15 +135,7 @@ _OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "des
 
 
 def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
-    """Return the names of the attributes that an op's definition is read from.
-
-    Parameters
-    ----------
-    op : PureOp
-        An op whose class declares what defines it.
-    names : iterable of str
-        The names in ``definition(op).rest``.
-    """
+    """Return the names of the attributes that an op's definition with these `rest` names is read from."""
     read = {*(declared(type(op)) or ()), *names, *_OF_MEMORY}
     if type(op) in _SPECIAL:
         read |= {"inputs", "outputs", *getattr(op, "info", ())}
@@ -208,18 +187,7 @@ _REPEATABLE: dict[type, Callable[[], Any]] = {
 
 
 def settings(cls: type) -> Any:
-    """Return the settings that a class's constructor reads besides its arguments.
-
-    Returns
-    -------
-    object
-        Hashable; None if the constructor reads no settings.
-
-    Raises
-    ------
-    KeyError
-        If it is not known which settings the class's constructor reads.
-    """
+    """Return the settings that a constructor reads besides its arguments; KeyError for classes not `is_repeatable`."""
     return _REPEATABLE[cls]()
 
 

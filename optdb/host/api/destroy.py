@@ -1,8 +1,6 @@
 """In-place operation in the host: destroyers, views, and the features that check them.
 
-An op's ``destroy_map`` says which inputs it overwrites, and its ``view_map`` says which outputs share memory with an
-input.  The host's DestroyHandler prevents reads of overwritten values; its Supervisor prevents a function from
-overwriting its caller's values.
+An op's ``destroy_map`` says which inputs it overwrites, and its ``view_map`` which outputs share memory with an input.
 """
 
 from __future__ import annotations
@@ -46,9 +44,8 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
 def reads_after_storing(op: Elemwise, output: int, slot: int) -> bool:
     """Return whether the C code of an Elemwise may read an input after it has stored an output.
 
-    An output must not overwrite an input that may be read after the output is stored. The code of a Composite stores
-    each output as soon as it is computed, and reads inputs when it needs them; Theano's own in-place rewriter does not
-    check this.
+    The code of a Composite stores each output as soon as it is computed; Theano's in-place rewriter does not check
+    this.
     """
     scalar_op = op.scalar_op
     if not isinstance(scalar_op, Composite) or len(scalar_op.outputs) == 1:

@@ -1,7 +1,4 @@
-"""The linker ``opencl``, which delegates to the backend of a device.
-
-A mode can name this linker before a device is chosen. `register_backend` registers the backend.
-"""
+"""The linker ``opencl``, which a mode can name before a device is chosen."""
 
 from __future__ import annotations
 
@@ -28,11 +25,7 @@ _backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
 def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
     """Register the function that links graphs for devices, replacing the previous one.
 
-    Parameters
-    ----------
-    link : callable
-        Takes the linker and the storage of the inputs and outputs; returns the result of a linker's ``make_thunk``.
-        During this call, Theano's virtual machine executes other functions that are compiled with this linker.
+    It takes the linker and the storage of the inputs and outputs, and returns the result of a linker's ``make_thunk``.
     """
     global _backend
     _backend = link
@@ -41,13 +34,13 @@ def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
 class DeviceLinker(VM_Linker):
     """Links optimized graphs for a device with the registered backend.
 
-    Theano's virtual machine executes inner functions (loops that stay on the host).
+    Theano's virtual machine executes inner functions, the loops that stay on the host.
 
     Parameters
     ----------
     device : str
-        The name of a context or a device; ``'auto'`` selects the default context's device or, without a default
-        context, the best device that works.
+        The name of a context or a device; ``'auto'`` selects the default context's device or, without one, the best
+        device that works.
     **options
         The options of `VM_Linker`.
     """

@@ -1,13 +1,6 @@
 """Constant folding: computes, in Python, the nodes whose inputs are all constants.
 
-Theano folds a node by compiling it, which on a cold cache runs the C compiler
-once per folded op.  In this module, ``Op.perform`` computes the value; ops without
-``perform`` are still compiled.  Theano's guard is kept: an op
-decides with ``do_constant_folding`` whether it may be folded (Alloc, for example,
-inspects its users).
-
-The rewrite engine passes a replacement that is not in the graph yet, and gets back the same replacement with its
-constant parts computed.
+Theano folds a node by compiling it. Here ``Op.perform`` computes the value; ops without ``perform`` are still compiled.
 """
 
 from __future__ import annotations
@@ -65,14 +58,7 @@ def is_broadcast(node: Apply) -> bool:
 
 
 def fold_node(node: Apply) -> list[Constant] | None:
-    """Compute `node` if all its inputs are constants and its op allows it.
-
-    Returns
-    -------
-    list of Constant, or None
-        One per output, with the outputs' types and stack traces; None if
-        the node is not to be folded.
-    """
+    """Return constants for the outputs of `node` if its inputs are constants and its op allows it; None otherwise."""
     for var in node.inputs:
         if not isinstance(var, Constant):
             return None
@@ -89,7 +75,7 @@ def _constant_like(output: Variable, value: Any) -> Constant:
 
 
 def _value(node: Apply) -> list[Any]:
-    """Return the output values of `node`; values of ops on small constants are cached for the session."""
+    """Return the output values of `node`; those of ops on small constants are cached for the session."""
     key = _key(node) if numbers.users else None
     if key is None:
         return _evaluate(node)
@@ -105,7 +91,7 @@ def _data(node: Apply) -> list[Any]:
 
 
 def _key(node: Apply) -> Hashable | None:
-    """Return the cache key, the op and its input values, if the inputs are a few numbers; None otherwise."""
+    """Return the op and its input values if these are a few numbers; None otherwise."""
     parts: list[Hashable] = [node.op]
     for data in _data(node):
         if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:
@@ -131,7 +117,7 @@ def _evaluate(node: Apply) -> list[Any]:
 
 
 def _shuffled(node: Apply) -> Any:
-    """Compute a DimShuffle without a thunk, which would first make parameters that only C code reads."""
+    """Compute a DimShuffle without a thunk, which would make parameters for C code."""
     storage: list[Any] = [None]
     op: Any = node.op
     op.perform(node, _data(node), [storage], None)
@@ -162,8 +148,7 @@ def _is_small(node: Apply) -> bool:
 def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
     """Fold the constant parts of variables that are about to enter `fgraph`.
 
-    Only nodes outside `fgraph` are visited, operands before their users, so that a whole constant expression collapses
-    at once. The inputs of these nodes are changed in place; the graph itself is not changed.
+    Only nodes outside `fgraph` are visited, operands first; their inputs are changed in place.
     """
     folded: dict[Variable, Constant] = {}
     for node in nodes_outside(fgraph, replacements):

@@ -63,14 +63,8 @@ def composite(inputs: Sequence[Variable], steps: Sequence[Step]) -> Composite:
 class _PlainSteps:
     """The steps of a Composite without duplicates; no step is itself a Composite.
 
-    Theano makes the nodes of the steps, copies them twice (because other code may use them, and for the op's own
-    FunctionGraph), and merges equal nodes in the second copy. This class merges equal steps first, and makes their
-    nodes twice, with known types and without test values.
-
-    Parameters
-    ----------
-    dtypes : list of str
-        The dtypes of the inputs.
+    Theano makes the nodes of the steps, copies them twice, and merges equal ones. This class merges equal steps first,
+    and makes their nodes twice, with known types and without test values.
     """
 
     def __init__(self, dtypes: list[str]) -> None:
@@ -152,11 +146,7 @@ def _makes_plain_nodes(op: Any) -> bool:
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar of the dtype of `var`, with a test value if test values are enabled.
-
-    The scalar's test value is the first element of the test value of `var`. If the test value of `var` has no elements,
-    the scalar's test value is 0, which only the rewriter sees.
-    """
+    """Return a scalar like `var`, whose test value, if test values are on, is the first element, or 0."""
     scalar = get_scalar_type(var.type.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar

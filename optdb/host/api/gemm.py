@@ -41,14 +41,9 @@ def combined(node: Apply) -> list[Variable]:
 
 
 def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
-    """Return the linear combination that `node` computes.
+    """Return the linear combination that `node` computes: its terms, and the summands that cannot be terms.
 
-    Returns
-    -------
-    terms : list of (factor, matrix)
-        One term for each matrix or vector.
-    others : list of Variable
-        Summands that cannot be terms: operands of another dtype or rank. Theano's GemmOptimizer drops these.
+    The latter have another dtype or rank. Theano's GemmOptimizer drops them.
     """
     canonical: list[Any] = []
     _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)
@@ -82,7 +77,7 @@ def has_products(fgraph: FunctionGraph) -> bool:
 
 
 def product_of(matrix: Variable) -> Variable | None:
-    """Return `matrix`, or the variable whose axes it rearranges, if that is the output of a Dot22; None otherwise."""
+    """Return the output of a Dot22 that `matrix` is or rearranges; None if there is none."""
     owner = matrix.owner
     if owner is None:
         return None

@@ -1,9 +1,6 @@
 """Graph classes of the host: nodes, variables, the FunctionGraph, and walks over them.
 
-The callers of this package use the newer API of Theano's successors, in which the graph stores the users of a variable.
-Theano 1.0.5 stores the users on the variable; only :func:`clients` depends on that.
-
-These names are imported from Theano and re-exported.
+Theano 1.0.5 stores the users of a variable on the variable; only :func:`clients` depends on that.
 """
 
 from __future__ import annotations
@@ -54,11 +51,9 @@ def owner_of(var: Variable) -> Apply:
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int]]:
-    """Return the ``(node, input index)`` pairs that use `var` in `fgraph`.
+    """Return the ``(node, input index)`` pairs that use `var`; :func:`is_output` detects the graph's outputs.
 
-    If the graph's own output is the user, `node` is a marker that
-    :func:`is_output` recognizes. `Function.copy(swap=...)` adds unused inputs to a graph without
-    importing them: these have no clients.
+    Inputs that `Function.copy(swap=...)` adds without importing them have none.
     """
     return getattr(var, "clients", [])
 
@@ -80,11 +75,7 @@ def dependents(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:
-    """Remove duplicate stack traces of variables.
-
-    Rewriters add the traces of the replaced variables to the traces of the replacements. A replacement may already have
-    these traces: for example a constant that many nodes share, or a variable that was returned before.
-    """
+    """Remove duplicate stack traces, which rewriters add to replacements such as shared constants."""
     for var in variables:
         traces: Sequence[Any] = getattr(var.tag, "trace", ())
         if len(traces) < 2 or isinstance(traces[0], tuple):  # none, one, or a trace that is not in a list
@@ -105,7 +96,7 @@ def io_toposort(
 ) -> list[Apply]:
     """Return the nodes between `inputs` and `outputs` in the order of Theano's function.
 
-    Theano's function pushes each operand's node once per user; here a node that is already in the order is not pushed.
+    Theano's function pushes each operand's node once per user.
     """
     if orderings or clients is not None:
         return _stock_io_toposort(inputs, outputs, orderings, clients)
@@ -129,10 +120,7 @@ def io_toposort(
 
 
 def roots(outputs: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> list[Variable]:
-    """Return the inputs and constants of `outputs`, in the order of Theano's ``graph.inputs``; stop at blockers.
-
-    Theano's function searches the list of blockers for each variable.
-    """
+    """Return the inputs and constants of `outputs`, in the order of Theano's ``graph.inputs``; stop at blockers."""
     seen = set()
     blocked = set(blockers or ())
     todo = list(outputs)

@@ -1,18 +1,8 @@
 """Op equality and hashes, computed once per op object.
 
-Theano compares and hashes ops by their ``__props__`` each time. An optimization compares a few hundred distinct ops
-hundreds of thousands of times. Two tables avoid most of this work:
-
-- While graphs are optimized, each op object gets a number when it is first
-  used; equal ops, by Theano's ``__eq__`` and ``__hash__``, get the same number.
-  Comparing and hashing are then look-ups.  The numbers live as long as
-  :class:`OpNumbering` is in use, which keeps the ops alive so that no id is reused
-  for another object.
-- Immutable ops (`settled`) keep their hash permanently. The op cache adds its ops to `settled`, and removes each op
-  before it dies.
-
-Both tables need special methods on the op classes. `install` adds these methods; they stay until the last holder
-uninstalls them.
+While graphs are optimized, each op object gets a number when it is first used; equal ops get the same number, and
+comparing and hashing are look-ups. Immutable ops (`settled`) keep their hash permanently. `install` adds the methods
+that use both tables to the op classes, until the last holder uninstalls them.
 """
 
 from __future__ import annotations
@@ -38,8 +28,7 @@ class OpNumbering:
     Attributes
     ----------
     of : dict
-        Maps the id of an op to ``(op, hash, number)``. The dictionary is empty while no optimization runs, and Theano's
-        own methods are used.
+        Maps the id of an op to ``(op, hash, number)``; empty while no optimization runs.
     users : int
         The number of running optimizations.
     """
@@ -90,7 +79,6 @@ class OpNumbering:
         return entry
 
     def clear(self) -> None:
-        """Clear the numbers."""
         self.of.clear()
         self._by_value.clear()
         self._by_props.clear()
@@ -224,13 +212,7 @@ _patches = _group.patches
 
 
 def install(holder: str) -> None:
-    """Make all existing op classes use the tables, including classes created after an earlier holder's call.
-
-    Parameters
-    ----------
-    holder : str
-        The name of the user; the methods stay until the last holder uninstalls them.
-    """
+    """Make all existing op classes use the tables; the methods stay until the last holder uninstalls them."""
     with _lock:
         if holder in _holders:
             return

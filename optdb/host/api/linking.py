@@ -30,6 +30,6 @@ def graph_of(linker: Linker) -> FunctionGraph:
 def as_thunk(
     compute: Callable[[], None], inputs: Sequence[list[Any]], outputs: Sequence[list[Any]], **attributes: Any
 ) -> Callable[[], None]:
-    """Return a function with the thunk attributes that virtual machines read: its cells, and `lazy`, which is False."""
+    """Return `compute` with the attributes of a thunk that virtual machines read."""
     vars(compute).update(inputs=inputs, outputs=outputs, lazy=False, **attributes)
     return compute

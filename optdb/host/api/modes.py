@@ -58,7 +58,7 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
     optdb.flags.UnknownMode
         If no mode has that name.
     TypeError
-        If `mode` is something else, or a mode such as DebugMode, which has its own optimizer and no query.
+        If `mode` is something else, or has its own optimizer and no query, like DebugMode.
     """
     _check_name(mode)
     mode = get_mode(mode)
@@ -68,12 +68,7 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
 
 
 def with_tiers(linker: Any) -> VM_Linker:
-    """Return a copy of a linker whose functions run in Python while their C code is built.
-
-    Parameters
-    ----------
-    linker : str or Linker
-        A name, or the linker itself.
+    """Return a copy of a linker, or of the one with a name, whose functions run in Python while C code is built.
 
     Raises
     ------
@@ -92,16 +87,9 @@ def with_tiers(linker: Any) -> VM_Linker:
 
 
 def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[Any]]) -> None:
-    """From now on, enter a context around the compilation of each function whose mode is an instance of `kind`.
+    """From now on, enter `scope()` around the compilation of each function whose mode is an instance of `kind`.
 
-    The inner functions of a Scan, copies of functions, and unpickled functions are compiled in the same way.
-
-    Parameters
-    ----------
-    kind : type
-        The class of the modes, including its subclasses.
-    scope : callable
-        Returns the context. The context may install patches on `FunctionMaker`, and is not entered recursively.
+    This includes inner functions, copies and unpickled functions. The context may install patches on `FunctionMaker`.
     """
     running = threading.local()
 

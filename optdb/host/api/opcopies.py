@@ -13,10 +13,7 @@ from optdb.host.api.patching import Patch
 
 
 def has_own_reduction(op: PureOp) -> bool:
-    """Return whether the class of `op` defines ``__reduce__``, which determines how the op is pickled.
-
-    Such ops come from a constructor or a module, so unpickling may return `op` itself.
-    """
+    """Return whether the class of `op` defines ``__reduce__``; unpickling may then return `op` itself."""
     return type(op).__reduce__ is not object.__reduce__
 
 
@@ -48,8 +45,5 @@ def _copy(value: Any) -> Any:
 
 
 def derived_op_patches() -> list[Patch]:
-    """Return the patches of the modules that copy an op in order to change the copy.
-
-    For example, ``make_node`` of a reduction copies the op, and sets the dtype or the axes of the copy.
-    """
+    """Return the patches of modules that copy an op to change the copy, such as ``make_node`` of reductions."""
     return [Patch(elemwise, "copy", _copy, "reductions copy their op to change the copy")]

@@ -1,9 +1,7 @@
 """Patches of the host's attributes, installed while a part of optdb is on, each with a reason and a way to undo it.
 
-Theano's files are not changed. An attribute may have several patches (``FunctionMaker.create`` has four), and
-they are installed and removed in any order: an attribute's patches form a stack, and removing a patch from the middle
-reinstalls the patches above it on top of the value below it. `groups` lists all patches;
-``python -m optdb doctor --patches`` prints them.
+The patches on one attribute form a stack: removing one from the middle reinstalls those above it on the value below.
+``python -m optdb doctor --patches`` prints all `groups`.
 """
 
 from __future__ import annotations
@@ -62,16 +60,7 @@ class Patch:
 
 
 class Wrapper(Patch):
-    """A patch that calls the value that it replaces.
-
-    Parameters
-    ----------
-    owner, name, reason
-        See `Patch`.
-    wrap : callable
-        Takes the attribute's value below this patch, and returns the new value. `wrap` is called again when a patch
-        below this one is removed.
-    """
+    """A patch whose value is `wrap` of the value below it; `wrap` is called again when a patch below is removed."""
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any], reason: str) -> None:
         super().__init__(owner, name, wrap, reason)
@@ -154,18 +143,18 @@ def _stack_of(owner: Any, name: str) -> _Stack:
 
 
 class PatchGroup:
-    """Patches that are installed and removed together.
+    """Patches that are installed in order, and removed together.
 
     Parameters
     ----------
     title : str
-        The purpose of the patches; `groups` lists the groups by title.
+        The purpose of the patches.
     in_force : str
         When they are installed.
     undo : str
         What the user calls to remove them.
     patches : iterable of Patch
-        The patches in installation order; they are removed in reverse order.
+        The patches.
     """
 
     def __init__(self, title: str, in_force: str, undo: str, patches: Iterable[Patch] = ()) -> None:
@@ -212,15 +201,7 @@ def applied(*patches: Patch) -> Iterator[None]:
 
 
 class Switch:
-    """The result of turning a feature on; as a context manager, it turns the feature off at exit.
-
-    Parameters
-    ----------
-    turn_off : callable
-        Called at the end of a ``with`` block, unless `was_on`.
-    was_on : bool
-        Whether the feature was already on.
-    """
+    """The result of turning a feature on; as a context manager, it calls `turn_off` at exit, unless `was_on`."""
 
     def __init__(self, turn_off: Callable[[], None], was_on: bool) -> None:
         self._turn_off = turn_off

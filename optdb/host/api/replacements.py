@@ -20,21 +20,10 @@ class BadReplacement(TypeError, ValueError):
 def replacement_pairs(
     fgraph: FunctionGraph, rewriter: Any, node: Apply, replacements: Any
 ) -> tuple[list[tuple[Variable, Variable]], Sequence[Any]]:
-    """Convert a rewriter's result to ``(old, new)`` pairs.
+    """Convert a rewriter's result to pairs of variables, and a list of nodes and variables that must be gone.
 
-    Parameters
-    ----------
-    replacements : list, tuple or dict
-        New variables for ``node.outputs``, in order, or a dict that maps old variables to new variables. The key
-        ``'remove'`` of the dict may list nodes and variables that must be gone afterwards. None means an output without
-        users.
-
-    Returns
-    -------
-    pairs : list of (Variable, Variable)
-        The pairs, except those that replace a variable by itself.
-    remove : sequence
-        Nodes and variables that must no longer be in the graph.
+    The result has new variables for ``node.outputs``, where None means an output without users, or is a dict from old
+    to new variables, whose key ``'remove'`` may have the list.
 
     Raises
     ------

@@ -1,9 +1,7 @@
 """Rewriters: Theano's, and plain functions with the newer signature ``(fgraph, node)``.
 
-A *node rewriter* (Theano: LocalOptimizer) looks at one Apply node and offers
-replacements for its outputs; a *graph rewriter* (Theano: Optimizer) changes a
-whole FunctionGraph.  :func:`transform_of` gives all node rewriters the same
-call signature.
+A *node rewriter* (LocalOptimizer) offers replacements for a node's outputs; a *graph rewriter* (Optimizer) changes a
+whole graph.
 """
 
 from __future__ import annotations
@@ -42,9 +40,8 @@ class FunctionNodeRewriter(LocalOptimizer):
     Parameters
     ----------
     function : callable
-        Returns the replacements of ``node.outputs`` (a list of Variables, or
-        a dict from old Variables to new ones), or None or False if it does
-        not apply.
+        Returns the replacements of ``node.outputs`` (a list of Variables, or a dict from old Variables to new ones), or
+        None or False if it does not apply.
     tracks : sequence of Op classes or Op instances, optional
         The ops whose nodes `function` is called for; None for all ops.
     requirements : sequence of callables
@@ -76,11 +73,7 @@ class FunctionNodeRewriter(LocalOptimizer):
         return self._tracks
 
     def transform(self, node: Apply) -> Any:
-        """Rewrite a node; this is the method that Theano calls, without passing the graph.
-
-        Theano's one-pass optimizers call every rewriter for every node, so Theano's rewriters test the op again. This
-        method tests the op for `function`.
-        """
+        """Rewrite a node for Theano, whose one-pass optimizers offer nodes of all ops."""
         if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
             return False
         return self.rewrite(node.fgraph, node)
@@ -154,7 +147,7 @@ class GraphRewriter(Optimizer):
 
 
 def replace_all(fgraph: FunctionGraph, pairs: Sequence[tuple[Variable, Variable]], reason: str) -> None:
-    """Replace the first variable of each pair by the second, all at once; copy the old variables' stack traces.
+    """Replace the first variable of each pair by the second, all at once; copy stack traces.
 
     Raises
     ------
@@ -235,9 +228,9 @@ def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
 
 
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
-    """Return the tracks of a rewriter or a group of rewriters; None if it may apply to ops that it does not track.
+    """Return the tracks of a rewriter or a group; None if it may apply to ops that it does not track.
 
-    Theano's passes do not use a rewriter's tracks. The tracks that Theano's own functions declare are correct.
+    Theano's passes do not use tracks, so only those of Theano's own functions are trusted.
     """
     members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
     tracks: list[Any] = []
@@ -251,9 +244,5 @@ def trusted_tracks(rewriter: Any) -> list[Any] | None:
 
 
 def report_failure(error: Exception, navigator: Any, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
-    """Handle a rewriter's failure according to ``config.on_opt_error``.
-
-    'warn' logs it, 'raise' raises it, 'pdb' starts the debugger, 'ignore' continues;
-    an AssertionError is always raised, as in Theano.
-    """
+    """Log, raise, ignore or debug a rewriter's failure, as ``config.on_opt_error`` says."""
     NavigatorOptimizer.warn(error, navigator, pairs, rewriter, node)

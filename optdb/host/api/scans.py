@@ -1,13 +1,8 @@
-"""Shares equal Scan ops, which differ from other ops in two ways.
+"""Shares equal Scan ops.
 
-Scan is not a subclass of ``Op`` and does not have Theano's metaclass, so that only ``__new__`` can return a shared op.
-Python then calls ``__init__`` on the shared op again, and that call must do nothing.
-
-A Scan op also has an attribute for the function that runs its loop, which includes the function's storage. The first
-graph that needs this function sets the attribute. Two compiled functions that share the op would share the storage (in
-two threads, each would find the other's values in it) and the flags under which the first was compiled. The thunks of
-each graph therefore get their own op; the shared op keeps the last compiled function, for code that reads it there.
-`inner_function` returns the function that one graph uses, and `thunk_around` runs a loop with a given function.
+Scan lacks Theano's metaclass, so ``__new__`` returns the shared op, and the ``__init__`` that follows does nothing. A
+Scan also keeps the function of its loop, with its storage, in an attribute. The thunks of each graph therefore get
+their own copy of the op; the shared op keeps the last compiled function.
 """
 
 from __future__ import annotations
@@ -53,7 +48,6 @@ _thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakr
 def _on_a_copy(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_thunk)
     def make_thunk_of_copy(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
-        """Make a thunk that uses a copy of the op; the graph's other nodes with this op use the same copy."""
         scan_copy = _thunk_copy_of(self, node)
         thunk = make_thunk(scan_copy, node, *args, **kwargs)
         vars(self).update(vars(scan_copy))
@@ -82,13 +76,7 @@ def _unshared(op: Scan) -> Scan:
 
 
 def inner_function(node: Apply) -> Any:
-    """Return the function that runs the loop of a node whose thunk has been made.
-
-    Parameters
-    ----------
-    node : Apply
-        A Scan's node. Other graphs that share the op have their own functions.
-    """
+    """Return the function that runs the loop of a node whose thunk has been made, in the node's graph."""
     fgraph = getattr(node, "fgraph", None)
     scan_copy = None if fgraph is None else _thunk_copies.get(fgraph, {}).get(id(node.op))
     op: Any = scan_copy or node.op
@@ -96,16 +84,9 @@ def inner_function(node: Apply) -> Any:
 
 
 def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any) -> Any:
-    """Return a thunk that runs the loop of a node in Python, with a function other than the op's.
+    """Return a thunk that runs the loop of a node in Python, with `function` instead of the op's function.
 
-    Parameters
-    ----------
-    function : object
-        Has the attributes of ``theano.Function`` that a Scan uses, with the storage of its inputs and outputs.
-    node : Apply
-        A Scan's node. The node's op, which may be shared, is not changed.
-    storage_map, compute_map : dict
-        As for ``Op.make_thunk``.
+    `function` has the attributes of ``theano.Function`` that a Scan uses.
     """
     assert isinstance(node.op, Scan)
     scan_copy = _unshared(node.op)

@@ -1,10 +1,6 @@
 """Sessions: the settings and patches that are in force while the engine optimizes a graph.
 
-A session pauses the cyclic garbage collector, computes test values only if
-``config.compute_test_value_opt`` requests them, makes op equality compare
-numbers, and replaces Theano's bookkeeping by a leaner one.  Sessions nest
-and may run in several threads at once: the first one to enter sets things up,
-the last one to exit restores them.
+Sessions nest and may run in several threads: the first one sets things up, and the last one restores them.
 """
 
 from __future__ import annotations

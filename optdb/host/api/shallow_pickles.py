@@ -1,8 +1,7 @@
 """Pickles and deep copies of graphs, with a recursion depth that does not grow with the graph.
 
-Theano pickles a variable together with its clients. Pickling therefore recurses from node to node, with several nested
-calls for each node, and reaches Python's default limit of 1000 calls at some 150 nodes. After `pickle_in_order`, a
-graph's nodes are pickled in topological order, each after its inputs, and the clients of its variables after all nodes.
+Theano pickles a variable together with its clients, and reaches the recursion limit at some 150 nodes. Here nodes are
+pickled in topological order, and clients after all nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which inputs a node overwrites, and which inputs its outputs are views of, for all hosts.
-
-An op's ``destroy_map`` declares the inputs that it overwrites, and its ``view_map`` declares the views.
-"""
+"""Which inputs a node overwrites, and which inputs its outputs are views of, for all hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ def destroyed_slots(node: Apply) -> list[int]:
     Raises
     ------
     NotImplementedError
-        If an output overwrites several inputs; the host raises the same error.
+        If an output overwrites several inputs, as in the host.
     """
     destroy_map = getattr(node.op, "destroy_map", None)
     if not destroy_map:
@@ -30,7 +27,7 @@ def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
     Raises
     ------
     NotImplementedError
-        If an output is a view of several inputs; the host raises the same error.
+        If an output is a view of several inputs, as in the host.
     """
     view_map = getattr(node.op, "view_map", None)
     if not view_map:

@@ -1,8 +1,7 @@
 """Theano's test values (``config.compute_test_value``), disabled while optdb builds or rewrites a graph.
 
-With test values on, Theano computes every new node from example values, and warns or raises if an input has none.
-Test values are meant for the graphs that users write. PyMC3 turns test values on when it is imported, and leaves them
-on. The inputs of a compiled function's graph, or of a scalar op that is only tried, have no example values.
+With test values on, as PyMC3 turns them, Theano computes every new node from example values, and warns or raises if an
+input has none.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ def without_test_values() -> _GeneratorContextManager[None]:
 
 
 def optimizer_test_values() -> AbstractContextManager[None]:
-    """Apply ``config.compute_test_value_opt`` in the block, as Theano does while it optimizes a function.
-
-    Inside `without_test_values`, test values stay off: the graph that is optimized has none.
-    """
+    """Apply ``config.compute_test_value_opt`` in the block, unless `without_test_values` is in force."""
     if _off.is_held:
         return nullcontext()
     value = config.compute_test_value_opt
@@ -36,17 +32,14 @@ def optimizer_test_values() -> AbstractContextManager[None]:
 
 
 def shape_test_values() -> AbstractContextManager[None]:
-    """Compute test values of shapes if optimizers compute test values, but accept inputs without test values.
-
-    A shape may be built long after optimization, for a graph that ends on a device.
-    """
+    """Compute test values of shapes as `optimizer_test_values` does, but accept inputs without test values."""
     if _off.is_held or config.compute_test_value_opt == "off":
         return optimizer_test_values()
     return change_flags(compute_test_value="ignore")
 
 
 def optional_test_values() -> AbstractContextManager[None]:
-    """Compute a new node's test value if all inputs have test values; otherwise compute none, without an error."""
+    """Compute a new node's test value only if all inputs have test values."""
     if config.compute_test_value in ("off", "ignore"):
         return nullcontext()
     return change_flags(compute_test_value="ignore")

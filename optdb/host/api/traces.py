@@ -19,10 +19,9 @@ _FAR = 1000
 
 
 def source_location(var: Variable) -> tuple[str, str]:
-    """Return the user's line that made a variable, and its call stack.
+    """Return the user's line that made a variable, and its call stack; both are empty if unknown.
 
-    Many of Theano's rewriters drop the lines. The result is then the line of the nearest ancestor that has one, written
-    as ``after train.py:11: h = x.dot(w)``. Both results are empty if no line is known.
+    If a rewriter has dropped the line, it is the nearest ancestor's, as ``after train.py:11: h = x.dot(w)``.
     """
     nearest = _nearest(var)
     if nearest is None:
@@ -31,7 +30,7 @@ def source_location(var: Variable) -> tuple[str, str]:
 
 
 def _nearest(var: Variable) -> Variable | None:
-    """Return `var` if its line is known, otherwise its nearest ancestor whose line is known; None if there is none."""
+    """Return `var`, or its nearest ancestor, whose line is known; None if there is none."""
     seen = {var}
     todo = deque(seen)
     while todo and len(seen) < _FAR:

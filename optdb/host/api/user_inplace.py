@@ -1,10 +1,7 @@
-"""Arguments that the user's ops overwrite.
+"""Arguments that the user's ops overwrite (``theano.function(..., accept_inplace=True)``).
 
-With ``theano.function(..., accept_inplace=True)`` a graph may have in-place ops before Theano optimizes it. If such an
-op overwrites an argument, it writes into the caller's array, as the user wants. An optimizer also makes ops overwrite
-mutable arguments, whose contents are then undefined. The inputs that the user's ops overwrite are therefore marked
-before a graph is optimized. A device leaves nodes that overwrite marked inputs to the host, which has the caller's
-array.
+Such an op writes into the caller's array, as the user wants; an optimizer's in-place ops leave undefined contents. The
+inputs are marked before a graph is optimized, and a device leaves nodes that overwrite them to the host.
 """
 
 from __future__ import annotations
@@ -34,11 +31,7 @@ def is_overwritten_by_user(var: Variable) -> bool:
 
 
 def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
-    """Mark the inputs of an optimized graph that only the user's ops can overwrite.
-
-    An optimizer makes ops overwrite mutable inputs and inputs with updates. `Function.copy(swap=...)` replaces marked
-    inputs by other inputs.
-    """
+    """Mark the inputs of an optimized graph that only the user's ops can overwrite: neither mutable nor updated."""
     for var, spec in zip(fgraph.inputs, specs):
         protected = not getattr(spec, "mutable", True) and spec.update is None
         if protected and nodes_in_place(fgraph, var):
@@ -46,7 +39,7 @@ def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
 
 
 def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
-    """Return the nodes that overwrite the memory of an input, and the nodes that compute the overwritten views."""
+    """Return the nodes that overwrite an input's memory, or compute the overwritten views."""
 
     def users(alias: Variable) -> list[tuple[Apply, int]]:
         return [(node, slot) for node, slot in clients(fgraph, alias) if not is_output(node)]

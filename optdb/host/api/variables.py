@@ -1,10 +1,4 @@
-"""Base classes and hooks for a new kind of variable: types, shared variables, transfers.
-
-A device defines its own array type. This module has the host's base classes for that type, the host's own array type,
-and the two hooks through which a device makes shared variables and transfers variables.
-
-These names are imported from Theano and re-exported.
-"""
+"""Base classes and hooks for a new kind of variable: types, shared variables, transfers."""
 
 from __future__ import annotations
 
@@ -30,19 +24,9 @@ def is_host_array(var: Variable) -> bool:
 def add_transfer(
     move: Callable[[Variable, Hashable], Variable | None], unknown: Callable[[Hashable], Exception]
 ) -> Callable[[Variable, Hashable], Variable | None]:
-    """Make ``variable.transfer(target)`` support another device.
+    """Make ``variable.transfer(target)`` support another device; return the function that was added.
 
-    Parameters
-    ----------
-    move : callable
-        Moves a variable to a target, or returns None if the target is not its own.
-    unknown : callable
-        Makes the error for a target that neither this device nor any device tried after it knows.
-
-    Returns
-    -------
-    callable
-        The function that was added.
+    `move` returns None for targets that are not its own; `unknown` makes the error for a target that no device knows.
     """
 
     def ask(var: Any, target: Hashable) -> Variable:

@@ -1,8 +1,7 @@
 """A faster version of PyTensor's inference about matrices (diagonal, symmetric and so on).
 
-Rewriters of products query assumptions at each node. After each change of the graph, PyTensor again infers all facts
-that depend on the change. In this module, facts are stored by assumption, the rules of an op are looked up once, and
-operands are inferred only if a rule reads them.
+Facts are stored by assumption, the rules of an op are looked up once, and operands are inferred only if a rule reads
+them.
 """
 
 from __future__ import annotations
@@ -33,13 +32,7 @@ UNKNOWN, TRUE, FALSE, CONFLICT = FactState.UNKNOWN, FactState.TRUE, FactState.FA
 
 
 class _Rules:
-    """PyTensor's rules for one assumption, by op class.
-
-    Parameters
-    ----------
-    key : AssumptionKey
-        The assumption.
-    """
+    """PyTensor's rules for one assumption, by op class."""
 
     def __init__(self, key: AssumptionKey) -> None:
         self.key = key
@@ -93,15 +86,7 @@ def _renew_rules() -> None:
 
 
 class _Facts:
-    """What is known about variables for one assumption.
-
-    Attributes
-    ----------
-    known : dict of Variable to FactState
-        States other than unknown.
-    unknown : set of Variable
-        Variables for which the rules infer nothing.
-    """
+    """What is known about variables for one assumption: states, and variables for which the rules infer nothing."""
 
     __slots__ = ("known", "rules", "unknown")
 
@@ -153,7 +138,7 @@ class LeanAssumptions(AssumptionFeature):
         Raises
         ------
         ConflictingAssumptionsError
-            If one rule infers that the fact is true, and another rule infers that it is false.
+            If one rule infers that the fact is true, and another that it is false.
         """
         facts = self._facts_of(key)
         if var not in facts.known:

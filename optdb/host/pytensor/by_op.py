@@ -12,13 +12,7 @@ _MOST_OPS = 100_000
 
 
 class CachedByOp(Generic[T]):
-    """The values of a function, computed once for each op object: hashing an op takes longer than most functions.
-
-    Parameters
-    ----------
-    compute : callable
-        Returns the value of an op.
-    """
+    """The values of a function of ops, computed once for each op object, because hashing an op takes long."""
 
     __slots__ = ("_compute", "known")
 

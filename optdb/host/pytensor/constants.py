@@ -1,8 +1,7 @@
 """Faster versions of PyTensor's inference about constants: values of constant expressions, and static shapes.
 
-Both inferences nearly always end with "unknown". To find this, PyTensor walks the whole graph that a shape depends on,
-or rewrites a copy of that graph. The functions here recognize the common unknown cases first, and leave all other cases
-to PyTensor.
+Both nearly always end with "unknown", after walking a graph or rewriting a copy of it. The common unknown cases are
+recognized first.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def may_be_constant(var: Variable) -> bool:
 
 
 def _may_be_constant(var: Variable, depth: int) -> bool:
-    """Return whether PyTensor may find a value for `var` if it searches `depth` nodes deep; False is certain."""
+    """Return whether PyTensor may find a value for `var` at most `depth` nodes deep; False is certain."""
     node = var.owner
     if node is None:
         return _is_constant_class(var.__class__)

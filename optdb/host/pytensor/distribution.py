@@ -1,9 +1,7 @@
 """PyTensor's algebra of long sums and products, made faster by a guard for ``local_greedy_distributor``.
 
 PyTensor distributes a factor over the terms of a sum, simplifies them all, and drops the result unless it saves
-operations. In an unrolled recurrence, sums have hundreds of terms, and nearly all trials are dropped. Without
-simplifying anything, the guard counts, term by term, how many operations simplifying can save at most. `Distributions`
-caches the counts while a graph is rewritten, because the same sum is often a factor of many products.
+operations. The guard counts how many operations simplifying can save at most, term by term.
 """
 
 from __future__ import annotations
@@ -36,19 +34,7 @@ Term = tuple[list[Variable], list[Variable]]
 def may_save(
     terms: Sequence[Term], factors: list[Variable], divisors: list[Variable], out_type: Any, least: float = 0
 ) -> bool:
-    """Return whether PyTensor may find that distributing factors and divisors saves more than `least` operations.
-
-    Parameters
-    ----------
-    terms : sequence of (list of Variable, list of Variable)
-        The factors and divisors of each term of a sum.
-    factors, divisors : list of Variable
-        The factors and divisors to distribute over the terms.
-    out_type : TensorType
-        The type of the result.
-    least : float
-        The minimum number of operations.
-    """
+    """Return whether distributing `factors` and `divisors` over terms may save more than `least` operations."""
     if not _is_guarded(out_type):
         return True
     added = len(factors) + _DIVISION * len(divisors)
@@ -71,10 +57,7 @@ def _is_absolute(var: Variable) -> bool:
 
 
 def _most_saved(num: list[Variable], denum: list[Variable]) -> float:
-    """Return the maximum number of operations that PyTensor saves when it simplifies a quotient of products.
-
-    PyTensor cancels common factors and divisors, replaces ``x / abs(x)``, combines numbers, and drops a factor of 1.
-    """
+    """Return the maximum number of operations that PyTensor saves when it simplifies a quotient of products."""
     saved = 0.0
     above = list(map(float, _numbers(num)))
     below = list(map(float, _numbers(denum)))
@@ -190,13 +173,7 @@ def _is_as_read(read: list[tuple[Apply, list[Variable]]]) -> bool:
 
 
 class _Product:
-    """A term of a sum: its factors and divisors, and the nodes that determine them.
-
-    Parameters
-    ----------
-    var : Variable
-        The term.
-    """
+    """A term of a sum: its factors and divisors, and the nodes that determine them."""
 
     __slots__ = ("lists", "read", "saved")
 
@@ -208,15 +185,7 @@ class _Product:
 
 
 class _Sum:
-    """The possible savings in the terms of a sum, and the nodes that determine them.
-
-    Parameters
-    ----------
-    var : Variable
-        The sum.
-    product : callable
-        Returns the `_Product` of a term.
-    """
+    """The possible savings in the terms of a sum, and the nodes that determine them."""
 
     __slots__ = ("_above", "_below", "divisors", "products", "read", "saved")
 
@@ -365,7 +334,7 @@ def _where_something_changes(transform: Callable[..., Any]) -> Callable[..., Any
 
 
 def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph, node: Apply) -> bool:
-    """Return whether PyTensor's canonizer certainly declines a node; the tests are in the canonizer's own order."""
+    """Return whether PyTensor's canonizer certainly declines a node."""
     out = node.outputs[0]
     kind_of = _kinds_for(canonizer)
     kind = kind_of(node.op)
@@ -387,7 +356,7 @@ def _is_canonical(canonizer: rewriting.AlgebraicCanonizer, fgraph: FunctionGraph
 
 
 def _is_flat(canonizer: rewriting.AlgebraicCanonizer, node: Apply) -> bool:
-    """Return whether a sum or product has no nested sum or product, and no constant that absorbs the other operands."""
+    """Return whether a sum or product has neither nested ones nor an absorbing constant."""
     absorbing, kind_of = canonizer.absorbing_element, _kinds_for(canonizer)
     for var in node.inputs:
         owner = var.owner

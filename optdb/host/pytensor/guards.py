@@ -1,8 +1,4 @@
-"""Guards of PyTensor's node rewriters: cheap necessary conditions, found by reading PyTensor 3.3.
-
-A guard is evaluated before its rewriter. A guard only reads a node and its ancestors, so a refusal lasts until one of
-these changes.
-"""
+"""Guards of PyTensor's node rewriters: cheap necessary conditions on a node and its ancestors, for PyTensor 3.3."""
 
 from __future__ import annotations
 
@@ -25,22 +21,14 @@ Guard = Callable[[Apply], bool]
 
 
 class _OperandOps:
-    """Recognizes nodes with an input that an op of a certain kind computes.
-
-    Parameters
-    ----------
-    is_wanted : callable
-        Whether an op is of this kind.
-    least : int
-        The number of inputs that must be of this kind.
-    """
+    """Recognizes nodes with at least `least` inputs that ops of a certain kind compute."""
 
     def __init__(self, is_wanted: Callable[[PureOp], bool], least: int = 1) -> None:
         self._is_wanted = CachedByOp(is_wanted)
         self._least = least
 
     def are_in(self, node: Apply) -> bool:
-        """Return whether at least `least` inputs of a node are computed by ops of this kind."""
+        """Return whether enough inputs of a node are computed by ops of this kind."""
         known = self._is_wanted.known
         count = 0
         for var in node.inputs:

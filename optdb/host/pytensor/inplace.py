@@ -1,8 +1,7 @@
 """Which inputs an elementwise op of PyTensor may overwrite: those with the shape and dtype of an output.
 
-PyTensor requires equal types. But two types of the same array may differ, if one type has a length that the other
-lacks, such as ``(None, 8)`` and ``(None, None)``. The arrays have the same shape nevertheless, because PyTensor
-broadcasts an axis of length 1 only if its type declares that length, and raises an error otherwise.
+PyTensor requires equal types, but types of arrays of the same shape may differ in the lengths that they declare. An
+axis is broadcast only if its type declares the length 1.
 """
 
 from __future__ import annotations

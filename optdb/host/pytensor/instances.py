@@ -1,8 +1,7 @@
 """A faster ``isinstance`` for classes of PyTensor: ops, types, variables, graphs.
 
-The metaclass of these classes derives from ``ABCMeta``, whose test is a Python function that also accepts instances of
-virtual subclasses (``ABCMeta.register``). As long as there are no virtual subclasses, only inheritance matters, and
-`type` tests that in C.
+Their metaclass derives from ``ABCMeta``, whose test is a Python function, for virtual subclasses. Without these, only
+inheritance matters, and `type` tests that in C.
 """
 
 from __future__ import annotations

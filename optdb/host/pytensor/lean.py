@@ -1,7 +1,4 @@
-"""Faster versions of PyTensor's bookkeeping while graphs are rewritten; each function returns what PyTensor's returns.
-
-`patches` lists these functions, which speed up all rewriters on graphs of any size.
-"""
+"""Faster versions of PyTensor's bookkeeping while graphs are rewritten, with the same results."""
 
 from __future__ import annotations
 
@@ -144,7 +141,7 @@ def _schedule_merges(self: MergeFeature, node: Apply, users: list[Any]) -> None:
 
 
 def _few_clients(fgraph: FunctionGraph, variables: list[Any]) -> list[Any]:
-    """Return the clients of the first variable with few clients or, if there is none, of the one with the fewest."""
+    """Return the clients of the first variable with few, or else of the one with the fewest."""
     clients = fgraph.clients
     fewest = clients[variables[0]]
     for var in variables:
@@ -224,7 +221,7 @@ def _remembering_types(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _by_attribute(name: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Return a wrapper for a ``__str__`` that returns an attribute, but computes its fallback text even when unused."""
+    """Return a wrapper for a ``__str__`` that computes its fallback even when the attribute exists."""
 
     def named(text: Callable[..., str]) -> Callable[..., str]:
         @functools.wraps(text)

@@ -15,13 +15,8 @@ LASTING = False
 class ReadsOfGraph:
     """A FunctionGraph that records whether it was read.
 
-    A rewriter receives the graph together with the node. A rewriter that refuses a node without reading the graph has
-    only read the node's ancestors, and refuses the node again until an ancestor changes.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph.
+    A rewriter that refuses a node without reading the graph, which it receives with the node, has only read the node's
+    ancestors.
     """
 
     __slots__ = ("_fgraph", "_was_read")

@@ -1,7 +1,4 @@
-"""A faster version of PyTensor's passes that apply one node rewriter to each node.
-
-Nodes that the rewriter does not track, or that its guard refuses, are skipped.
-"""
+"""PyTensor's passes that apply one node rewriter, without nodes that it does not track or its guard refuses."""
 
 from __future__ import annotations
 
@@ -110,18 +107,7 @@ def _kept(fgraph: FunctionGraph) -> tuple[list[Variable], list[Apply] | None, di
 class _TrackedWalk:
     """One pass over the tracked nodes of a graph, including the nodes that the pass adds.
 
-    Parameters
-    ----------
-    rewriter : WalkingGraphRewriter
-        PyTensor's pass.
-    fgraph : FunctionGraph
-        The graph to rewrite in place.
-    tracks : callable
-        Returns whether the nodes of an op are visited.
-    guard : callable, or None
-        Returns whether a node meets a necessary condition for the rewriter to apply.
-    queue : deque of Apply
-        The nodes to visit, in topological order.
+    `tracks` returns whether the nodes of an op are visited, and `queue` has the first nodes in topological order.
     """
 
     def __init__(

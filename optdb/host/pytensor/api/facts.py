@@ -1,7 +1,4 @@
-"""Facts about PyTensor's rewriters that are known in advance.
-
-The reads of a rewriter are observed instead: see `optdb.host.pytensor.reads`.
-"""
+"""Facts about PyTensor's rewriters that are known in advance; `optdb.host.pytensor.reads` observes their reads."""
 
 from __future__ import annotations
 
@@ -14,15 +11,7 @@ from optdb.host.pytensor.reads import LASTING
 
 
 class RewriterFacts(NamedTuple):
-    """The facts about a node rewriter.
-
-    Attributes
-    ----------
-    guard : callable, or None
-        Returns whether the rewriter may apply to a node; None if there is no guard.
-    tracks : callable, or None
-        Returns whether the rewriter may apply to nodes of an op that it declares to track; None if unknown.
-    """
+    """The facts about a node rewriter, like those of Theano's rewriters."""
 
     guard: Guard | None = None
     tracks: Callable[[Any], bool] | None = None
@@ -32,7 +21,7 @@ class RewriterFacts(NamedTuple):
         return (LASTING,)
 
     def may_apply(self, op: Any) -> bool:
-        """Return whether the rewriter, which declares that it tracks `op`, may apply to a node with this op."""
+        """Return whether the rewriter may apply to a node with `op`, which it declares to track."""
         return self.tracks is None or self.tracks(op)
 
 

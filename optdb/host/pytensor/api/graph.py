@@ -1,7 +1,6 @@
 """Graph classes of PyTensor: nodes, variables, the FunctionGraph, and walks over them.
 
-The FunctionGraph stores the clients of its variables. Each output of the graph counts as a client: a node with an op
-``Output``.
+Each output of the graph counts as a client: a node with an op ``Output``.
 """
 
 from __future__ import annotations
