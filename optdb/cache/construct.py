@@ -1,13 +1,7 @@
 """Construction of ops through the store.
 
-The op's own constructor makes a new op. If the store has a shared op that is equal to the new op, the shared op is
-returned, and the new op is dropped. Positional, keyword and default arguments therefore lead to the same op, and no
-constructor runs on a shared op.
-
-A repeated call takes a faster path. A few classes are constructed most often, and their constructors only store the
-arguments. For these classes, the arguments of the call are the key (`_call_key`), and no op is built. Arguments are
-compared as strictly as props. A call takes the slow path if its arguments contain anything but integers, strings, None,
-ops, and sequences or mappings of these.
+The constructor makes a new op; if the store has an equal op, that op is returned. A few classes are constructed most
+often, and only store their arguments: for plain arguments, the arguments are the key (`_call_key`), and no op is built.
 """
 
 from __future__ import annotations
@@ -27,10 +21,7 @@ class _NoKey(Exception):
 
 
 def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a hashable key of a constructor's call; None if the arguments have no key.
-
-    Ops are represented by their ids, so the caller has to keep the arguments alive along with the key.
-    """
+    """Return a hashable key of a constructor's call, which contains ids of ops; None if the arguments have no key."""
     if not is_repeatable(cls):
         return None
     try:

@@ -1,12 +1,8 @@
 """Converts values to keys that are equal if the values are equal in type and in content.
 
-Python's own equality is not suitable: ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN
-differs from itself, a dtype equals its name, and a list has no hash. A
-:class:`Freezer` takes any value and returns a hashable key that is equal for
-equivalent values, and different for all others.
-
-Functions are equal if they have the same code, globals and defaults, and neither
-closures nor attributes. Other values whose class does not define equality (modules, loggers) are compared by identity.
+For Python, ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN differs from itself, a dtype equals its name, and a list has no
+hash. Functions are equal if they have the same code, globals and defaults, and neither closures nor attributes. Values
+whose class does not define equality are compared by identity.
 """
 
 from __future__ import annotations
@@ -55,11 +51,10 @@ class Freezer:
     Parameters
     ----------
     changing : bool
-        Whether lists, dicts, sets and small arrays are accepted, and compared by their current contents. If `changing`
-        is False, such values raise Unhashable, because their contents can change.
+        Whether lists, dicts, sets and small arrays are accepted, and compared by their current contents. Otherwise they
+        raise Unhashable.
     special : callable, optional
-        Called with each value that is not plain; returns its key, or None to let the
-        Freezer make it.
+        Called with each value that is not plain; returns its key, or None to let the Freezer make it.
     """
 
     def __init__(self, changing: bool = False, special: Callable[[Any], Any] | None = None) -> None:
@@ -67,13 +62,7 @@ class Freezer:
         self.special = special
 
     def __call__(self, value: Any) -> Any:
-        """Return a hashable key of `value`.
-
-        Raises
-        ------
-        Unhashable
-            If a value can change and `changing` is false; the message names its type.
-        """
+        """Return a hashable key of `value`, or raise Unhashable."""
         cls = type(value)
         if cls in _ITSELF:
             return value

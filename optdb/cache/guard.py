@@ -1,11 +1,7 @@
 """Detects changes to the defining attributes of shared ops: props, and the other attributes in an op's key.
 
-Theano allows such changes, and some ops count their runs in a prop. The guard therefore makes the change, drops the op
-from the store, and issues a warning that names the class and the attribute; a warning filter can turn the warning into
-an error. If the op was also returned in place of a copy, the guard refuses the change, because changing a copy must not
-change the original. Attributes that are set later, such as an op's own caches, are not watched.
-
-The guard exists only if ``__debug__`` is true; under ``python -O`` it costs nothing.
+Theano allows such changes, so the guard makes the change, drops the op from the store, and warns. If the op was also
+returned in place of a copy, the guard refuses. Under ``python -O`` there is no guard.
 """
 
 from __future__ import annotations
@@ -35,17 +31,9 @@ class SharedOpChanged(RuntimeWarning):
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
-    """Set an attribute of `op`; if that changes a defining attribute of a shared op, drop the op from the store.
+    """Set an attribute of `op`; if that changes a defining attribute of a shared op, drop the op and warn.
 
-    Warns
-    -----
-    SharedOpChanged
-        If the value differs from the one in the op's key.
-
-    Raises
-    ------
-    SharedOpChanged
-        If the op was also returned for copies of it: changing a copy must not change the original.
+    If the op was also returned for copies of it, the warning is raised as an error.
     """
     _check(op, name, value)
     object.__setattr__(op, name, value)

@@ -1,10 +1,7 @@
 """The key of an op: its class and its defining values, combined into one hashable value.
 
-An op's definition comes from :mod:`optdb.host.api.definition`; values are converted
-to keys by :mod:`optdb.cache.frozen`. A shared op that is part of another op's
-definition, like the scalar op of an Elemwise, is compared by identity. The key
-of an inner graph numbers nodes in topological order and inputs by their index.
-The key consists of types, ops and numbers, and is equal for graphs of the same structure.
+A shared op that is part of another op's definition is compared by identity. The key of an inner graph numbers nodes in
+topological order and inputs by their index, and is equal for graphs of the same structure.
 """
 
 from __future__ import annotations
@@ -27,15 +24,7 @@ from optdb.host.api.graph import Constant, PureOp, Variable, io_toposort
 
 
 class GraphKey:
-    """The key of a graph, computed only when it is compared with the key of a graph that has the same hint.
-
-    Parameters
-    ----------
-    graph : InnerGraph
-        The graph, including the hint from which this key's hash is computed.
-    frozen : callable
-        The same parameter as for `_graph_key`.
-    """
+    """The key of a graph, computed only when it is compared with the key of a graph that has the same hint."""
 
     __slots__ = ("_frozen", "_graph", "_key")
 
@@ -65,20 +54,9 @@ def _constant_key(constant: Constant, frozen: Callable[[Any], Any]) -> Any:
 
 
 def _graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: Callable[[Any], Any]) -> Any:
-    """Return a hashable key of the graph between `inputs` and `outputs`.
+    """Return a hashable key of a graph: types of the inputs, one entry per node, and the outputs' sources.
 
-    Parameters
-    ----------
-    inputs, outputs : sequence of Variable
-        The ends of the graph. The graph may also contain constants, which are compared by value, and other variables
-        without an owner, which are compared by identity.
-    frozen : callable
-        Makes the key of an op or a constant's signature; types are their own keys.
-
-    Returns
-    -------
-    tuple
-        Types of the inputs, one entry per node, and the sources of the outputs.
+    Constants are compared by value, and other variables without an owner by identity.
     """
     sources: dict[Variable, Any] = {var: ("input", index) for index, var in enumerate(inputs)}
 
@@ -132,13 +110,7 @@ class Key:
 
 
 class Keys:
-    """Makes the keys of ops.
-
-    Parameters
-    ----------
-    shared : callable
-        Returns the shared op that is equal to an op; None if there is none.
-    """
+    """Makes the keys of ops; `shared` returns the shared op that is equal to an op, or None."""
 
     def __init__(self, shared: Callable[[PureOp], PureOp | None]) -> None:
         self._shared = shared
@@ -146,13 +118,7 @@ class Keys:
         self._rest = Freezer(changing=True, special=self._special)
 
     def of(self, op: PureOp) -> Key:
-        """Return the key of `op`.
-
-        Raises
-        ------
-        Unshareable
-            If its class does not declare what defines its ops, or a defining value can change.
-        """
+        """Return the key of `op`, or raise Unshareable."""
         cls = type(op)
         names = declared(cls)
         if names is None:

@@ -1,9 +1,7 @@
 """Makes copying and unpickling of a shared op return the shared op.
 
-While the cache is installed, these functions replace methods of all op classes.  Theano can load the pickles without
-optdb, because they contain the op as Theano pickles it, inside a call of ``copy.copy``.  With the cache installed, that
-call returns the shared op; otherwise it returns a copy. Ops that come from pickles without this call, or that are
-created without a constructor, are replaced by the shared op when they become part of a node.
+Theano can load the pickles without optdb: they contain the op as Theano pickles it, inside a call of ``copy.copy``,
+which returns the shared op if the cache is installed. Other unpickled ops are replaced when they become part of a node.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ def unshared_copy(op: PureOp) -> PureOp:
 
 
 def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
-    """Return the shared op that is equal to `op`; if it cannot be shared, return a copy (deep if `memo` is given)."""
+    """Return the shared op that is equal to `op`; if it cannot be shared, a copy (deep if `memo` is given)."""
     shared = store.adopt(op)
     entry = store.entry(shared)
     if entry is None:
@@ -74,7 +72,7 @@ def _adopting(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _restore_node(self: Apply, state: dict[str, Any]) -> None:
-    """Set the state of an unpickled node; its op may come from a pickle that was written without the cache."""
+    """Set the state of an unpickled node, and share its op."""
     vars(self).update(state)
     if isinstance(self.op, PureOp):
         self.op = store.adopt(self.op)

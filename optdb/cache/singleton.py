@@ -1,9 +1,7 @@
 """SingletonOp, for ops that are always shared, and the metaclasses of shared ops.
 
 While the cache is installed, `SharingMeta` replaces the metaclass of all op classes, and the base class of metaclasses
-that other libraries derive from that metaclass. Patching ``MetaObject.__call__`` instead would also slow down the
-creation of variables and nodes. A derived metaclass needs `SharingMeta` as its base: otherwise an op class with this
-metaclass would inherit from classes with two unrelated metaclasses.
+derived from it. Patching ``MetaObject.__call__`` would also slow down the creation of variables and nodes.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ def _rebase(metaclass: type, old: type, new: type) -> None:
 
 
 def _of_new_metaclass(metaclass: type, /, **kwargs: Any) -> None:
-    """Change the base of a metaclass that is derived from the host's metaclass while the cache is installed."""
+    """Change the base of a metaclass that is defined while the cache is installed."""
     super(MetaObject, metaclass).__init_subclass__(**kwargs)  # type: ignore[misc]  # only asked of MetaObject's children
     if MetaObject in metaclass.__bases__:
         _rebase(metaclass, MetaObject, SharingMeta)

@@ -17,12 +17,9 @@ def _name(cls: type) -> str:
 
 
 class Counts:
-    """Counters of a store. Concurrent threads may lose a count; the sharing itself is exact.
+    """Counters of a store, with the constructions that returned a shared op, and the ops that became shared.
 
-    Attributes
-    ----------
-    found, shared : int
-        Number of constructions that returned a shared op, and number of ops that became shared.
+    Concurrent threads may lose a count; the sharing itself is exact.
     """
 
     def __init__(self) -> None:

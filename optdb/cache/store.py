@@ -1,8 +1,7 @@
 """The store of shared ops, which represents equal ops by a single object while that object is in use.
 
-Given a new op, a :class:`Store` returns the shared op that is equal to it. If there is none, the store adds the new op.
-The store holds weak references to ops, and lookups take no lock. An op may be collected at any moment, in any thread,
-even while that thread holds the lock. The store therefore removes dead entries when it adds the next op.
+The store holds weak references, and lookups take no lock. An op may be collected at any moment, even while its thread
+holds the lock, so dead entries are removed when the next op is added.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class Store:
     counts : Counts
         Counters of lookups and their outcomes.
     calls : dict
-        Maps the key of a constructor's call to ``(entry, arguments)``. The arguments are kept alive, so that ids in the
-        key stay valid as long as the op lives.
+        Maps the key of a constructor's call to ``(entry, arguments)``; the arguments keep the ids in the key valid.
     """
 
     def __init__(self) -> None:
@@ -99,7 +97,7 @@ class Store:
             return None
 
     def share(self, op: PureOp) -> PureOp:
-        """Return the shared op that is equal to `op`; `op` itself if it is the first or cannot be shared."""
+        """Return the shared op that is equal to `op`, or `op` if it is the first or cannot be shared."""
         if id(op) in self._by_id:
             return op
         try:
@@ -113,10 +111,7 @@ class Store:
         return shared
 
     def adopt(self, op: PureOp) -> PureOp:
-        """Return the shared op that is equal to `op`, which was created without a constructor; see `share`.
-
-        An op that cannot be shared is not counted, because `adopt` may be called with the same op often.
-        """
+        """Return the shared op that is equal to `op`, which no constructor made; unlike `share`, count no refusal."""
         if id(op) in self._by_id:
             return op
         try:
@@ -181,7 +176,7 @@ class Store:
             self.counts.add_difference(key.declared[0], _difference(like.key, key))
 
     def _gone(self, entry: SharedOpRef) -> None:
-        """Remove a collected or dropped op by id; its other entries are removed by `_sweep`."""
+        """Remove a collected or dropped op by id; `_sweep` removes its other entries."""
         if self._by_id.get(entry.op_id) is entry:
             del self._by_id[entry.op_id]
             self._settled.pop(entry.op_id, None)

@@ -1,20 +1,4 @@
-"""Lifting of whole graphs to any device in one pass.
-
-From the bottom up::
-
-    device        the interface of a device: its array type, its transfer ops, its properties
-    contexts      names bound to devices
-    transfers     deduplicates and counts transfers
-    lifter        op_lifter: replaces one host op by device ops
-    placement     decides where each node will run: forward, then backward
-    partitioning  moves small sets of nodes to the other side to save transfers
-    lift          GraphToGPU, which builds the planned graph, and its database
-    report        the placement of each node
-    explain       tables and a picture of a compiled function's placement
-    inner         lifters of ops with inner graphs, for any device
-
-The OpenCL device (``optdb.opencl``) uses this package.
-"""
+"""Lifting of whole graphs to any device in one pass; the OpenCL device (``optdb.opencl``) uses this package."""
 
 from optdb.host import import_host
 

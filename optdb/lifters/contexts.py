@@ -1,8 +1,4 @@
-"""Names for contexts: graphs refer to contexts by names such as ``dev0``.
-
-A context is a device that is ready for use. A graph, pickled or not, holds only the name. `Contexts` maps each name to
-a device, and creates the context on first use.
-"""
+"""Names for contexts, such as ``dev0``: graphs, pickled or not, hold only names."""
 
 from __future__ import annotations
 
@@ -48,13 +44,7 @@ class Contexts:
         self._substitutes: dict[tuple[int, Hashable], Any] = {}
 
     def register(self, name: Hashable, spec: str) -> None:
-        """Bind a name to a device.
-
-        Raises
-        ------
-        ValueError
-            If the name is bound to another device.
-        """
+        """Bind a name to a device; raise ValueError if the name is reserved, or bound to another device."""
         if name is None or name == "cpu":
             raise ValueError(f"{name!r} cannot be the name of a context: it is reserved")
         with self._lock:
@@ -113,13 +103,7 @@ class Contexts:
             return resolved
 
     def name_of(self, has: Callable[[Any], bool]) -> Hashable:
-        """Return the name of the first context that satisfies a predicate; None if none does.
-
-        Parameters
-        ----------
-        has : callable
-            The predicate; called with each context that has been created.
-        """
+        """Return the name of the first created context that satisfies a predicate; None if none does."""
         with self._lock:
             return next((name for name, context in self._made.items() if has(context)), None)
 

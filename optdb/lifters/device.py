@@ -1,8 +1,6 @@
-"""The interface of a device that graphs are lifted to.
+"""The interface of a device that graphs are lifted to: an array type, three ops that transfer arrays, and properties.
 
-A device is an array type, three ops that transfer arrays, and some properties.
-``optdb.opencl.device`` defines the OpenCL device, and ``docs/howto-add-a-lifter.md`` describes how to add another
-device.
+``docs/howto-add-a-lifter.md`` describes how to add another device.
 """
 
 from __future__ import annotations
@@ -158,7 +156,7 @@ def only_database() -> Any:
     Raises
     ------
     NoLifterDatabase
-        If there is no device, or there are several. The message says how to fix this.
+        If there is no device, or there are several.
     """
     if len(_databases) == 1:
         return next(iter(_databases.values()))

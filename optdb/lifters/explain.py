@@ -1,8 +1,4 @@
-"""`explain`: where each op of a compiled function runs, with reasons.
-
-The graph keeps the reports of its lifts (``report``); the final placement is read from the graph itself. An
-:class:`Explanation` holds both, prints tables and draws a picture.
-"""
+"""`explain`: where each op of a compiled function runs, with reasons."""
 
 from __future__ import annotations
 

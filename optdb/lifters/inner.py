@@ -1,13 +1,7 @@
 """Lifters of ops that contain branches or loops, for any device.
 
-`lift_inner` registers a device's lifters for IfElse and Scan.
-
-The condition of an IfElse is evaluated on the host. Both branches are on the
-device, and the result is one of them, without a copy.
-
-All float and complex arrays of a Scan move to the device: its recurrent states,
-its inputs and its outputs. The inner graph is lifted in the same way as the
-outer one. Counters and indexes stay on the host.
+An IfElse's condition is evaluated on the host, and the result is one of its branches, without a copy. All float and
+complex arrays of a Scan move to the device; counters and indexes stay on the host.
 """
 
 from __future__ import annotations
@@ -88,10 +82,7 @@ def _unless_watched(
 
 
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
-    """Return the inner graph of a Scan with its float and complex arrays on the device.
-
-    Before the lift, the inner graph gets the same optimizations as the outer one.
-    """
+    """Return the inner graph of a Scan, optimized like the outer one and lifted."""
     body = inner_graph(op)
     optimized_until(op, body, database)
     inside: dict[Variable, Variable] = {}
@@ -130,16 +121,6 @@ def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
 
 
 def lift_inner(database: TopoOptDB, device: Device, *tags: str) -> None:
-    """Register `device`'s lifters of ops with inner graphs.
-
-    Parameters
-    ----------
-    database : TopoOptDB
-        The database of the device's lifters.
-    device : Device
-        The device.
-    *tags : str
-        The tags to register them under.
-    """
+    """Register `device`'s lifters of ops with inner graphs in its database, under `tags`."""
     register_topo(*tags, db=database, position=1)(ifelse_lifter(device))
     register_topo(*tags, db=database, position=1)(scan_lifter(database, device))

@@ -1,18 +1,8 @@
 """GraphToGPU: lifts a whole graph to a device in one pass.
 
-A placement decides where each node will run. The builder then visits the nodes in
-topological order and builds the new graph beside the old one: lifters replace
-the nodes that move, and the builder clones other nodes whose inputs changed.
-Finally, all outputs are replaced at once, with a single validation.
-
-A variable in the old graph has a counterpart on the host, on the device, or on both sides of a transfer. A transfer is
-created once, when it is first needed. Moving a value back returns the original variable, so no value makes a round
-trip.
-
-References
-----------
-The single pass comes from Theano's GraphToGPU (PR 4570), which supports one device;
-its planned backward pass was not implemented.
+A placement decides where each node will run. The builder then builds the new graph beside the old one, and all outputs
+are replaced at once. A transfer is created once, and moving a value back returns the original variable. The single pass
+comes from Theano's GraphToGPU (PR 4570).
 """
 
 from __future__ import annotations
@@ -190,13 +180,7 @@ class GraphToGPUDB(TopoOptDB):
 
 
 class LiftBuilder:
-    """Builds the lifted graph of a placement.
-
-    Attributes
-    ----------
-    reports : list of NodeReport
-        The placement of each node.
-    """
+    """Builds the lifted graph of a placement; `reports` has the placement of each node."""
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
@@ -279,7 +263,7 @@ class LiftBuilder:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
     def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
-        """Return an input to pass to a lifter: on the device if it was lifted or will be moved there."""
+        """Return an input to pass to a lifter: on the device if it was lifted or moves there."""
         if var in self._there:
             return self._there[var]
         if self.placement.moved.get(var, self) == context_name:

@@ -1,9 +1,7 @@
-"""Lifters: functions that replace a host op by device ops.
+"""Lifters: functions ``lift(op, context_name, inputs, outputs)`` that replace a host op by device ops.
 
-A lifter is a function ``lift(op, context_name, inputs, outputs)``. `op_lifter`
-declares its ops; `optdb.register_topo`, placed above, declares its database, tags and position. The resulting `Lifter`
-works in two ways: `GraphToGPU` calls `Lifter.offer` once for each node of a graph; or Theano applies it as a node
-rewriter, which lifts one node at a time between two transfers and is slower.
+`GraphToGPU` calls `Lifter.offer` once for each node of a graph. As a node rewriter of Theano, a lifter lifts one node
+at a time between two transfers, which is slower.
 """
 
 from __future__ import annotations
@@ -30,13 +28,7 @@ class BadLift(TypeError):
 
 @dataclass(frozen=True)
 class Declined:
-    """The rejection of a node by a lifter.
-
-    Parameters
-    ----------
-    reason : str
-        The reason, for the user.
-    """
+    """The rejection of a node by a lifter, with the reason for the user."""
 
     reason: str
 
@@ -84,13 +76,7 @@ class Lifter(LocalOptimizer):
         return self.function(op, context_name, inputs, outputs)
 
     def default_database(self) -> Any:
-        """Return the default database for `optdb.register_topo`: the only device's database.
-
-        Raises
-        ------
-        optdb.lifters.device.NoLifterDatabase
-            If there is no device, or there are several.
-        """
+        """Return the only device's database, for `optdb.register_topo`; raise NoLifterDatabase if there is none."""
         return only_database()
 
     def declines(
@@ -130,8 +116,8 @@ class Lifter(LocalOptimizer):
         Returns
         -------
         list of Variable or Declined
-            One variable for each of `outputs`, on the host or on the device, of the same dtype,
-            rank and broadcast pattern.
+            One variable for each of `outputs`, on the host or on the device, of the same dtype, rank and broadcast
+            pattern.
 
         Raises
         ------

@@ -1,9 +1,7 @@
 """Rebalances partitions: moves a small partition to the other side if that saves more in transfers than it costs.
 
-A partition is a set of connected nodes on one side that could all run on the other: device nodes surrounded by host
-nodes, or host nodes that a lifter accepts. A partition's cost on either side is the number of variables that are
-transferred at its boundary. The device's gain is the sum of `Device.weight` over its ops, in passes over an array; one
-transfer costs one pass.
+A partition is a set of connected nodes on one side that could all run on the other. Its cost is the number of variables
+transferred at its boundary; the device's gain is the sum of `Device.weight` over its ops. A transfer costs one pass.
 """
 
 from __future__ import annotations

@@ -5,11 +5,9 @@ Three passes over the nodes in topological order::
     forward    a node runs where its inputs are, if it has a lifter
     backward   a node whose users are all on a device also runs there, and source
                ops run where their results are used
-    partitions small sets of nodes change sides if their transfers cost more than
-               their placement gains (see ``optdb.lifters.partitioning``)
+    partitions small sets of nodes change sides (see ``optdb.lifters.partitioning``)
 
-The placement calls only the predicates of lifters (`Lifter.declines`). A lifter may
-still reject a node while the graph is built; the node then stays on the host.
+Only the predicates of lifters are called. A lifter may still reject a node, which then stays on the host.
 """
 
 from __future__ import annotations
@@ -48,10 +46,8 @@ class Placement:
 
     Attributes
     ----------
-    contexts : dict
-        The context name of each node on the device.
-    moved : dict
-        The context name of each graph input that moves to the device.
+    contexts, moved : dict
+        The context name of each node on the device, and of each graph input that moves there.
     reasons : dict
         The reason for each node that stays on the host.
     default : str or None
@@ -105,7 +101,7 @@ class Placement:
         return candidates[candidates.index(first) :] if first in candidates else candidates
 
     def reason(self, node: Apply) -> str | None:
-        """Return why a node stays on the host; if one of its inputs could not move, return the input's reason."""
+        """Return why a node, or one of its inputs, stays on the host."""
         reason = self.reasons.get(node)
         return self._unmoved.get(node.outputs[0], NO_INPUT) if reason == NO_INPUT else reason
 

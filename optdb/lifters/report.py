@@ -22,11 +22,9 @@ class NodeReport:
     op : str
         The host op.
     context_name : str or None
-        The node's context; None if it stayed on the host, or if the default context has no name.
-    lifter : str or None
-        The lifter that lifted the node; None if the node stayed on the host.
-    reason : str or None
-        Why the node stayed on the host.
+        The node's context; None on the host, and for the default context without a name.
+    lifter, reason : str or None
+        The lifter that lifted the node, or why it stayed on the host.
     """
 
     op: str
@@ -37,17 +35,7 @@ class NodeReport:
 
 @dataclass(frozen=True, repr=False)
 class LiftReport(ReportTables):
-    """The report of one lift.
-
-    Parameters
-    ----------
-    device : str
-        Name of the device.
-    nodes : list of NodeReport
-        All nodes except transfers, in topological order.
-    seconds : float
-        Wall-clock time of the lift.
-    """
+    """The report of one lift: the device's name, all nodes except transfers, in topological order, and the seconds."""
 
     device: str
     nodes: list[NodeReport] = field(default_factory=list)

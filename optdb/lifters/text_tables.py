@@ -26,18 +26,9 @@ def new_table(
     rows: Iterable[Sequence[Any]] = (),
     most: int | None = None,
 ) -> Table:
-    """Return a table.
+    """Return a table of `texts` columns and `numbers` columns; missing cells are empty.
 
-    Parameters
-    ----------
-    title : str
-        The table's title.
-    texts, numbers : sequence of str
-        The names of text columns and of the number columns that follow.
-    rows : iterable of sequence
-        The cells of each row, from the left; missing cells are empty.
-    most : int, optional
-        The maximum number of rows to show; a last row counts the omitted ones.
+    At most `most` rows are shown; a last row counts the omitted ones.
     """
     table = Table(title=escape(title), title_justify="left", min_width=min(len(title), 100))
     for name in texts:

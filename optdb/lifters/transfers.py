@@ -1,8 +1,4 @@
-"""Transfers between host and device: one per value while a graph is lifted, and counters for one call.
-
-Device ops transfer their inputs. While a graph is lifted, ops that need the same value share its first transfer. When a
-function runs, its transfer ops call `record_transfer`.
-"""
+"""Transfers between host and device: one per value while a graph is lifted, and counters for one call."""
 
 from __future__ import annotations
 
@@ -19,13 +15,7 @@ _counting = threading.local()
 
 @contextmanager
 def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
-    """Create each transfer only once in this thread until the block exits.
-
-    Yields
-    ------
-    dict
-        The results of the transfers by key.
-    """
+    """Create each transfer only once in this thread until the block exits; yield the results by key."""
     outer = getattr(_lifting, "made", None)
     _lifting.made = {}
     try:
@@ -35,15 +25,7 @@ def dedup_transfers() -> Iterator[dict[tuple[Any, object], Any]]:
 
 
 def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
-    """Return the variable of the transfer `key` in this lift; call `make` if there is none yet.
-
-    Parameters
-    ----------
-    key : tuple
-        The variable to transfer, and its destination.
-    make : callable
-        Creates the transfer. Outside of a lift, every request calls it.
-    """
+    """Return the variable of the transfer `key` (variable, destination) in this lift; make it if there is none."""
     made = getattr(_lifting, "made", None)
     if made is None:
         return make()
@@ -54,15 +36,7 @@ def transfer_once(key: tuple[Any, object], make: Callable[[], Any]) -> Any:
 
 @dataclass
 class Traffic:
-    """The transfers of one call, per transfer op.
-
-    Parameters
-    ----------
-    transfers : Counter
-        Maps the name of a transfer op to the number of its runs.
-    nbytes : Counter
-        Maps the name of a transfer op to the number of bytes that it transferred.
-    """
+    """The numbers and bytes of transfers in one call, by the name of the transfer op."""
 
     transfers: Counter[str] = field(default_factory=Counter)
     nbytes: Counter[str] = field(default_factory=Counter)
@@ -80,15 +54,7 @@ def count_transfers() -> Iterator[Traffic]:
 
 
 def record_transfer(op: object, nbytes: int) -> None:
-    """Record the transfer of an array of `nbytes` bytes.
-
-    Parameters
-    ----------
-    op : object
-        The transfer op, or a description of the array if it was transferred without an op.
-    nbytes : int
-        The size of the array.
-    """
+    """Record the transfer of `nbytes` bytes by a transfer op, or by the description of an array."""
     traffic = getattr(_counting, "traffic", None)
     if traffic is not None:
         name = op if isinstance(op, str) else type(op).__name__

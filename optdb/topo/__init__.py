@@ -1,26 +1,4 @@
-"""The rewrite engine for any host, its database, and the module that connects it to Theano.
-
-From the bottom up::
-
-    order      a topological order maintained while the graph changes
-    worklist   the nodes still to be visited, in that order
-    rules      dispatch of rewriters by op
-    lineage    detection of rewriters that undo each other
-    merge      common-subexpression elimination with one lookup per node
-    engine     the fixed point over one graph
-    passes     graph rewriters around the engine;  rewriter: the engine as one of Theano's graph rewriters
-    profile    the engine's statistics in Theano's report;  result: the same statistics as an object
-    db         TopoOptDB and register_topo
-    powers     a rule that computes large powers by repeated squaring
-    reshapes   rules that remove reshapes to the same shape, and write shapes in one form
-    destroyer  whether a node may overwrite an input;  inplace: in-place elementwise ops
-    fusion     elementwise fusion by groups;  gemm: sums of matrix products
-    sums       reuse of wide sums as terms of wider sums, before fusion
-    scalars    recomputation of shared scalar arithmetic inside its users, after fusion
-    onepass    Theano's one-pass optimizers, restricted to the nodes that they track
-    translate  replaces Theano's queried optimizers by the engine's
-    plug       enable, disable and mode
-"""
+"""The rewrite engine for any host, its database, and the module that connects it to Theano."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""TopoOptDB, the engine's database, and the decorator that registers rewriters.
-
-Rewriters are registered under names, tags and positions. When a function is compiled, a query selects some of the
-rewriters and returns a :class:`~optdb.topo.rewriter.TopoRewriter` that runs them together.
-"""
+"""TopoOptDB, the engine's database, and the decorator that registers rewriters."""
 
 from __future__ import annotations
 
@@ -231,7 +227,7 @@ def _registered(database: DB, name: str) -> Any:
 
 
 def _is_defined_again(new: Any, old: Any) -> bool:
-    """Return whether two rewriters were made from a function that an interactive session has defined twice."""
+    """Return whether two rewriters come from a function that an interactive session has defined twice."""
     functions = [_function_of(new), _function_of(old)]
     if type(new) is not type(old) or None in functions:
         return False

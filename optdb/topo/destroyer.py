@@ -1,19 +1,8 @@
 """An incremental destroy handler: decides whether a node may overwrite an input.
 
-A node may overwrite a variable under two conditions. First, no other node may overwrite the variable's memory, and no
-caller may own that memory. Second, all other users of the memory have to run before the node.  The second condition is
-a set of edges: *user ▶ destroyer*.  The edges are added to an incremental topological order. While it orders the ends
-of an edge, it detects a cycle that the edge would close.
-
-Flow of one change::
-
-    FunctionGraph ──▶ events ──▶ claims: root ▶ destroyer, uses, faults
-                                   │ edges that the order does not respect yet
-                                   ▼
-    validate() ────▶ order.add_edge ──▶ fine, or InconsistencyError
-
-A validation checks only the changes since the last one.  Theano's handler
-rebuilds all claims for each validation, and sorts the whole graph.
+A node may overwrite memory that no other node overwrites and no caller owns, if all other users of the memory run
+before it. These edges, *user ▶ destroyer*, are added to an incremental topological order, which detects cycles. A
+validation checks only the changes since the last one.
 """
 
 from __future__ import annotations
@@ -46,19 +35,16 @@ class IncrementalDestroyHandler(DestroyHandler):
     Attributes
     ----------
     root_destroyer : dict
-        The node that overwrites each root variable. A *root* is the variable
-        at the end of a chain of views; all of them share its memory.
+        The node that overwrites each root variable, the end of a chain of views.
     view_i, view_o : dict
-        `view_i` maps each view to the variable that it is a view of, and `view_o` maps each variable to its views.
+        Map each view to its variable, and each variable to its views.
 
     Notes
     -----
-    ``_destroying`` holds the nodes with a ``destroy_map``.
-    A destroyer is *claimed* once its roots, its fault (if any) and the other
-    users of its roots are known; any change that may affect one of these
-    withdraws the claim. ``_before`` is updated incrementally. For a claimed destroyer and each other node, it counts
+    A destroyer is *claimed* once its roots, its fault (if any) and the other users of its roots are known; any change
+    that may affect one of these withdraws the claim. ``_before`` counts, for a claimed destroyer and each other node,
     the slots through which that node uses the destroyer's roots. Invariant: ``_backward`` holds all edges that the
-    order does not respect yet. These are edges of the graph, or edges from a user to a claimed destroyer.
+    order does not respect yet.
     """
 
     # -- features of the graph
@@ -140,9 +126,8 @@ class IncrementalDestroyHandler(DestroyHandler):
         Raises
         ------
         InconsistencyError
-            If two nodes destroy the same memory, a destroyer also reads that
-            memory through another input, an indestructible variable is
-            overwritten, or no order of the nodes respects all destroyers.
+            If two nodes destroy the same memory, a destroyer also reads it through another input, an indestructible
+            variable is overwritten, or no order of the nodes respects all destroyers.
         """
         self._check_claims()
         backward = self._backward
@@ -154,13 +139,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         return True
 
     def orderings(self, fgraph: FunctionGraph, ordered: bool = True) -> dict[Apply, Any]:
-        """Return the nodes that have to run before each destroyer, except those that it depends on.
-
-        Raises
-        ------
-        InconsistencyError
-            For the reasons that `validate` lists, except cycles.
-        """
+        """Return the nodes that have to run before each destroyer, except those that it depends on."""
         self._check_claims()
         if not ordered:
             return {node: set(before) for node, before in self._before.items() if before}
@@ -202,15 +181,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
         """Return whether the graph would stay valid if `node` also overwrote its input `slot`.
 
-        If it would, this method moves `node` in the order after all other users of that memory.
-
-        Parameters
-        ----------
-        node : Apply
-        slot : int
-            Index of the input.
-        protected : set of Variable
-            Variables that no node may overwrite.
+        If so, `node` is moved in the order after all other users of that memory.
         """
         self._claim_all()
         root = self.root(node.inputs[slot])
@@ -229,7 +200,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         return self.root_destroyer.get(self.root(var))
 
     def root(self, var: Variable) -> Variable:
-        """Return the variable that `var` is directly or indirectly a view of; `var` itself if it is not a view."""
+        """Return the variable that `var` is directly or indirectly a view of, or `var`."""
         view_i = self.view_i
         while var in view_i:
             var = view_i[var]
@@ -313,7 +284,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             del before[node], self._after[node][destroyer]
 
     def _other_destroyer(self, node: Apply, var: Variable) -> Apply | None:
-        """Return the node that overwrites `var`; withdraw the claim if that node is `node`, whose inputs change."""
+        """Return the node that overwrites `var`; if it is `node`, withdraw the claim."""
         destroyer = self.destroyer_of(var)
         if destroyer is node:
             self._withdraw(node)
@@ -373,7 +344,7 @@ def _is_indestructible(var: Variable) -> bool:
 
 
 def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
-    """Return whether `node` also reads input `slot`'s memory through another input, which its op does not tolerate."""
+    """Return whether `node` also reads input `slot`'s memory through another input, and its op does not tolerate it."""
     if len(node.inputs) == 1:
         return False
     same = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_same", []) if dest == slot}

@@ -6,13 +6,10 @@ Flow of one :class:`Engine` run::
        ▲           until no rule applies                            │
        │                                                            ▼
        └── users of changes, operands that lost a user ◀─────── FunctionGraph
-                                                  (the engine listens as a feature)
 
-The engine folds the constant parts of a replacement and puts the replacement into the graph before it applies the next
-rule, so that every rule can query clients and shapes. When the worklist is empty, every node that was visited before
-the last change is visited again; the run has converged when such a round changes nothing. That round verifies the fixed
-point: a rule may depend on parts of the graph far from its node.  A rule that is known to read only a node's ancestors
-is skipped if none of them has changed (see `optdb.host.api.rewriters`).
+A replacement is folded and put into the graph before the next rule runs, so that rules can query clients and shapes.
+When the worklist is empty, every node visited before the last change is visited again, except by rules that only read
+ancestors which have not changed; a round that changes nothing has verified the fixed point.
 """
 
 from __future__ import annotations
@@ -75,13 +72,12 @@ class Engine:
     table : RuleTable
         The node rewriters.
     on_failure : callable
-        Called with ``(error, pairs, rewriter, node)`` when a rewriter raises
-        or its replacement is refused; an exception raised by the callback ends the run.
+        Called with ``(error, pairs, rewriter, node)`` when a rewriter raises or its replacement is refused; an
+        exception raised by the callback ends the run.
     after_change : callable
         Called after each replacement.
     on_rewrite : callable, optional
-        Called with ``(rewriter, node, pairs)`` for each replacement that the
-        graph accepted.
+        Called with ``(rewriter, node, pairs)`` for each replacement that the graph accepted.
     direction : {'out_to_in', 'in_to_out'}
         The end of the graph that is visited first.
     max_use_ratio : float
@@ -95,12 +91,10 @@ class Engine:
 
     Notes
     -----
-    ``_clock`` counts changes. ``_seen_at`` is the clock at which a node's rules
-    were last tried: a node seen at the current clock has been verified on the
-    current graph. ``_rewired_at`` is the clock at which an input of a node last
-    changed. ``_to_retry`` holds the rules that declined a node but may accept it
-    even if its ancestors do not change, and ``_unchanged`` holds the nodes whose ancestors have not changed since their
-    rules were last tried.
+    ``_clock`` counts changes. ``_seen_at`` and ``_rewired_at`` have the clock when a node's rules were last tried, and
+    when an input of a node last changed. ``_to_retry`` holds the rules that declined a node but may accept it even if
+    its ancestors do not change, and ``_unchanged`` the nodes whose ancestors have not changed since their rules were
+    last tried.
     """
 
     def __init__(
@@ -210,7 +204,7 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue every node that was not visited since the last change and has rules whose answer may have changed."""
+        """Queue every node that was not visited since the last change and whose rules may answer differently."""
         nodes = self._with_open_rules() if self._seen_at else self._order.position_of
         if not self._visit_new:  # each round starts at the same end
             self._worklist = Worklist(self._order, self._direction)
@@ -248,9 +242,8 @@ class Engine:
     def fold_all(self) -> None:
         """Fold every constant part of the graph before any rule sees it.
 
-        Otherwise a rule may decompose a constant expression whose value would enable another rule, or whose value is
-        nan: ``0 / c`` becomes 0 for any ``c``.  As in Theano, the broadcast of a constant that only non-constant nodes
-        use is folded at its own visit, because some rules match the constant but not its broadcast copy.
+        A rule may decompose a constant expression whose value would enable another rule, or is nan. The broadcast of a
+        constant that only non-constant nodes use is folded at its own visit, because some rules do not match the copy.
         """
         fold = self._fold
         if fold is None:
@@ -413,7 +406,7 @@ class Engine:
         return True
 
     def _absorb(self) -> list[Apply]:
-        """Run the cleanup, queue changed nodes, and fold nodes that have become constant; return the new nodes."""
+        """Run the cleanup, queue changed nodes, and fold constant ones; return the new nodes."""
         self._after_change()
         fresh = self.take_in()
         if self._constant:

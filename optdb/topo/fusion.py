@@ -1,19 +1,9 @@
 """Elementwise loop fusion in one pass, which finds each whole group of ops and builds it once.
 
-The pass visits nodes from outputs to inputs.  A node joins the group of its
-users if all of them are in one group and have the same broadcast pattern, and
-the fused op would not have too many arguments.  The output of the last node, the *root*, is therefore the only output
-of a group, and fusion closes no cycle.  Theano's FusionOptimizer finds the same groups, but it fuses one pair at a
-time, builds a Composite for each, and sorts the graph again until nothing changes.
-
-Cheap arithmetic is recomputed if that saves a node: a cheap node joins each of
-several groups that use it, and a node with a single element joins the group of
-a larger pattern.  Theano does not merge cheap arithmetic that its rewriters derive twice. The engine merges it, so
-without recomputation the engine's graphs would have more nodes. Recomputed nodes depend on no member of the group, so
-recomputation closes no cycle.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP` bound the work, and
-recomputing an array must not read more arrays than it saves.
-
-Groups of the same structure get the same op.
+From outputs to inputs, a node joins the group of its users if all of them are in one group and have the same broadcast
+pattern, and the fused op would not have too many arguments. Only the last node's output leaves a group, so fusion
+closes no cycle. Cheap arithmetic is recomputed in several groups, or for each element of a larger pattern, if that
+saves a node and does not read more arrays: the engine merges arithmetic that Theano's rewriters derive twice.
 """
 
 from __future__ import annotations
@@ -59,13 +49,7 @@ def is_integer_scalar(node: Apply) -> bool:
 
 
 class GroupFusion(FusionOptimizer):
-    """Theano's FusionOptimizer for Elemwise, which fuses a group at a time.
-
-    Parameters
-    ----------
-    takes : callable
-        A predicate that returns whether an elementwise node may be fused.
-    """
+    """Theano's FusionOptimizer for Elemwise, which fuses a group at a time of the nodes that `takes` accepts."""
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
         super().__init__(local_elemwise_fusion)
@@ -125,8 +109,7 @@ class Group:
     inputs : set of Variable
         The inputs from outside the group.
     recomputed : int
-        Number of members that other groups also compute, or that have one element but are computed for each element of
-        the output.
+        Number of members that are also computed elsewhere, or that have one element and are computed for each.
     """
 
     def __init__(self, root: Apply) -> None:
@@ -192,8 +175,7 @@ class Grouping:
     def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
         """Return whether several nodes would remain if `node` were recomputed.
 
-        Its cheap operands would also be recomputed, but each expensive operand, such as an exp or a log, would remain a
-        separate node. Without recomputation, one node can compute all of them together with `node`.
+        Expensive operands remain separate nodes, which could be fused with `node` if it were not recomputed.
         """
         if not node.outputs[0].type.ndim:
             return False
@@ -211,7 +193,7 @@ class Grouping:
         return left > 1
 
     def _private_owner(self, fgraph: FunctionGraph, var: Variable) -> Apply | None:
-        """Return the elementwise node that computes `var` for only one user, if it can be fused."""
+        """Return the fusible elementwise node that computes `var` for only one user."""
         owner = var.owner
         if owner is None or type(owner.op) is not Elemwise or len(owner.outputs) != 1:
             return None

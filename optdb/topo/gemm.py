@@ -1,11 +1,8 @@
 """Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
-Theano's GemmOptimizer finds two terms that form a Gemm, puts the sum of the
-Gemm and all other terms into the graph, and starts again. This takes quadratic time for the gradient of a recurrent
-net's weights, which is a sum of one product per time step.  Here the pairs of a sum are found in one walk over its
-terms, and the sum is replaced once.  The pairs are the same as Theano's: the first two terms that have the same type
-and include a product, then the next two.  Each Gemm is appended as a new term.  A product with other users ends the
-search.
+Theano's GemmOptimizer puts one Gemm into the graph and starts again, which is quadratic for the gradient of a recurrent
+net's weights. The pairs are Theano's: the first two terms that have the same type and include a product, then the next
+two. Each Gemm becomes a new term. A product with other users ends the search.
 """
 
 from __future__ import annotations
@@ -58,7 +55,7 @@ class WholeSumGemm(GemmOptimizer):
 
 
 def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, int]) -> float:
-    """Replace sums of products, starting with the last sum; count outcomes; return the seconds spent finding Gemms."""
+    """Replace sums of products, the last sum first; count outcomes, and return the seconds spent finding Gemms."""
     finding = 0.0
     hopeless: set[Apply] = set()
     for node in reversed(nodes):
@@ -101,18 +98,9 @@ def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
 
 
 class _Pairing:
-    """The terms of a sum, combined in pairs into Gemms.
+    """The terms of a sum, combined in pairs into Gemms; ``swallowed`` has the products that these compute.
 
-    Attributes
-    ----------
-    swallowed : list of Variable
-        The products that the Gemms compute.
-
-    Notes
-    -----
-    ``_terms`` holds None in place of paired terms, and new Gemms are appended.
-    The queues hold indices of terms in order; indices of passed or paired terms
-    are dropped at the front.
+    ``_terms`` holds None in place of paired terms. The queues hold indices of terms in order.
     """
 
     def __init__(self, fgraph: FunctionGraph, steps: set[Apply], terms: list[Term], others: list[Variable]) -> None:

@@ -1,8 +1,7 @@
 """Rewriting of elementwise ops so that they overwrite one of their inputs.
 
-The pass visits elementwise nodes in topological order.  Each output overwrites
-the first input for which the destroy handler allows it.  The pass queries the
-handler before it builds a node, so that it never reverts a replacement.
+Each output, in topological order, overwrites the first input for which the destroy handler allows it. The pass queries
+the handler before it builds a node, so that it never reverts a replacement.
 """
 
 from __future__ import annotations
@@ -29,14 +28,7 @@ _BIG = 500
 
 
 class InplaceElemwise(InplaceElemwiseOptimizer):
-    """Theano's InplaceElemwiseOptimizer, which queries the destroy handler before it builds a node.
-
-    Parameters
-    ----------
-    OP : type
-        Elemwise, or a class derived from it; nodes of exactly this class are
-        considered.
-    """
+    """Theano's InplaceElemwiseOptimizer, which queries the destroy handler before it builds a node."""
 
     def apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         """Make nodes of `fgraph` work in place, and return Theano's profile of the pass."""
@@ -113,14 +105,14 @@ class _InplacePass:
         return [self.fgraph.inputs[mapping[i]] for i in updated if i in mapping]
 
     def _rank(self, var: Variable, updated: list[Variable]) -> int:
-        """Rank an input to overwrite: the updated variable is best, then results that have overwritten it."""
+        """Rank an input to overwrite: the updated variable first, then results that have overwritten it."""
         if var in updated:
             return 0
         destroyers = [self.handler.root_destroyer.get(root) for root in updated]
         return 1 if var.owner is not None and var.owner in destroyers else 2
 
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
-        """Replace `node` by a node with an inplace pattern; return the new node, or None if the graph refuses it."""
+        """Replace `node` by a node with an inplace pattern; None if the graph refuses it."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
         # Copy traces one by one. Otherwise the traces of a node with many outputs would multiply with each replacement.
         for before, after in zip(node.outputs, new, strict=True):
@@ -150,6 +142,6 @@ class _InplacePass:
 def _is_number(var: Variable) -> bool:
     """Return whether a variable is an array of one element that a node has computed.
 
-    Overwriting it saves nothing, and adds ordering constraints: on a device, commands would have to wait for readers.
+    On a device, overwriting it would make commands wait for readers.
     """
     return var.owner is not None and all(var.type.broadcastable)

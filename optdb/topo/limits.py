@@ -1,9 +1,7 @@
 """Limits on one run of the engine, determined by the graph that it starts from.
 
-Rewriters may loop on their own output: each application adds a node to which the next one applies.  A limit that
-follows the size of the growing graph never stops such rewriters.  The *base size* of a run does not grow with the
-graph: it counts the nodes of the starting graph and their direct replacements, so that a rewriter may replace one node
-by a large expression, such as an inlined graph.  Rewriters that then apply to the new nodes do not increase it.
+Rewriters may loop on their own output. The *base size* of a run therefore counts only the nodes of the starting graph
+and their direct replacements, which may be large expressions.
 """
 
 from __future__ import annotations
@@ -23,15 +21,7 @@ MAX_NODE_RATIO = 100
 
 
 class LimitExceeded(Exception):
-    """A rewriter was applied more often, or made the graph grow further, than the limits allow.
-
-    Parameters
-    ----------
-    rewriter : str
-        The name of the rewriter.
-    reason : str
-        The limit that was exceeded, with the numbers.
-    """
+    """A rewriter was applied more often, or made the graph grow further, than the limits allow."""
 
     def __init__(self, rewriter: str, reason: str) -> None:
         super().__init__(f"'{rewriter}' {reason}")
@@ -40,15 +30,7 @@ class LimitExceeded(Exception):
 
 
 class GrowthLimits:
-    """The limits of one run.
-
-    Parameters
-    ----------
-    nodes : iterable of Apply
-        The nodes of the starting graph.
-    max_use_ratio : float
-        The limit on a rewriter's applications, as a multiple of the number of nodes.
-    """
+    """The limits of one run that starts from a graph of `nodes`."""
 
     def __init__(self, nodes: Iterable[Apply], max_use_ratio: float) -> None:
         self._original = set(nodes)
@@ -57,13 +39,13 @@ class GrowthLimits:
         self._max_use_ratio = max_use_ratio
 
     def count_replacement(self, node: Apply, made: int) -> None:
-        """Add `made`, the number of nodes that replace `node`, to the base size if `node` is in the starting graph."""
+        """Add the number of nodes that replace `node` to the base size, if `node` is in the starting graph."""
         if node in self._original:
             self._original.remove(node)
             self._base += made
 
     def check_uses(self, rewriter: str, uses: int, nodes_most: int) -> None:
-        """Raise LimitExceeded if `rewriter` was applied too often for a graph of at most `nodes_most` nodes so far."""
+        """Raise LimitExceeded if `rewriter` was applied too often for a graph that had at most `nodes_most` nodes."""
         nodes = min(nodes_most, MAX_GROWTH * max(self._base, MIN_BASE_NODES))
         if uses > nodes * self._max_use_ratio:
             raise LimitExceeded(

@@ -1,10 +1,8 @@
 """Detection of rewriters that undo each other: A becomes B, B becomes A, and so on.
 
-For each new node, the node that it replaces is recorded.  New nodes that are a few or more generations away from an
-original node of the graph are numbered by their ops and the numbers of their operands (value numbering). A node that is
-built again from equal parts thus gets the same number.  A node with the number of one of its ancestors closes a loop.
-After a few repetitions the engine reports the rule that replaced that ancestor, and stops applying it to nodes with
-that number.
+New nodes that are several generations away from an original node are numbered by their ops and operands (value
+numbering). A node with the number of one of its ancestors closes a loop. After a few repetitions the engine reports the
+rule that replaced that ancestor, and stops applying it to nodes with that number.
 """
 
 from __future__ import annotations
@@ -46,11 +44,7 @@ class Lineage:
     def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
         """Record that `rule` replaced `node` by the nodes `fresh`, operands first.
 
-        Returns
-        -------
-        Rule or None
-            The rule that `rule` keeps undoing, once the loop has run too often;
-            that rule is then stopped at nodes like the one that it replaces.
+        Return the rule that `rule` keeps undoing, once the loop has run too often; it is then stopped at such nodes.
         """
         step = self._parent.get(node)
         generation = 1 if step is None else step[2] + 1
@@ -122,7 +116,7 @@ class Lineage:
 
 
 def _constant_key(var: Constant) -> Hashable | None:
-    """Return a key for small constants that depends on their value, because rewriters make new constants each time."""
+    """Return a key for small constants, which rewriters make again each time."""
     data: Any = getattr(var, "data", None)
     if getattr(data, "size", None) == 1:
         return (var.type, data.tobytes())

@@ -1,9 +1,7 @@
 """Common-subexpression elimination with an incrementally updated index.
 
-Theano's MergeFeature searches for an equal node among all users of one of a
-node's inputs: if that input is a constant with a thousand users, each new node takes a thousand comparisons.  Here a
-dictionary maps ops and inputs to distinct nodes, so that finding an equal node is one lookup.  Theano's MergeOptimizer
-still merges the nodes (types, Assert inputs, destroyers, validation).
+Theano's MergeFeature compares a new node with all users of one of its inputs. Here a dictionary maps ops and inputs to
+distinct nodes. Theano's MergeOptimizer still merges the nodes.
 """
 
 from __future__ import annotations
@@ -25,14 +23,8 @@ _INDEX = ("_nodes", "_keys", "_first_equal", "_op_of_id")
 class MergeIndex(MergeFeature):
     """Theano's MergeFeature with a dictionary of distinct nodes.
 
-    Notes
-    -----
-    Invariants: ``_nodes[key]`` is in the graph, and ``_keys[node]`` is the
-    key of the node's op and its current inputs; ``nodes_seen``, Theano's
-    name for the distinct nodes, is a view of ``_keys``. Keys are integers,
-    so that each op is hashed and compared only once: ``_first_equal`` maps an
-    op to the first op equal to it, and ``_op_of_id`` keeps each op alive, so
-    that its id is not reused.
+    Invariants: ``_nodes[key]`` is in the graph, and ``_keys[node]`` is the key of the node's op and current inputs.
+    Keys are integers: ``_first_equal`` maps an op to the first op equal to it, and ``_op_of_id`` keeps each op alive.
     """
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
@@ -135,7 +127,7 @@ class MergeIndex(MergeFeature):
 
 
 def _small_signature(constant: Constant) -> Hashable | None:
-    """Return the signature of a small constant from its bytes, else None; Theano's signature sums the elements."""
+    """Return the signature of a small constant from its bytes, else None."""
     data = constant.data
     if type(data) is not np.ndarray or data.size > _MAX_SMALL_SIZE or data.dtype.kind not in "biufc":
         return None

@@ -1,9 +1,6 @@
 """Theano's one-pass optimizers, which skip nodes that their rewriters do not track.
 
-A one-pass optimizer offers each node of a graph to its rewriter, even nodes that the rewriter does not track.  Many
-passes look for an op that the graph does not contain.  A pass whose rewriters have trusted tracks checks the ops first.
-Only the tracks of Theano's own rewriters are trusted. A third party's rewriter may apply to ops that it does not track,
-which Theano's pass tolerates.
+Only the tracks of Theano's own rewriters are trusted: others may apply to ops that they do not track.
 """
 
 from __future__ import annotations
@@ -21,15 +18,7 @@ from optdb.host.api.rewriters import TopoOptimizer, trusted_tracks
 
 
 class OnePass(TopoOptimizer):
-    """A TopoOptimizer that visits only nodes of tracked ops.
-
-    Parameters
-    ----------
-    stock : TopoOptimizer
-        The pass that provides the rewriter, order and failure callback.
-    tracks : sequence
-        Op classes, including their subclasses, and op instances.
-    """
+    """A TopoOptimizer like `stock` that visits only nodes of tracked op instances and classes."""
 
     def __init__(self, stock: TopoOptimizer, tracks: Sequence[Any]) -> None:
         super().__init__(stock.local_opt, stock.order, stock.ignore_newtrees, stock.failure_callback)
@@ -104,10 +93,7 @@ class OnePass(TopoOptimizer):
         return changed
 
     def _concerned(self, fgraph: FunctionGraph) -> list[Apply]:
-        """Return the tracked nodes in any order; none if the rewriter's guard rejects all of them.
-
-        If the guard rejects all nodes of the graph, the rewriter changes nothing.
-        """
+        """Return the tracked nodes in any order; none if the rewriter's guard rejects all of them."""
         found: list[Apply] = []
         for cls, nodes_of in nodes_by_op(fgraph).items():
             if cls in self._ops or issubclass(cls, self._classes):

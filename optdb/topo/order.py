@@ -1,21 +1,12 @@
 """An incremental topological order, maintained while its graph changes.
 
-The order is a doubly linked list of positions.  Each has an integer label, and
-labels increase along the list, so "is a before b?" is one comparison.
-Two algorithms maintain the order, and neither ever sorts the whole graph again:
+The order is a doubly linked list of positions with increasing integer labels:
 
-* a new node is inserted right after the last of its dependencies; if there is
-  no free label between two neighbours, a part of the list is relabelled (Dietz
-  and Sleator, "Two algorithms for maintaining order in a list", STOC 1987: the
-  simpler of the two);
-* a new edge that violates the order starts a search from both of its ends for
-  the nodes between them, and moves those that the edge reorders, as Pearce and
-  Kelly do ("A dynamic topological sort algorithm for directed acyclic graphs",
-  ACM JEA 11, 2006).  Their order is an array, in which the nodes found by both searches are redistributed over the
-  indices that these nodes had. The order here is a list, which allows insertion anywhere, so only the nodes of the
-  search that finishes first are moved.
-
-If the searches meet, the edge would close a cycle.
+* a new node is inserted right after the last of its dependencies; if there is no free label, a part of the list is
+  relabelled (Dietz and Sleator, "Two algorithms for maintaining order in a list", STOC 1987);
+* a new edge that violates the order starts a search from both of its ends (Pearce and Kelly, "A dynamic topological
+  sort algorithm for directed acyclic graphs", ACM JEA 11, 2006). In a list, only the nodes of the search that finishes
+  first are moved. If the searches meet, the edge would close a cycle.
 """
 
 from __future__ import annotations
@@ -34,9 +25,8 @@ _by_label = attrgetter("label")
 class OrderPosition(Generic[Node]):
     """One position in the order.
 
-    A position whose node was removed keeps its links, so that a cursor on it
-    can still advance; its `node` is None. The ends of the list, which lack a
-    neighbour, are linked to themselves.
+    A position whose node was removed keeps its links for cursors on it; its `node` is None. The ends of the list are
+    linked to themselves.
     """
 
     __slots__ = ("label", "next", "node", "prev")
@@ -50,10 +40,7 @@ class OrderPosition(Generic[Node]):
 class _Front(Generic[Node]):
     """A search from start nodes, within a window of labels, that visits nodes nearest to the other end first.
 
-    The window is closed on both sides, so that an edge that was refused and is
-    still in the graph does not mislead the search.  By visiting the nodes
-    nearest to the other end first, the search mostly finds a path without
-    visiting nodes far from both ends.
+    The window is closed on both sides, so that a refused edge that is still in the graph does not mislead the search.
     """
 
     def __init__(
@@ -91,14 +78,12 @@ class TopologicalOrder(Generic[Node]):
     Parameters
     ----------
     dependencies, dependents : callable
-        Functions that return a node's dependencies and its dependents. They
-        read the current graph; the order stores no edges.
+        Return a node's dependencies and its dependents in the current graph; the order stores no edges.
 
     Notes
     -----
-    Invariants: ``position_of`` holds one live position per node; labels are
-    strictly increasing along the list; for each reported edge, the dependency
-    has the smaller label.
+    Invariants: ``position_of`` holds one live position per node; labels are strictly increasing along the list; for
+    each reported edge, the dependency has the smaller label.
     """
 
     def __init__(
@@ -159,24 +144,13 @@ class TopologicalOrder(Generic[Node]):
         position.node = None
 
     def add_edge(self, first: Node, second: Node) -> bool:
-        """Move nodes so that `first` comes before `second`.
-
-        Returns
-        -------
-        bool
-            False if `first` depends on `second` through other edges, so that
-            the new edge closes a cycle. The order is then unchanged.
-        """
+        """Move nodes so that `first` comes before `second`; return False, and move none, if that closes a cycle."""
         return self.precedes(first, second) or self.put_after(second, (first,))
 
     def put_after(self, node: Node, others: Iterable[Node]) -> bool:
         """Move nodes so that `node` comes after all `others`, without an edge between them.
 
-        Returns
-        -------
-        bool
-            False if any of the others depends on `node` or is `node` itself.
-            The order is then unchanged.
+        Return False, and move none, if any of the others depends on `node` or is `node` itself.
         """
         position_of = self.position_of
         position = position_of[node]
@@ -224,8 +198,8 @@ class TopologicalOrder(Generic[Node]):
     def _spread(self, start: OrderPosition[Node]) -> None:
         """Make room for a label after `start` by relabelling the shortest sparse range.
 
-        A range of j positions is sparse enough if its labels span more than 4 j
-        squared, which makes the amortized cost of an insertion logarithmic.
+        A range of j positions whose labels span more than 4 j squared makes the amortized cost of an insertion
+        logarithmic.
         """
         count = 1
         end = start.next

@@ -1,9 +1,7 @@
 """Connects the engine to Theano, for all functions or for the functions of one mode.
 
-Both :func:`enable` and :func:`mode` translate the results of database queries (see :mod:`optdb.topo.translate`), build
-C code in batches, and use NumPy on whole arrays for nodes without C code. :func:`enable` covers every mode, every inner
-graph of a Scan and every third-party pipeline. :func:`mode` does the same only in the thread that compiles a function
-with that mode, until the function is compiled.
+:func:`enable` covers every mode, every inner graph of a Scan and every third-party pipeline. :func:`mode` has the same
+effect in the thread that compiles a function with that mode.
 """
 
 from __future__ import annotations

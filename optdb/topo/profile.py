@@ -1,9 +1,4 @@
-"""The engine's statistics in the form of the host's equilibrium profile.
-
-The reports of Theano and PyTensor take a tuple of twelve items: times, counts and sub-profiles, some of which are lists
-with one entry per round.  :class:`PhaseProfile` fills this tuple during a run, so that Theano's own code prints and
-merges the engine's statistics.
-"""
+"""The engine's statistics in the form of the host's equilibrium profile: a tuple of times, counts and sub-profiles."""
 
 from __future__ import annotations
 
@@ -17,17 +12,7 @@ from optdb.topo.rules import Rule
 
 
 class PhaseProfile:
-    """Collects one run's profile, round by round.
-
-    Parameters
-    ----------
-    rewriter : object
-        The host's equilibrium.
-    cleanups : sequence
-        The equilibrium's graph rewriters that run after each replacement.
-    nodes : int
-        Number of apply nodes at the start.
-    """
+    """Collects one run's profile, round by round, on a graph that has `nodes` apply nodes at the start."""
 
     def __init__(self, rewriter: Any, cleanups: Sequence[Any], nodes: int) -> None:
         self.rewriter = rewriter

@@ -1,9 +1,4 @@
-"""The statistics of one run of the engine, and whether it reached a fixed point.
-
-:class:`TopoResult` is written by the engine, shown by Theano's own profile
-report through :class:`~optdb.topo.rewriter.TopoRewriter`, and collected
-by :func:`collect`.
-"""
+"""The statistics of one run of the engine, and whether it reached a fixed point."""
 
 from __future__ import annotations
 
@@ -20,17 +15,7 @@ UNNAMED = "(unnamed)"
 
 
 class PingPong(NamedTuple):
-    """Two rules that undo each other: `rule` made a node again that `undone_by` had replaced.
-
-    Attributes
-    ----------
-    rule : str
-        The rewriter that keeps making the node.
-    undone_by : str
-        The rewriter that keeps replacing it, and was stopped there.
-    node : str
-        The node over which they disagree.
-    """
+    """Two rules that undo each other: `rule` made `node` again, which `undone_by`, now stopped there, had replaced."""
 
     rule: str
     undone_by: str

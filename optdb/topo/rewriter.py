@@ -1,9 +1,6 @@
 """TopoRewriter: the engine as a graph rewriter that Theano can run, print and profile.
 
-It replaces an EquilibriumOptimizer. The engine runs the node rewriters. As usual, global rewriters run before them,
-final rewriters run after them, and cleanup rewriters run in between. The result of :meth:`TopoRewriter.apply` starts
-with Theano's own profile of an equilibrium, so that ``config.profile`` shows the engine's statistics in Theano's
-report.
+The result of :meth:`TopoRewriter.apply` starts with Theano's own profile of an equilibrium.
 """
 
 from __future__ import annotations
@@ -41,26 +38,24 @@ DEFAULT_DIRECTION = "out_to_in"
 
 
 class TopoRewriter(EquilibriumOptimizer):
-    """Rewrite a graph to a fixed point in topological order.
+    """Rewrite a graph to a fixed point in topological order, in place of an EquilibriumOptimizer.
 
     Parameters
     ----------
     rewriters : sequence
-        Node rewriters and graph rewriters. Graph rewriters run at the start
-        of each round.
+        Node rewriters, and graph rewriters, which run at the start of each round.
     direction : {'out_to_in', 'in_to_out'}
         Whether outputs or inputs are visited first.
     max_use_ratio : float, optional
-        A rewriter may be applied at most this many times the number of
-        nodes; ``config.optdb.max_use_ratio`` if not given.
+        A rewriter may be applied at most this many times the number of nodes; ``config.optdb.max_use_ratio`` if not
+        given.
     final_rewriters : sequence, optional
-        Graph rewriters that run at the end of each round. Theano's constant
-        folding pass among them is not run: the engine folds on its own.
+        Graph rewriters that run at the end of each round, except Theano's constant folding: the engine folds on its
+        own.
     cleanup_rewriters : sequence, optional
         Graph rewriters that run after each replacement.
     failure_callback : callable, optional
-        A callback as for NavigatorOptimizer; by default, failures are handled
-        according to ``config.on_opt_error``.
+        A callback as for NavigatorOptimizer; by default, failures are handled according to ``config.on_opt_error``.
 
     Attributes
     ----------
@@ -132,19 +127,7 @@ class TopoRewriter(EquilibriumOptimizer):
         super().add_requirements(fgraph)
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
-        """Rewrite `fgraph` in place.
-
-        Parameters
-        ----------
-        fgraph : FunctionGraph
-        start_from : sequence of Variable, optional
-            Outputs of `fgraph`; only their ancestors are rewritten.
-
-        Returns
-        -------
-        tuple
-            Theano's profile of an equilibrium, followed by a TopoResult.
-        """
+        """Rewrite `fgraph`, or the ancestors of `start_from`, in place; return Theano's profile and a TopoResult."""
         with optimizing():
             return _RewritePass(self, fgraph, start_from).execute()
 

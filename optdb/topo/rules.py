@@ -1,9 +1,4 @@
-"""Dispatch of rewriters to nodes, by op and by op class.
-
-A :class:`Rule` is a node rewriter with its counters; a :class:`RuleTable`
-answers "which rules track this op?", and caches the answer per op object,
-so that each op is hashed and compared only once.
-"""
+"""Dispatch of rewriters to nodes, by op and by op class."""
 
 from __future__ import annotations
 
@@ -22,15 +17,13 @@ class Rule:
     Attributes
     ----------
     guard : callable, or None
-        A cheap test of whether `transform` may apply to a node.
+        A cheap test of whether `transform` may apply to a node; its refusal lasts.
     transform : callable
         A function that returns the rewriter's replacements for a node.
     lasting_refusals : tuple
-        The values among ``(None, False)`` that last: once `transform` has returned such a value, it returns the value
-        again until an ancestor of the node changes. A guard's refusal always lasts.
+        The values among ``(None, False)`` that `transform` returns again until an ancestor of the node changes.
     attempts, applications, nodes_made : int
-        How often the rule was tried, how often it changed the graph, and the
-        number of nodes that its replacements added.
+        How often the rule was tried and changed the graph, and the number of nodes that it added.
     seconds : float
         Wall-clock time inside `transform` and the replacement.
     """
@@ -64,11 +57,10 @@ class Rule:
 
 
 class RuleTable:
-    """Rules indexed by the ops that they track.
+    """Rules indexed by the ops that they track; each op is hashed and compared only once.
 
-    The order for a node is Theano's: first the rewriters without tracks, then those that track the op's class, then
-    those that track the op itself. Each of these groups keeps the given order, except that rewriters that replace a
-    node by zero come before rewriters that move the node. As in Theano, a class is matched exactly, not by inheritance.
+    The order for a node is Theano's: rewriters without tracks, then those that track the op's class (not its parents),
+    then those that track the op itself; but rewriters that replace a node by zero come before those that move it.
     Rewriters that are known to decline a tracked op are left out.
     """
 

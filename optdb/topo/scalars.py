@@ -1,8 +1,7 @@
 """Recomputation of shared scalar arithmetic in each of its users.
 
-Theano fuses an elementwise node into its user if there is only one.  A 0-d node with several users stays a separate
-node. Calling the node takes much longer than its arithmetic.  After fusion and merging, each user of such a node is
-fused with its own copy of it.
+Calling a 0-d node takes much longer than its arithmetic. After fusion and merging, each user of a 0-d node with several
+users is fused with its own copy of it.
 """
 
 from __future__ import annotations
@@ -25,13 +24,7 @@ MOST_OPERATIONS = 16
 
 
 class InlineScalars(Optimizer):
-    """Copy 0-d elementwise nodes into all their users, if all users are 0-d elementwise nodes.
-
-    Parameters
-    ----------
-    takes : callable
-        A predicate that tells whether an elementwise node may be fused.
-    """
+    """Copy 0-d elementwise nodes that `takes` accepts into all their users, if these are 0-d elementwise nodes."""
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
         self._takes = takes
@@ -51,9 +44,9 @@ class InlineScalars(Optimizer):
 def _fused_users(
     fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: FusedNodeBuilder
 ) -> Iterator[tuple[Variable, Variable]]:
-    """Yield pairs of a user's output and its replacement, the output of one node that also computes `node`.
+    """Yield pairs of a user's output and its replacement by one node that also computes `node`.
 
-    A user may depend on another user, so each replacement is built only after the previous user has been replaced.
+    A user may depend on another user, so each is built after the previous one has been replaced.
     """
     clients_of = dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0]))
     users = [user for user in clients_of if not is_output(user)]

@@ -1,17 +1,8 @@
 """Node rewriters that only the engine has: they rewrite large powers as squares, and reshapes to an array's own shape.
 
-Theano expands powers up to 512 in one step. For larger exponents, the rule here halves the exponent, and the engine
-applies it to each result until Theano's own rule applies: x ** 1024 takes ten multiplications.
-
-Theano removes a reshape to ``[x.shape[0], ..., x.shape[-1]]`` while these lengths are in the graph. In topological
-order, other rewriters replace the lengths before the reshape is visited. The rule here therefore compares the lengths
-with the inferred lengths. Inferred lengths are not part of the graph that is folded, so the rule evaluates constant
-lengths itself.
-
-Theano's rewriters build a shape with MakeVector if all lengths are symbolic, and with Join if some lengths are already
-constant. Whether lengths are already constant depends on the order of visits. Rewriters that look for a shape only
-match MakeVector. Another rule therefore converts Join to MakeVector. The last rule merges two DimShuffles, such as
-those around a removed reshape.
+Theano expands powers up to 512; halving larger exponents makes ten multiplications of x ** 1024. In topological order,
+other rewriters replace the lengths of a reshape to an array's own shape before the reshape is visited, so it is
+compared with inferred lengths. Shapes made by Join become MakeVectors, which Theano's rewriters look for.
 """
 
 from __future__ import annotations

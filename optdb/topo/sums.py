@@ -1,12 +1,7 @@
 """Reuses wide sums that are computed anyway as terms of wider sums, and does the same for products.
 
-A canonical sum has no sums among its terms, so a recurrence ``s[t] = s[t-1] + a[t]`` becomes a sum of t terms for each
-t: the work is quadratic in the number of steps, and each sum is a separate op to fuse and to compile.  Before fusion,
-this pass writes a sum as ``s[t-1] + a[t]`` again if the terms of ``s[t-1]`` are a subset of the terms of that sum.
-
-The number of nodes never grows.  A sum is reused only if fusion cannot remove its node: one of its users is not an
-elementwise op, or it is an output of the graph.  The wider sum gets no additional nodes, and each shared term loses a
-user.
+A canonical recurrence ``s[t] = s[t-1] + a[t]`` is a sum of t terms for each t. Before fusion, this pass writes it as
+``s[t-1] + a[t]`` again. The number of nodes never grows: a sum is reused only if fusion cannot remove its node.
 """
 
 from __future__ import annotations
@@ -64,7 +59,7 @@ def _reuse(fgraph: FunctionGraph, nodes: list[Apply], operation: _Operation) -> 
 def _with_reused(
     fgraph: FunctionGraph, operation: _Operation, sums: _WideSums, out: Variable, terms: Counter[Term]
 ) -> Variable:
-    """Replace a sum by one that reuses a narrower sum; return the new variable, or `out` if there is none."""
+    """Replace a sum by one that reuses a narrower sum; return the new variable, or `out`."""
     narrower = sums.widest_in(terms, out)
     if narrower is None:
         return out
@@ -89,13 +84,7 @@ def _has_node_after_fusion(fgraph: FunctionGraph, var: Variable) -> bool:
 
 
 class _Operation:
-    """Sums or products: an n-ary operation and its binary inverse.
-
-    Parameters
-    ----------
-    main, inverse : Elemwise
-        `add` and `sub`, or `mul` and `true_div`.
-    """
+    """Sums or products: an n-ary operation (`add`, `mul`) and its binary inverse (`sub`, `true_div`)."""
 
     def __init__(self, main: Elemwise, inverse: Elemwise) -> None:
         self.main = main
@@ -111,10 +100,7 @@ class _Operation:
         return len(widths) > 1 and max(widths) >= MIN_SHARED_TERMS
 
     def is_step(self, node: Apply | None) -> TypeGuard[Apply]:
-        """Return whether a node is of this operation and computes in one dtype.
-
-        If the dtypes differ, the dtype in which C computes depends on the order of the operands.
-        """
+        """Return whether a node is of this operation and computes in one dtype, whatever the order of the operands."""
         if node is None or type(node.op) is not Elemwise or node.op not in (self.main, self.inverse):
             return False
         dtype = node.outputs[0].type.dtype
@@ -155,13 +141,7 @@ class _Operation:
 
 
 class _WideSums:
-    """Sums that may be reused, indexed by their last term in topological order.
-
-    Parameters
-    ----------
-    numbers : dict
-        The position of each computed variable in a topological order.
-    """
+    """Sums that may be reused, indexed by their last term in topological order."""
 
     def __init__(self, numbers: dict[Variable, int]) -> None:
         self._numbers = numbers

@@ -1,9 +1,6 @@
 """Replaces the members of Theano's queried optimizers by the engine's rewriters.
 
-A query of Theano's database returns a tree: a SeqOptimizer of phases. A phase is an equilibrium, a one-pass
-TopoOptimizer, another sequence, or something else.  :func:`translate` replaces the phases that the engine can run, and
-leaves everything else unchanged.  Because the function works on the result of a query, rewriters that were registered
-late are included.
+Because :func:`translate` works on the result of a query, rewriters that were registered late are included.
 """
 
 from __future__ import annotations
@@ -50,10 +47,7 @@ class TopoSequence(SeqOptimizer):
 
 
 def translate(optimizer: Any) -> Any:
-    """Return `optimizer` with the engine in place of Theano's equilibriums.
-
-    The members of a sequence are replaced in place, which is safe because each query makes a new sequence.
-    """
+    """Return `optimizer` with the engine in place of Theano's equilibriums; sequences are changed in place."""
     if isinstance(optimizer, (TopoRewriter, TopoSequence)):
         return optimizer
     if isinstance(optimizer, SeqOptimizer):

@@ -1,11 +1,8 @@
 """The nodes that are still to be visited, in topological order.
 
-The worklist is a set of pending nodes and a cursor that walks over a
-:class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and back,
-like an elevator.  Nodes that are pushed ahead of the cursor are popped on the same walk, and nodes behind it on the way
-back. A node is popped once, however many of its operands have changed.  Alternating directions matters: a change that
-propagates from user to user crosses the whole graph in one walk towards the outputs, but would take one walk per node
-in the other direction.
+A cursor walks over the order from one end to the other and back, like an elevator. Nodes that are pushed ahead of it
+are popped on the same walk. Alternating directions matters: a change that propagates from user to user crosses the
+whole graph in one walk towards the outputs, but would take one walk per node in the other direction.
 """
 
 from __future__ import annotations
@@ -25,17 +22,9 @@ class Worklist(Generic[Node]):
     Parameters
     ----------
     order : TopologicalOrder
-        The order, maintained by its owner; nodes may enter, leave and move at
-        any time.
+        The order; nodes may enter, leave and move at any time. Every pending node is in it.
     direction : {'out_to_in', 'in_to_out'}
         The direction of the first walk: outputs first or inputs first.
-
-    Notes
-    -----
-    Invariant: every pending node is in the order. Push and removal are one
-    set operation each. A pop walks from the cursor to the next pending node:
-    a whole walk costs one step per node, shared by all its pops, so that a pop
-    takes amortized constant time as long as walks find work.
     """
 
     def __init__(self, order: TopologicalOrder[Node], direction: str = "out_to_in") -> None:
@@ -66,13 +55,7 @@ class Worklist(Generic[Node]):
         self.pending.discard(node)
 
     def pop(self) -> Node:
-        """Remove and return the next pending node.
-
-        Raises
-        ------
-        IndexError
-            If nothing is pending.
-        """
+        """Remove and return the next pending node; raise IndexError if there is none."""
         pending = self.pending
         if not pending:
             raise IndexError("pop from an empty worklist")
