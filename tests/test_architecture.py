@@ -214,7 +214,7 @@ def test_kernel_text_is_in_codegen_alone():
 ASKS_FOR_PARAMETERS = {
     "cache/frozen.py": "the code of a function tells it from others",
     "host/theano/clinker/probing.py": "a function of Theano's, as it is when the patch that wraps it is made",
-    "host/theano/importing/compat/modules/inspect.py": "replaces a function that Python has removed",
+    "host/theano/importing/compat/modules/_small_modules.py": "replaces a function that Python has removed",
     "host/api/identity.py": "compares the code of methods that Theano generates",
     "host/api/rewriters.py": "a function that the user passes",
     "opencl/kernel_ops/base.py": "a method as its class defines it",

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from optdb.host.api.bookkeeping import order_by_data, reconnect
 from optdb.host.api.graph import (
@@ -45,19 +45,6 @@ FailureCallback = Callable[[Exception, Sequence[Any], Any, Apply], None]
 RewriteCallback = Callable[[Any, Apply, Sequence[tuple[Variable, Variable]]], None]
 
 
-class Folding(Protocol):
-    """The interface for constant folding: `optdb.host.api.folding`, if the host has it."""
-
-    def fold_node(self, node: Apply) -> Sequence[Variable] | None:
-        """Return constants for the outputs of a node with constant inputs; None if it must not be folded."""
-
-    def fold_replacements(self, fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
-        """Fold the constant parts of replacements that are not in the graph yet; return the replacements."""
-
-    def is_broadcast(self, node: Apply) -> bool:
-        """Return whether a node only permutes or adds axes of its input."""
-
-
 class CycleError(InconsistencyError):
     """A replacement would make a node depend on itself."""
 
@@ -82,8 +69,8 @@ class Engine:
         The end of the graph that is visited first.
     max_use_ratio : float
         The limit on a rule's applications, as a multiple of the number of nodes.
-    fold : Folding, optional
-        Constant folding; None disables it.
+    fold : module, optional
+        The host's constant folding, `optdb.host.api.folding`; None disables it.
     start_from : sequence of Variable, optional
         Outputs; only they and their ancestors are rewritten. The default is the whole graph.
     visit_new : bool
@@ -106,7 +93,7 @@ class Engine:
         after_change: Callable[[], None],
         direction: str,
         max_use_ratio: float,
-        fold: Folding | None,
+        fold: Any,
         start_from: Sequence[Variable] | None = None,
         on_rewrite: RewriteCallback | None = None,
         visit_new: bool = True,
@@ -356,7 +343,7 @@ class Engine:
                     break
         return fresh
 
-    def _try_fold(self, node: Apply, fold: Folding) -> bool:
+    def _try_fold(self, node: Apply, fold: Any) -> bool:
         try:
             constants = fold.fold_node(node)
         except Exception as error:  # an op's perform may raise anything

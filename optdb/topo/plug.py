@@ -6,7 +6,6 @@ effect in the thread that compiles a function with that mode.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from optdb.host.api.databases import (
 )
 from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.modes import Mode, compile_within, provided_parts, register_mode, with_tiers
-from optdb.host.api.patching import PatchGroup, Switch, Wrapper
+from optdb.host.api.patching import PatchGroup, Switch, Wrapper, around
 from optdb.host.api.session import prepare, remove_all
 from optdb.topo import specializing, sums  # noqa: F401  they register their rewriters
 from optdb.topo.db import ENGINE_TAG
@@ -33,16 +32,13 @@ from optdb.topo.scalars import SIZES_TAG
 from optdb.topo.translate import translate
 
 
-def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(query)
-    def query_and_translate(self: Any, *tags: Any, **kwtags: Any) -> Any:
-        if not (_state.enabled or _thread.compiles):
-            return query(self, *tags, **kwtags)
-        if tags and isinstance(tags[0], Query):
-            tags = (as_flags_say(with_engine_rewriters(tags[0])), *tags[1:])
-        return translate(query(self, *tags, **kwtags))
-
-    return query_and_translate
+@around
+def _translating(query: Callable[..., Any], self: Any, *tags: Any, **kwtags: Any) -> Any:
+    if not (_state.enabled or _thread.compiles):
+        return query(self, *tags, **kwtags)
+    if tags and isinstance(tags[0], Query):
+        tags = (as_flags_say(with_engine_rewriters(tags[0])), *tags[1:])
+    return translate(query(self, *tags, **kwtags))
 
 
 def with_engine_rewriters(query: Query) -> Query:

@@ -24,7 +24,7 @@ from optdb.host.api.rewriters import (
     report_failure,
 )
 from optdb.host.api.session import optimizing
-from optdb.topo.engine import CycleError, Engine, Folding
+from optdb.topo.engine import CycleError, Engine
 from optdb.topo.limits import LimitExceeded
 from optdb.topo.merge import MergeIndex
 from optdb.topo.onepass import is_idle
@@ -169,7 +169,6 @@ class _RewritePass(EquilibriumPass):
     ) -> None:
         super().__init__(fgraph, rewriter, rewriter.cleanup_optimizers, MergeOptimizer)
         self.rewriter = rewriter
-        fold: Folding | None = folding
         self._has_rules = bool(rewriter.local_optimizers_all or rewriter.local_optimizers_map or rewriter.folds)
         self.engine = Engine(
             fgraph,
@@ -178,7 +177,7 @@ class _RewritePass(EquilibriumPass):
             after_change=self._clean_up,
             direction=rewriter.direction,
             max_use_ratio=rewriter.max_use_ratio,
-            fold=fold if rewriter.folds else None,
+            fold=folding if rewriter.folds else None,
             start_from=start_from,
             on_rewrite=self._trace_rewrite if trace_log.wants("rewrites") else None,
         )

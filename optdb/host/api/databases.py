@@ -16,6 +16,7 @@ from theano.gof.optdb import TopoDB
 from theano.misc.ordered_set import OrderedSet
 
 from optdb.host.api.config import config
+from optdb.host.api.patching import around
 
 #: The name under which Theano registers the shape feature, and the names of rewriters that fail without it.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
@@ -33,19 +34,17 @@ def database_names(db: DB) -> list[str]:
     return sorted({member.name for members in db.__db__.values() for member in members if isinstance(member, DB)})
 
 
-def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callable[..., EquilibriumOptimizer]:
+@around
+def visiting_members_once(
+    query: Callable[..., EquilibriumOptimizer], self: EquilibriumDB, *tags: Any, **kwtags: Any
+) -> EquilibriumOptimizer:
     """Return a replacement for ``EquilibriumDB.query``, which walks and hashes the members several times."""
-
-    @functools.wraps(query)
-    def query_once(self: EquilibriumDB, *tags: Any, **kwtags: Any) -> EquilibriumOptimizer:
-        if kwtags or len(tags) != 1 or not isinstance(tags[0], Query):
-            return query(self, *tags, **kwtags)
-        members = _selected(self, tags[0])
-        if any(isinstance(member, DB) for member in members):
-            return query(self, *tags)
-        return _equilibrium(self, members)
-
-    return query_once
+    if kwtags or len(tags) != 1 or not isinstance(tags[0], Query):
+        return query(self, *tags, **kwtags)
+    members = _selected(self, tags[0])
+    if any(isinstance(member, DB) for member in members):
+        return query(self, *tags)
+    return _equilibrium(self, members)
 
 
 def _selected(db: DB, query: Query) -> list[Any]:

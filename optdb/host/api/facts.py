@@ -1,4 +1,204 @@
-"""Facts about rewriters, known in advance, that avoid futile attempts; a host may have no such facts."""
+"""Facts about Theano's rewriters, one row for each rewriter.
 
-from optdb.host.theano.rewriters.facts import Facts, facts_of, in_order_of_precedence
+The facts hold for Theano 1.0.5, which no longer changes, and were found by reading the rewriters. Tests run each
+rewriter on nodes that the rewriter must decline according to its row. A rewriter without a row is tried on every node
+of the ops that it tracks, and tried again before a graph is considered finished.
+
+- ``tracks``: many rewriters declare that they track Elemwise, or declare nothing, and then test for one scalar op.
+  ``tracks`` is this test, evaluated once per op instead of once per node.
+- ``guard``: a cheap necessary condition (see `optdb.host.theano.rewriters.guards`).
+- ``lasting``: the refusals that last until an ancestor of the node changes. Before it considers a graph finished, the
+  engine visits every node again: a rewriter that has declined a node may apply after something else has changed.
+  Most of Theano's rewriters only read the node's backward slice: the variables and ops that it is computed from, their
+  types, and the values of constants. Other rewriters read the users of a variable, or the ShapeFeature's current
+  knowledge; a PatternSub with ``get_nodes`` begins at a node's users. ``lasting`` only describes refusals: a rewriter
+  that builds its replacement from inferred lengths may still have lasting refusals, if it does not use these lengths to
+  decide whether to decline.
+- ``before``: another rewriter, which this one must precede. Theano tries rewriters in the order in which they were
+  registered. Some rewriters move a node, and others, which are registered later, find that the node is zero. For
+  example, a product with zero that was moved into the branches of a switch is no longer found to be zero if the
+  switch's condition has another shape: both branches are zero, and the condition is computed for nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+
+from theano import scalar
+from theano.compile.ops import Shape_i, ViewOp
+from theano.gof.opt import PatternSub
+from theano.tensor import opt, opt_uncanonicalize
+from theano.tensor.elemwise import Elemwise
+from theano.tensor.nnet import nnet, sigm
+
+from optdb.host.api.graph import PureOp
+from optdb.host.api.replacements import Facts, Refusals
+from optdb.host.api.rewriters import LocalOptimizer
+from optdb.host.theano.rewriters import guards
+from optdb.host.theano.rewriters.guards import INVERTIBLE
+from optdb.host.theano.speedups.algebra import canonizers_lasting_refusals, has_unknown_simplifiers
 from optdb.host.theano.speedups.passes import has_scan, is_scan_pass
+
+#: Both possible refusals.
+ANY: Refusals = (None, False)
+
+
+def _of(*classes: type) -> Callable[[PureOp], bool]:
+    return lambda op: isinstance(op, classes)
+
+
+def _elementwise(*classes: type) -> Callable[[PureOp], bool]:
+    return lambda op: isinstance(op, Elemwise) and isinstance(op.scalar_op, classes)
+
+
+def _named(*names: str) -> Iterator[type]:
+    return (getattr(scalar.basic, name) for name in names)
+
+
+#: Scalar ops with these output type preferences may get inputs that are already upcast.
+_UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
+
+
+def _upcasts(op: PureOp) -> bool:
+    return isinstance(op, Elemwise) and getattr(op.scalar_op, "output_types_preference", None) in _UPCASTING
+
+
+def _of_canonizer() -> Refusals:
+    return () if has_unknown_simplifiers() else canonizers_lasting_refusals()
+
+
+def _of_distributor() -> Refusals:
+    return () if has_unknown_simplifiers() else ANY
+
+
+FACTS: dict[LocalOptimizer, Facts] = {
+    opt.local_0_dot_x: Facts(lasting=ANY),
+    opt.local_abs_lift: Facts(lasting=ANY),
+    opt.local_abs_merge: Facts(lasting=ANY),
+    opt.local_add_canonizer: Facts(lasting=_of_canonizer),
+    opt.local_add_specialize: Facts(guard=guards.has_zero_operand, lasting=ANY),
+    opt.local_adv_sub1_adv_inc_sub1: Facts(lasting=ANY),
+    opt.local_alloc_unary: Facts(lasting=ANY),
+    opt.local_cast_cast: Facts(tracks=_elementwise(scalar.Cast), lasting=ANY),
+    opt.local_div_switch_sink: Facts(lasting=ANY),
+    opt.local_div_to_inv: Facts(lasting=ANY),
+    opt.local_elemwise_alloc: Facts(guard=guards.has_alloc, lasting=ANY),
+    opt.local_elemwise_sub_zeros: Facts(tracks=_elementwise(scalar.Sub), lasting=ANY),
+    opt.local_expm1: Facts(tracks=_elementwise(scalar.Sub), lasting=ANY),
+    opt.local_fill_sink: Facts(guard=guards.has_fill, lasting=ANY),
+    opt.local_fill_to_alloc: Facts(lasting=ANY),
+    opt.local_flatten_lift: Facts(lasting=ANY),
+    opt.local_func_inv: Facts(tracks=_elementwise(*INVERTIBLE), guard=guards.begins_with_invertible, lasting=ANY),
+    opt.local_greedy_distributor: Facts(guard=guards.may_distribute, lasting=_of_distributor),
+    opt.local_incsubtensor_of_zeros: Facts(lasting=ANY),
+    opt.local_incsubtensor_of_zeros_to_setsubtensor: Facts(lasting=ANY),
+    opt.local_intdiv_by_one: Facts(lasting=ANY),
+    opt.local_inv_canon: Facts(lasting=ANY),
+    opt.local_join_1: Facts(lasting=ANY),
+    opt.local_join_empty: Facts(lasting=ANY),
+    opt.local_join_make_vector: Facts(lasting=ANY),
+    opt.local_lift_transpose_through_dot: Facts(lasting=ANY),
+    opt.local_log1p: Facts(lasting=ANY),
+    opt.local_log_add: Facts(lasting=ANY),
+    opt.local_merge_alloc: Facts(lasting=ANY),
+    opt.local_merge_switch_same_cond: Facts(
+        tracks=_elementwise(scalar.basic.BinaryScalarOp, scalar.Add, scalar.Mul),
+        guard=guards.begins_with_switch,
+        lasting=ANY,
+    ),
+    opt.local_mul_canonizer: Facts(lasting=_of_canonizer),
+    opt.local_mul_specialize: Facts(lasting=ANY),
+    opt.local_mul_switch_sink: Facts(guard=guards.has_switch_with_zero, lasting=ANY),
+    opt.local_mul_to_sqr: Facts(lasting=ANY),
+    opt.local_mul_zero: Facts(guard=guards.has_zero_operand, lasting=ANY, before=opt.local_mul_switch_sink),
+    opt.local_neg_neg: Facts(lasting=ANY),
+    opt.local_neg_to_mul: Facts(lasting=ANY),
+    opt.local_one_minus_erf: Facts(lasting=ANY),
+    opt.local_one_minus_erf2: Facts(lasting=ANY),
+    opt.local_opt_alloc: Facts(lasting=ANY),
+    opt.local_pow_canonicalize: Facts(lasting=ANY),
+    opt.local_pow_specialize: Facts(lasting=ANY),
+    opt.local_pow_specialize_device: Facts(lasting=ANY),
+    opt.local_reduce_broadcastable: Facts(lasting=ANY),
+    opt.local_reduce_join: Facts(lasting=ANY),
+    opt.local_reshape_lift: Facts(lasting=ANY),
+    opt.local_reshape_to_dimshuffle: Facts(guard=guards.may_have_length_one, lasting=ANY),
+    opt.local_scalar_tensor_scalar: Facts(lasting=ANY),
+    opt.local_set_to_inc_subtensor: Facts(lasting=ANY),
+    opt.local_setsubtensor_of_constants: Facts(lasting=ANY),
+    opt.local_subtensor_inc_subtensor: Facts(lasting=ANY),
+    opt.local_subtensor_make_vector: Facts(lasting=ANY),
+    opt.local_subtensor_merge: Facts(lasting=ANY),
+    opt.local_subtensor_of_alloc: Facts(lasting=ANY),
+    opt.local_subtensor_remove_broadcastable_index: Facts(lasting=ANY),
+    opt.local_sum_prod_all_to_none: Facts(lasting=ANY),
+    opt.local_sum_prod_div_dimshuffle: Facts(lasting=ANY),
+    opt.local_sum_prod_mul_by_scalar: Facts(guard=guards.is_no_product_of_some_axes, lasting=ANY),
+    opt.local_sumsqr2dot: Facts(lasting=ANY),
+    opt.local_tensor_scalar_tensor: Facts(lasting=ANY),
+    opt.local_track_shape_i: Facts(tracks=_of(Shape_i)),
+    opt.local_upcast_elemwise_constant_inputs: Facts(
+        tracks=_upcasts, guard=guards.has_constant_of_another_dtype, lasting=ANY
+    ),
+    opt.local_useless_alloc: Facts(lasting=ANY),
+    opt.local_useless_composite: Facts(tracks=_elementwise(scalar.Composite)),
+    opt.local_useless_dimshuffle_in_reshape: Facts(lasting=ANY),
+    opt.local_useless_elemwise: Facts(
+        tracks=_elementwise(*_named("EQ", "NEQ", "Mul", "Add", "Identity", "AND", "OR", "XOR")),
+        guard=guards.may_be_useless,
+        lasting=ANY,
+    ),
+    opt.local_useless_elemwise_comparison: Facts(
+        tracks=_elementwise(*_named("LT", "GT", "LE", "GE", "EQ", "Minimum", "Maximum")),
+        guard=guards.compares_length,
+        lasting=ANY,
+    ),
+    opt.local_useless_fill: Facts(lasting=ANY),
+    opt.local_useless_inc_subtensor_alloc: Facts(lasting=ANY),
+    opt.local_useless_rebroadcast: Facts(lasting=ANY),
+    opt.local_useless_reduce: Facts(lasting=ANY),
+    opt.local_useless_slice: Facts(lasting=ANY),
+    opt.local_useless_split: Facts(lasting=ANY),
+    opt.local_useless_subtensor: Facts(guard=guards.may_take_all),
+    opt.local_useless_switch: Facts(tracks=_elementwise(scalar.Switch), guard=guards.is_decided_switch, lasting=ANY),
+    opt.local_useless_tile: Facts(lasting=ANY),
+    opt.local_view_op: Facts(tracks=_of(ViewOp), lasting=ANY),
+    opt.local_zero_div: Facts(lasting=ANY, before=opt.local_div_switch_sink),
+    opt_uncanonicalize.local_alloc_dimshuffle: Facts(lasting=ANY),
+    opt_uncanonicalize.local_dimshuffle_alloc: Facts(lasting=ANY),
+    opt_uncanonicalize.local_dimshuffle_subtensor: Facts(lasting=ANY),
+    opt_uncanonicalize.local_max_to_min: Facts(lasting=ANY),
+    opt_uncanonicalize.local_reshape_dimshuffle: Facts(lasting=ANY),
+    nnet.local_logsoftmax: Facts(tracks=_elementwise(scalar.Log), lasting=ANY),
+    nnet.local_logsoftmax_grad: Facts(lasting=ANY),
+    nnet.local_softmax_with_bias: Facts(lasting=ANY),
+    sigm.local_exp_over_1_plus_exp: Facts(lasting=ANY),
+    sigm.local_inv_1_plus_exp: Facts(lasting=ANY),
+    sigm.local_sigm_times_exp: Facts(guard=guards.has_sigmoid_as_factor, lasting=ANY),
+    sigm.logsigm_to_softplus: Facts(lasting=ANY),
+}
+
+_NOTHING = Facts()
+_BEFORE = {rewriter: facts.before for rewriter, facts in FACTS.items() if facts.before is not None}
+_FIRST_IDS = frozenset(map(id, _BEFORE))
+
+
+@functools.lru_cache(maxsize=4096)
+def facts_of(rewriter: LocalOptimizer) -> Facts:
+    """Return the facts about a rewriter: its row in `FACTS`, or facts derived from its pattern, or no facts."""
+    if type(rewriter) is PatternSub:
+        return Facts(guard=guards.of_pattern(rewriter), lasting=FACTS.get(rewriter, _NOTHING).lasting)
+    return FACTS.get(rewriter, _NOTHING)
+
+
+def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
+    """Return `rewriters` in the given order, but move rewriters with ``before`` in front of the one that they name."""
+    ordered = list(rewriters)
+    if _FIRST_IDS.isdisjoint(map(id, ordered)):
+        return ordered
+    for first, second in _BEFORE.items():
+        if first in ordered and second in ordered[: ordered.index(first)]:
+            ordered.remove(first)
+            ordered.insert(ordered.index(second), first)
+    return ordered

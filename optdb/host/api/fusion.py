@@ -15,10 +15,10 @@ from theano.scalar.basic import Abs, ScalarOp
 from theano.tensor.elemwise import Elemwise
 from theano.tensor.opt import FusionOptimizer, elemwise_max_input_fct, local_elemwise_fusion
 
+from optdb.host.api.bookkeeping import import_one
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, MetaObject, Variable, io_toposort
 from optdb.host.api.testvalues import without_test_values
-from optdb.host.theano.speedups.bookkeeping import import_one
 from optdb.host.theano.speedups.fresh import new_node
 
 #: An op, the slots of its inputs, and the dtype of its output. The inputs of a scalar graph occupy the first slots, and

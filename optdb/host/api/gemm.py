@@ -17,8 +17,8 @@ from theano.tensor.blas import (
 from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.var import TensorVariable
 
+from optdb.host.api.bookkeeping import nodes_by_op
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
-from optdb.host.theano.speedups.bookkeeping import nodes_by_op
 
 #: A scalar factor, and the matrix or vector that the factor scales.
 Term = tuple[Variable, Variable]

@@ -15,7 +15,7 @@ from theano.compile.mode import Mode, get_mode, predefined_linkers, predefined_m
 from theano.gof.vm import VM_Linker
 
 from optdb.flags import unknown_mode
-from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.patching import PatchGroup, Wrapper, around
 
 
 def _known_names() -> set[str]:
@@ -28,21 +28,13 @@ def _check_name(mode: Any) -> None:
         raise unknown_mode(mode, _known_names())
 
 
-def check_mode_names() -> None:
-    """Make Theano raise `optdb.flags.UnknownMode`, whose message lists all modes, for unknown mode names."""
-    _patches.install()
+@around
+def _checking_name(look_up: Callable[[Any], Any], mode: Any) -> Any:
+    _check_name(mode)
+    return look_up(mode)
 
 
-def _checking_name(look_up: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(look_up)
-    def get_known_mode(mode: Any) -> Any:
-        _check_name(mode)
-        return look_up(mode)
-
-    return get_known_mode
-
-
-_patches = PatchGroup(
+patches = PatchGroup(
     "Names of modes",
     "from the import of Theano on",
     "nothing",

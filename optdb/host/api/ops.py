@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from theano.compile.ops import (
-    Rebroadcast,
-    Shape,
-    Shape_i,
-    SpecifyShape,
-)
+from theano.compile.ops import Rebroadcast, Shape, Shape_i, SpecifyShape
 from theano.gof.graph import Variable
-from theano.gradient import (
-    DisconnectedType,
-    grad_undefined,
-)
-from theano.misc.frozendict import (
-    frozendict,
-)
-from theano.printing import (
-    Print,
-)
-from theano.sandbox.multinomial import (
-    ChoiceFromUniform,
-    MultinomialFromUniform,
-    MultinomialWOReplacementFromUniform,
-)
-from theano.sandbox.rng_mrg import (
-    mrg_uniform,
-    mrg_uniform_base,
-)
+from theano.gradient import DisconnectedType, grad_undefined
+from theano.misc.frozendict import frozendict
+from theano.printing import Print
+from theano.sandbox.multinomial import ChoiceFromUniform, MultinomialFromUniform, MultinomialWOReplacementFromUniform
+from theano.sandbox.rng_mrg import mrg_uniform, mrg_uniform_base
 from theano.tensor.basic import (
     Alloc,
     AllocDiag,
@@ -48,32 +29,10 @@ from theano.tensor.basic import (
     Tile,
     Tri,
 )
-from theano.tensor.blas import (
-    BatchedDot,
-    Dot22,
-    Dot22Scalar,
-    Gemm,
-    Gemv,
-    Ger,
-)
-from theano.tensor.blas_c import (
-    CGemv,
-    CGer,
-)
-from theano.tensor.blas_scipy import (
-    ScipyGer,
-)
-from theano.tensor.elemwise import (
-    All,
-    Any,
-    CAReduce,
-    CAReduceDtype,
-    DimShuffle,
-    Elemwise,
-    Prod,
-    ProdWithoutZeros,
-    Sum,
-)
+from theano.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv, Ger
+from theano.tensor.blas_c import CGemv, CGer
+from theano.tensor.blas_scipy import ScipyGer
+from theano.tensor.elemwise import All, Any, CAReduce, CAReduceDtype, DimShuffle, Elemwise, Prod, ProdWithoutZeros, Sum
 from theano.tensor.extra_ops import (
     CpuContiguous,
     CumOp,
@@ -83,10 +42,7 @@ from theano.tensor.extra_ops import (
     RepeatOp,
     SearchsortedOp,
 )
-from theano.tensor.fft import (
-    IRFFTOp,
-    RFFTOp,
-)
+from theano.tensor.fft import IRFFTOp, RFFTOp
 from theano.tensor.nlinalg import (
     SVD,
     Det,
@@ -101,9 +57,7 @@ from theano.tensor.nlinalg import (
     TensorSolve,
     lstsq,
 )
-from theano.tensor.nlinalg import (
-    AllocDiag as VectorAllocDiag,
-)
+from theano.tensor.nlinalg import AllocDiag as VectorAllocDiag
 from theano.tensor.nnet.abstract_conv import (
     AbstractConv,
     AbstractConv2d,
@@ -114,24 +68,11 @@ from theano.tensor.nnet.abstract_conv import (
     AbstractConv3d_gradWeights,
     BaseAbstractConv,
 )
-from theano.tensor.nnet.abstract_conv import (
-    AbstractConv_gradInputs as AbstractConvGradInputs,
-)
-from theano.tensor.nnet.abstract_conv import (
-    AbstractConv_gradWeights as AbstractConvGradWeights,
-)
-from theano.tensor.nnet.blocksparse import (
-    SparseBlockGemv,
-    SparseBlockOuter,
-)
-from theano.tensor.nnet.bn import (
-    AbstractBatchNormInference,
-    AbstractBatchNormTrain,
-    AbstractBatchNormTrainGrad,
-)
-from theano.tensor.nnet.neighbours import (
-    Images2Neibs,
-)
+from theano.tensor.nnet.abstract_conv import AbstractConv_gradInputs as AbstractConvGradInputs
+from theano.tensor.nnet.abstract_conv import AbstractConv_gradWeights as AbstractConvGradWeights
+from theano.tensor.nnet.blocksparse import SparseBlockGemv, SparseBlockOuter
+from theano.tensor.nnet.bn import AbstractBatchNormInference, AbstractBatchNormTrain, AbstractBatchNormTrainGrad
+from theano.tensor.nnet.neighbours import Images2Neibs
 from theano.tensor.nnet.nnet import (
     CrossentropyCategorical1Hot,
     CrossentropyCategorical1HotGrad,
@@ -144,34 +85,11 @@ from theano.tensor.nnet.nnet import (
     SoftmaxGrad,
     SoftmaxWithBias,
 )
-from theano.tensor.opt import (
-    Assert,
-    MakeVector,
-)
-from theano.tensor.raw_random import (
-    RandomFunction,
-)
-from theano.tensor.signal.pool import (
-    AveragePoolGrad,
-    DownsampleFactorMaxGradGrad,
-    MaxPoolGrad,
-    MaxPoolRop,
-    Pool,
-)
-from theano.tensor.slinalg import (
-    Cholesky,
-    CholeskyGrad,
-    Eigvalsh,
-    EigvalshGrad,
-    Expm,
-    ExpmGrad,
-    Solve,
-)
-from theano.tensor.sort import (
-    ArgSortOp,
-    SortOp,
-    TopKOp,
-)
+from theano.tensor.opt import Assert, MakeVector
+from theano.tensor.raw_random import RandomFunction
+from theano.tensor.signal.pool import AveragePoolGrad, DownsampleFactorMaxGradGrad, MaxPoolGrad, MaxPoolRop, Pool
+from theano.tensor.slinalg import Cholesky, CholeskyGrad, Eigvalsh, EigvalshGrad, Expm, ExpmGrad, Solve
+from theano.tensor.sort import ArgSortOp, SortOp, TopKOp
 from theano.tensor.subtensor import (
     AdvancedBooleanIncSubtensor,
     AdvancedBooleanSubtensor,
@@ -183,9 +101,7 @@ from theano.tensor.subtensor import (
     Subtensor,
     get_idx_list,
 )
-from theano.tensor.type_other import (
-    SliceType,
-)
+from theano.tensor.type_other import SliceType
 
 #: LAPACK linear algebra. These ops have no C code, and change none of their inputs.
 LINEAR_ALGEBRA = (

@@ -6,6 +6,7 @@ The patches on one attribute form a stack: removing one from the middle reinstal
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -68,6 +69,19 @@ class Wrapper(Patch):
     def over(self, beneath: Any) -> Any:
         """Return the wrapped attribute."""
         return self.value(beneath)
+
+
+def around(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a function for `Wrapper` that makes calls of a wrapped function call `function` with it instead."""
+
+    def wrap(wrapped: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(wrapped)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(wrapped, *args, **kwargs)
+
+        return call
+
+    return wrap
 
 
 class _Stack:

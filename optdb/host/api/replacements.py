@@ -1,9 +1,9 @@
-"""The results of node rewriters, converted to one form for all hosts, and the names of rewriters."""
+"""The results of node rewriters, converted to one form for all hosts, and the names and facts of rewriters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
 
@@ -11,6 +11,39 @@ from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
 def name_of(rewriter: Any) -> str:
     """Return the name that the host shows for a rewriter or a database."""
     return getattr(rewriter, "name", None) or getattr(rewriter, "__name__", None) or str(rewriter)
+
+
+#: The values that a rewriter returns when it declines a node.
+Refusals = tuple[bool | None, ...]
+
+
+class Facts(NamedTuple):
+    """Facts about a node rewriter that avoid futile attempts.
+
+    Attributes
+    ----------
+    tracks : callable, or None
+        Returns whether the rewriter may apply to nodes of an op that it declares to track.
+    guard : callable, or None
+        Returns whether the rewriter may apply to a node.
+    lasting : tuple, or callable that returns a tuple
+        Which of the refusals ``None`` and ``False`` last until an ancestor of the node changes.
+    before : object, or None
+        Another rewriter, which is tried after this one.
+    """
+
+    tracks: Callable[[Any], bool] | None = None
+    guard: Callable[[Apply], bool] | None = None
+    lasting: Refusals | Callable[[], Refusals] = ()
+    before: Any = None
+
+    def may_apply(self, op: Any) -> bool:
+        """Return whether the rewriter, which declares that it tracks `op`, may apply to a node with this op."""
+        return self.tracks is None or self.tracks(op)
+
+    def lasting_refusals(self) -> Refusals:
+        """Return the refusals that last, given the host's current simplifiers."""
+        return self.lasting() if callable(self.lasting) else self.lasting
 
 
 class BadReplacement(TypeError, ValueError):

@@ -16,7 +16,7 @@ from theano.scan_module.scan_op import Scan
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp
 from optdb.host.api.opcopies import copy_to_change
-from optdb.host.api.patching import Patch, PatchGroup, Wrapper
+from optdb.host.api.patching import Patch, PatchGroup, Wrapper, around
 
 _stock_init = Scan.__init__
 _stock_make_thunk = Scan.make_thunk
@@ -45,15 +45,12 @@ def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
 _thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
 
 
-def _on_a_copy(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_thunk)
-    def make_thunk_of_copy(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
-        scan_copy = _thunk_copy_of(self, node)
-        thunk = make_thunk(scan_copy, node, *args, **kwargs)
-        vars(self).update(vars(scan_copy))
-        return thunk
-
-    return make_thunk_of_copy
+@around
+def _on_a_copy(make_thunk: Callable[..., Any], self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
+    scan_copy = _thunk_copy_of(self, node)
+    thunk = make_thunk(scan_copy, node, *args, **kwargs)
+    vars(self).update(vars(scan_copy))
+    return thunk
 
 
 def _thunk_copy_of(op: Scan, node: Apply) -> Scan:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from optdb.collector import growing
-from optdb.host.api import folding, fusion, identity
+from optdb.host.api import bookkeeping, folding, fusion, identity
 from optdb.host.api.patching import Patch, PatchGroup
 from optdb.host.api.testvalues import optimizer_test_values
-from optdb.host.theano.speedups import algebra, bookkeeping, construction, fresh, greedy, passes, shapes, slices
+from optdb.host.theano.speedups import algebra, construction, fresh, greedy, passes, shapes, slices
 
 _lock = threading.Lock()
 _modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, passes)

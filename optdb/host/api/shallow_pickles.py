@@ -14,7 +14,7 @@ from theano.gof import FunctionGraph, Variable
 from theano.gof.graph import io_toposort
 from theano.gof.toolbox import AlreadyThere
 
-from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.patching import PatchGroup, Wrapper, around
 
 
 def pickle_in_order(fgraph: FunctionGraph) -> None:
@@ -50,15 +50,12 @@ def _is_pickled_in_order(fgraph: FunctionGraph | None) -> bool:
     return features is not None and len(features) > 0 and type(features[0]) is _NodesInOrder
 
 
-def _without_clients(getstate: Callable[[Variable], dict[str, Any]]) -> Callable[[Variable], dict[str, Any]]:
-    @functools.wraps(getstate)
-    def state_of(self: Variable) -> dict[str, Any]:
-        state = getstate(self)
-        if _is_pickled_in_order(state.get("fgraph")):
-            state.pop("clients", None)
-        return state
-
-    return state_of
+@around
+def _without_clients(getstate: Callable[[Variable], dict[str, Any]], self: Variable) -> dict[str, Any]:
+    state = getstate(self)
+    if _is_pickled_in_order(state.get("fgraph")):
+        state.pop("clients", None)
+    return state
 
 
 _patches = PatchGroup(

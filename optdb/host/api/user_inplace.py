@@ -20,11 +20,6 @@ from optdb.host.api.patching import Patch, PatchGroup
 _MARK = "optdb_overwritten_by_user"
 
 
-def mark_inputs() -> None:
-    """Mark the inputs that the user's in-place ops overwrite, in each graph that is compiled from now on."""
-    _patches.install()
-
-
 def is_overwritten_by_user(var: Variable) -> bool:
     """Return whether an input is marked: the user's op overwrote it before the graph was optimized."""
     return getattr(var.tag, _MARK, False)
@@ -90,7 +85,7 @@ class _MarkInputs:
         raise AlreadyThere
 
 
-_patches = PatchGroup(
+patches = PatchGroup(
     "In-place ops of the user",
     "from the import of Theano on",
     "nothing",

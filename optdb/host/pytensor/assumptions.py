@@ -6,7 +6,6 @@ them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +25,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorConstant
 
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
-from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.patching import Patch, Wrapper, around
 
 UNKNOWN, TRUE, FALSE, CONFLICT = FactState.UNKNOWN, FactState.TRUE, FactState.FALSE, FactState.CONFLICT
 
@@ -257,15 +256,12 @@ class LeanAssumptions(AssumptionFeature):
         return UNKNOWN
 
 
-def _exchanging(on_attach: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(on_attach)
-    def attach(self: AssumptionFeature, fgraph: FunctionGraph) -> None:
-        if type(self) is not AssumptionFeature:
-            return on_attach(self, fgraph)
-        self.__class__ = LeanAssumptions
-        return self.on_attach(fgraph)
-
-    return attach
+@around
+def _exchanging(on_attach: Callable[..., None], self: AssumptionFeature, fgraph: FunctionGraph) -> None:
+    if type(self) is not AssumptionFeature:
+        return on_attach(self, fgraph)
+    self.__class__ = LeanAssumptions
+    return self.on_attach(fgraph)
 
 
 def patches() -> list[Patch]:

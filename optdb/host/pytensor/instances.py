@@ -7,13 +7,12 @@ inheritance matters, and `type` tests that in C.
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytensor.graph.utils import MetaObject, MetaType
 
-from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.patching import Patch, Wrapper, around
 
 
 def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
@@ -36,13 +35,10 @@ def _subclasses(cls: type) -> Iterator[type]:
 _FASTER_CHECK = Wrapper(MetaType, "__instancecheck__", _by_inheritance, "no class has virtual subclasses")
 
 
-def _restoring_the_check(register: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(register)
-    def register_and_restore(cls: Any, subclass: Any) -> Any:
-        _FASTER_CHECK.uninstall()
-        return register(cls, subclass)
-
-    return register_and_restore
+@around
+def _restoring_the_check(register: Callable[..., Any], cls: Any, subclass: Any) -> Any:
+    _FASTER_CHECK.uninstall()
+    return register(cls, subclass)
 
 
 def patches() -> list[Patch]:

@@ -27,7 +27,7 @@ from pytensor.tensor.type import TensorType
 
 from optdb.collector import growing
 from optdb.host.api.graph import Apply
-from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.patching import Patch, Wrapper, around
 
 #: The attribute of a graph that holds the order of its nodes until it changes; see `optdb.host.pytensor.walks`.
 ORDER = "_optdb_order"
@@ -77,14 +77,11 @@ def _listening(features: list[Any], name: str) -> list[Callable[..., None]]:
     ]
 
 
-def _where_something_is_scheduled(merge: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(merge)
-    def apply(self: MergeOptimizer, fgraph: FunctionGraph) -> Any:
-        if fgraph.merge_feature.scheduled or fgraph.profile:
-            return merge(self, fgraph)
-        return (0, 0.0, None, None, {}, 0, 0)
-
-    return apply
+@around
+def _where_something_is_scheduled(merge: Callable[..., Any], self: MergeOptimizer, fgraph: FunctionGraph) -> Any:
+    if fgraph.merge_feature.scheduled or fgraph.profile:
+        return merge(self, fgraph)
+    return (0, 0.0, None, None, {}, 0, 0)
 
 
 def _remembering_dtypes(upcast: Callable[..., str]) -> Callable[..., str]:
@@ -296,24 +293,18 @@ def _remembering_c_code(supports_c_code: Callable[..., bool]) -> Callable[..., b
     return remember
 
 
-def _without_removed_variables(fuse: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(fuse)
-    def apply(self: FusionOptimizer, fgraph: FunctionGraph) -> Any:
-        clients, variables = fgraph.clients, fgraph.variables
-        for var in [var for var, users in clients.items() if not users and var.owner and var not in variables]:
-            del clients[var]
-        return fuse(self, fgraph)
-
-    return apply
+@around
+def _without_removed_variables(fuse: Callable[..., Any], self: FusionOptimizer, fgraph: FunctionGraph) -> Any:
+    clients, variables = fgraph.clients, fgraph.variables
+    for var in [var for var, users in clients.items() if not users and var.owner and var not in variables]:
+        del clients[var]
+    return fuse(self, fgraph)
 
 
-def _without_collections(apply: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(apply)
-    def apply_while_growing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with growing():
-            return apply(self, *args, **kwargs)
-
-    return apply_while_growing
+@around
+def _without_collections(apply: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    with growing():
+        return apply(self, *args, **kwargs)
 
 
 def patches() -> list[Patch]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
@@ -16,7 +15,7 @@ from pytensor.graph.rewriting.basic import (
 )
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
-from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.patching import Patch, Wrapper, around
 from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.guards import GUARDS, Guard
 from optdb.host.pytensor.lean import ORDER
@@ -40,37 +39,36 @@ def _any_op(op: PureOp) -> bool:
     return True
 
 
-def _over_tracked_nodes(walk: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(walk)
-    def apply(self: WalkingGraphRewriter, fgraph: FunctionGraph, start_from: Any = None) -> Any:
-        tracks = _tracks_of(self.node_rewriter)
-        guard = GUARDS.get(self.node_rewriter)
-        if (tracks is None and guard is None) or self.order == "dfs":
-            return walk(self, fgraph, start_from)
-        tracks = tracks or CachedByOp(_any_op)
-        size = len(fgraph.apply_nodes)
-        ops = _distinct_ops(fgraph)
-        wanted = {key for key, op in ops.items() if tracks(op)}
-        if not wanted:
-            return (self, 0, size, size, 0.0, 0.0, 0.0, self.node_rewriter)
-        callbacks_before = fgraph.execute_callbacks_time
-        start = perf_counter()
-        ordered = _order(fgraph) if start_from is None else basic.toposort(start_from)
-        queue = deque([node for node in ordered if id(node.op) in wanted])
-        sorted_at = perf_counter()
-        applied = _TrackedWalk(self, fgraph, tracks, guard, queue).run()
-        return (
-            self,
-            applied,
-            size,
-            len(fgraph.apply_nodes),
-            sorted_at - start,
-            perf_counter() - sorted_at,
-            fgraph.execute_callbacks_time - callbacks_before,
-            self.node_rewriter,
-        )
-
-    return apply
+@around
+def _over_tracked_nodes(
+    walk: Callable[..., Any], self: WalkingGraphRewriter, fgraph: FunctionGraph, start_from: Any = None
+) -> Any:
+    tracks = _tracks_of(self.node_rewriter)
+    guard = GUARDS.get(self.node_rewriter)
+    if (tracks is None and guard is None) or self.order == "dfs":
+        return walk(self, fgraph, start_from)
+    tracks = tracks or CachedByOp(_any_op)
+    size = len(fgraph.apply_nodes)
+    ops = _distinct_ops(fgraph)
+    wanted = {key for key, op in ops.items() if tracks(op)}
+    if not wanted:
+        return (self, 0, size, size, 0.0, 0.0, 0.0, self.node_rewriter)
+    callbacks_before = fgraph.execute_callbacks_time
+    start = perf_counter()
+    ordered = _order(fgraph) if start_from is None else basic.toposort(start_from)
+    queue = deque([node for node in ordered if id(node.op) in wanted])
+    sorted_at = perf_counter()
+    applied = _TrackedWalk(self, fgraph, tracks, guard, queue).run()
+    return (
+        self,
+        applied,
+        size,
+        len(fgraph.apply_nodes),
+        sorted_at - start,
+        perf_counter() - sorted_at,
+        fgraph.execute_callbacks_time - callbacks_before,
+        self.node_rewriter,
+    )
 
 
 class _GraphOrder(tuple):

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from optdb import trace_log
+from optdb.host.api.patching import around
 from optdb.host.theano.clinker.toolchain import toolchain
 from optdb.host.theano.importing.compat import ccode
 from optdb.host.theano.importing.support import naming_compiler
@@ -33,14 +34,11 @@ def remember_queries() -> Iterator[None]:
         windows.call_subprocess_Popen, windows.output_subprocess_Popen = call, output
 
 
-def _remembering(call: Callable[..., int]) -> Callable[..., int]:
-    @functools.wraps(call)
-    def remembered(command: list[str], **options: Any) -> int:
-        if options or not isinstance(command, list):
-            return call(command, **options)
-        return toolchain(command[0]).answer(["status", *command], lambda: call(command))
-
-    return remembered
+@around
+def _remembering(call: Callable[..., int], command: list[str], **options: Any) -> int:
+    if options or not isinstance(command, list):
+        return call(command, **options)
+    return toolchain(command[0]).answer(["status", *command], lambda: call(command))
 
 
 def _remembering_output(output: Callable[..., tuple[bytes, bytes, int]]) -> Callable[..., tuple[bytes, bytes, int]]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -14,19 +13,17 @@ from theano import config
 from theano.configparser import get_config_hash
 from theano.gof.graph import Apply, Constant, Variable
 
+from optdb.host.api.patching import around
 
-def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+
+@around
+def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]], self: Any) -> tuple[Any, ...]:
     """Correct ``COp.c_code_cache_version``: use a digest of the C code.
 
     Theano uses Python's hash, which differs between processes.
     """
-
-    @functools.wraps(c_code_cache_version)
-    def mended(self: Any) -> tuple[Any, ...]:
-        digest = hashlib.sha256("\0".join(self.func_codes).encode()).hexdigest()
-        return (digest, *c_code_cache_version(self)[1:])
-
-    return mended
+    digest = hashlib.sha256("\0".join(self.func_codes).encode()).hexdigest()
+    return (digest, *c_code_cache_version(self)[1:])
 
 
 def flags_in_force() -> Hashable:
@@ -67,29 +64,25 @@ def _value(constant: Constant) -> Hashable:
     return value if strong is None else strong()
 
 
-def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
+@around
+def keep_without_props(cmodule_key_: Callable[..., Any], self: Any, fgraph: Any, *args: Any, **kwargs: Any) -> Any:
     """Correct ``CLinker.cmodule_key_``: an op with ``__props__ = ()`` is versioned.
 
     Theano considers an op unversioned if its versions or its props include an empty tuple, and compiles its module
     again in each process.
     """
-
-    @functools.wraps(cmodule_key_)
-    def mended(self: Any, fgraph: Any, *args: Any, **kwargs: Any) -> Any:
-        key = cmodule_key_(self, fgraph, *args, **kwargs)
-        if key is None or key[0]:
+    key = cmodule_key_(self, fgraph, *args, **kwargs)
+    if key is None or key[0]:
+        return key
+    version = []
+    for node in self.schedule(fgraph):
+        of_op = _results(node.op, "c_code_cache_version_apply", node)
+        of_types = [var.type.c_code_cache_version() for var in (*node.inputs, *node.outputs)]
+        if not all([*of_op, *of_types]):
             return key
-        version = []
-        for node in self.schedule(fgraph):
-            of_op = _results(node.op, "c_code_cache_version_apply", node)
-            of_types = [var.type.c_code_cache_version() for var in (*node.inputs, *node.outputs)]
-            if not all([*of_op, *of_types]):
-                return key
-            props = [node.op.__props__] if hasattr(node.op, "__props__") else []
-            version += [*of_op, *props, *of_types]  # in Theano's order
-        return (tuple(version), key[1]) if version else key
-
-    return mended
+        props = [node.op.__props__] if hasattr(node.op, "__props__") else []
+        version += [*of_op, *props, *of_types]  # in Theano's order
+    return (tuple(version), key[1]) if version else key
 
 
 def _results(op: Any, method: str, *args: Any) -> list[Any]:

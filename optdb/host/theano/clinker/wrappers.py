@@ -15,7 +15,7 @@ from theano.gof.vm import VM_Linker
 from theano.scan_module import scan_op
 
 from optdb.collector import growing
-from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.patching import Patch, Wrapper, around
 from optdb.host.theano.clinker.cache import module_cache
 from optdb.host.theano.clinker.collecting import collector
 from optdb.host.theano.clinker.progress import progress
@@ -24,65 +24,55 @@ from optdb.host.theano.clinker.tiers.machines import bind
 from optdb.host.theano.importing.support import writing_compiledir
 
 
-def _linking(make_all: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_all)
-    def linked(self: Any, *args: Any, **options: Any) -> Any:
-        with writing_compiledir(config.compiledir):
-            return collector.link(self, lambda: make_all(self, *args, **options))
-
-    return linked
+@around
+def _linking(make_all: Callable[..., Any], self: Any, *args: Any, **options: Any) -> Any:
+    with writing_compiledir(config.compiledir):
+        return collector.link(self, lambda: make_all(self, *args, **options))
 
 
-def _sharing_thunks(make_c_thunk: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_c_thunk)
-    def shared(self: Op, node: Any, storage_map: Any, compute_map: Any, no_recycling: Any) -> Any:
-        thunk = collector.make_c_thunk(node, storage_map, compute_map, no_recycling)
-        if thunk is not None:
-            return thunk
-        return make_c_thunk(self, node, storage_map, compute_map, no_recycling)
-
-    return shared
-
-
-def _scan_thunks(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_thunk)
-    def remembered(
-        self: scan_op.Scan, node: Any, storage: Any, computed: Any, no_recycling: Any, impl: str | None = None
-    ) -> Any:
-        bound = functools.partial(make_thunk, self)
-        return collector.scan_thunk(self, bound, (node, storage, computed, no_recycling), impl)
-
-    return remembered
+@around
+def _sharing_thunks(
+    make_c_thunk: Callable[..., Any], self: Op, node: Any, storage_map: Any, compute_map: Any, no_recycling: Any
+) -> Any:
+    thunk = collector.make_c_thunk(node, storage_map, compute_map, no_recycling)
+    if thunk is not None:
+        return thunk
+    return make_c_thunk(self, node, storage_map, compute_map, no_recycling)
 
 
-def _scan_functions(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def postponable(*args: Any, **options: Any) -> Any:
-        return collector.scan_function(function, args, options)
-
-    return postponable
-
-
-def _optimizing(init: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(init)
-    def begun(self: FunctionMaker, *args: Any, **options: Any) -> None:
-        collector.begin_maker(self)
-        with growing(), progress.phase("optimizing"):
-            init(self, *args, **options)
-
-    return begun
+@around
+def _scan_thunks(
+    make_thunk: Callable[..., Any],
+    self: scan_op.Scan,
+    node: Any,
+    storage: Any,
+    computed: Any,
+    no_recycling: Any,
+    impl: str | None = None,
+) -> Any:
+    bound = functools.partial(make_thunk, self)
+    return collector.scan_thunk(self, bound, (node, storage, computed, no_recycling), impl)
 
 
-def _creating(create: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(create)
-    def postponable(self: FunctionMaker, *args: Any, **options: Any) -> Any:
-        collector.postpone(self, args, options)
-        with growing(), progress.phase("linking"):
-            function = create(self, *args, **options)
-        bind(function)
-        return function
+@around
+def _scan_functions(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    return collector.scan_function(function, args, options)
 
-    return postponable
+
+@around
+def _optimizing(init: Callable[..., None], self: FunctionMaker, *args: Any, **options: Any) -> None:
+    collector.begin_maker(self)
+    with growing(), progress.phase("optimizing"):
+        init(self, *args, **options)
+
+
+@around
+def _creating(create: Callable[..., Any], self: FunctionMaker, *args: Any, **options: Any) -> Any:
+    collector.postpone(self, args, options)
+    with growing(), progress.phase("linking"):
+        function = create(self, *args, **options)
+    bind(function)
+    return function
 
 
 def wrappers() -> list[Patch]:

@@ -95,13 +95,7 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
     return backend(function)
 
 
-def install_optimize_method() -> None:
-    """Make ``f.optimize(backend)`` mean ``optdb.optimize(f, backend)`` from now on."""
-    if not hasattr(Function, "optimize"):
-        _conveniences.install()
-
-
-_conveniences = PatchGroup(
+optimize_method = PatchGroup(
     "Methods of compiled functions",
     "from the import of Theano on",
     "nothing",
@@ -162,14 +156,6 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
     PatchGroup("Compilation for a device", "from `import optdb.opencl` on", "nothing", [patch]).install()
 
 
-def compile_in_turn() -> None:
-    """Compile functions in one thread at a time from now on.
-
-    Theano's graphs share constants, its rewriters have state, and a compilation sets flags of the whole process.
-    """
-    _compilation.install()
-
-
 class _CompilationLock:
     """A reentrant lock that is free in a forked process, whichever thread held it before."""
 
@@ -192,7 +178,8 @@ class _CompilationLock:
 
 
 _lock = _CompilationLock()
-_compilation = PatchGroup(
+#: Theano's graphs share constants, its rewriters have state, and a compilation sets flags of the whole process.
+compilation_in_turn = PatchGroup(
     "Compilation in turn",
     "from the import of Theano on",
     "nothing",
@@ -203,16 +190,12 @@ _compilation = PatchGroup(
 )
 
 
-def copy_results_without_test_values() -> None:
-    """From now on, insert the copies of results and updates, which may be on a device, without test values."""
-    _copies.install()
-
-
 def _without_test_values(insert: Callable[..., None]) -> Callable[..., None]:
     return functools.wraps(insert)(without_test_values()(insert))
 
 
-_copies = PatchGroup(
+#: The copies of results and updates may be on a device.
+copies_of_results = PatchGroup(
     "Copies of results",
     "from the import of Theano on",
     "nothing",

@@ -6,7 +6,6 @@ inputs share memory, and ``delete_updates`` keeps nodes that compute an update i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,39 +15,32 @@ from theano.gof.link import Container
 
 from optdb.host.api.destroy import DestroyHandler
 from optdb.host.api.graph import FunctionGraph, clients
-from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.patching import PatchGroup, Wrapper, around
 from optdb.host.api.user_inplace import is_overwritten_by_user, mark_unprotected, nodes_in_place
 
 
-def order_copies() -> None:
-    """From now on, order the in-place nodes of each function that is made from an optimized graph."""
-    _patches.install()
-
-
-def _ordering(init: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(init)
-    def order_and_init(
-        self: FunctionMaker,
-        inputs: Any,
-        outputs: Any,
-        mode: Any = None,
-        accept_inplace: bool = False,
-        function_builder: Any = Function,
-        profile: Any = None,
-        on_unused_input: Any = None,
-        fgraph: FunctionGraph | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        if fgraph is not None:
-            _make_safe(fgraph, inputs if isinstance(inputs, (list, tuple)) else [inputs])
-        init(
-            *(self, inputs, outputs, mode, accept_inplace, function_builder, profile, on_unused_input, fgraph),
-            *args,
-            **kwargs,
-        )
-
-    return order_and_init
+@around
+def _ordering(
+    init: Callable[..., None],
+    self: FunctionMaker,
+    inputs: Any,
+    outputs: Any,
+    mode: Any = None,
+    accept_inplace: bool = False,
+    function_builder: Any = Function,
+    profile: Any = None,
+    on_unused_input: Any = None,
+    fgraph: FunctionGraph | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    if fgraph is not None:
+        _make_safe(fgraph, inputs if isinstance(inputs, (list, tuple)) else [inputs])
+    init(
+        *(self, inputs, outputs, mode, accept_inplace, function_builder, profile, on_unused_input, fgraph),
+        *args,
+        **kwargs,
+    )
 
 
 def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
@@ -82,7 +74,7 @@ def _copy_repeated_inputs(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
                 fgraph.replace(fgraph.inputs[number], deep_copy_op(fgraph.inputs[first]), reason="the same memory")
 
 
-_patches = PatchGroup(
+patches = PatchGroup(
     "Copies of functions",
     "from the import of Theano on",
     "nothing",

@@ -19,7 +19,7 @@ from theano.compile.profiling import ProfileStats, ScanProfileStats
 from theano.gof.graph import Apply, Constant, Variable, io_toposort
 from theano.gof.opt import SeqOptimizer
 
-from optdb.host.api.patching import Wrapper, applied
+from optdb.host.api.patching import Wrapper, applied, around
 from optdb.host.theano.functions.call_memory import CallMemory, InputValue, call_memory
 from optdb.host.theano.functions.compiled import computed_by
 from optdb.trace_log import CompilerRun, compiler_runs
@@ -236,18 +236,15 @@ def observe(
         yield
 
 
-def _keeping_function(create: Callable[..., Function]) -> Callable[..., Function]:
-    @functools.wraps(create)
-    def create_observed(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
-        begin = time.perf_counter()
-        function = create(self, *args, **kwargs)
-        seen = getattr(self, "observed", None)
-        if seen is not None:
-            seen.function = function
-            seen.link_span = begin, time.perf_counter()
-        return function
-
-    return create_observed
+@around
+def _keeping_function(create: Callable[..., Function], self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+    begin = time.perf_counter()
+    function = create(self, *args, **kwargs)
+    seen = getattr(self, "observed", None)
+    if seen is not None:
+        seen.function = function
+        seen.link_span = begin, time.perf_counter()
+    return function
 
 
 class _FirstCall:
@@ -267,18 +264,15 @@ class _FirstCall:
         return getattr(self.compute, name)
 
 
-def _noting_first_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(call)
-    def call_observed(self: Function, *args: Any, **kwargs: Any) -> Any:
-        seen = getattr(self.maker, "observed", None)
-        if seen is None or seen.function is not self or seen.inputs_are_known:
-            return call(self, *args, **kwargs)
-        first_call = _FirstCall(self)
-        result = call(computed_by(self, first_call), *args, **kwargs)
-        seen.first_call_seconds, seen.inputs = seen.profile.fct_call_time, first_call.inputs
-        return result
-
-    return call_observed
+@around
+def _noting_first_call(call: Callable[..., Any], self: Function, *args: Any, **kwargs: Any) -> Any:
+    seen = getattr(self.maker, "observed", None)
+    if seen is None or seen.function is not self or seen.inputs_are_known:
+        return call(self, *args, **kwargs)
+    first_call = _FirstCall(self)
+    result = call(computed_by(self, first_call), *args, **kwargs)
+    seen.first_call_seconds, seen.inputs = seen.profile.fct_call_time, first_call.inputs
+    return result
 
 
 def _wanted(inputs: Any, outputs: Any) -> list[Variable]:

@@ -5,7 +5,6 @@ The name of a `Composite` repeats shared subexpressions, and may not fit into me
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,33 +12,22 @@ from theano import printing
 from theano.scalar.basic import Composite
 
 from optdb.host.api.graph import FunctionGraph, clients
-from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.patching import PatchGroup, Wrapper, around
 
 #: The maximum number of ops and inputs of a scalar graph that is written out as in Theano.
 _WRITTEN_OUT = 100
 
 
-def install() -> None:
-    """From now on, also print other objects that have graphs, and print long names as lists of steps."""
-    _patches.install()
+@around
+def _knowing_graph_holders(print_graphs: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any) -> Any:
+    return print_graphs(_graphs_of(obj), *args, **kwargs)
 
 
-def _knowing_graph_holders(print_graphs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(print_graphs)
-    def debugprint(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        return print_graphs(_graphs_of(obj), *args, **kwargs)
-
-    return debugprint
-
-
-def _in_few_words(init_name: Callable[[Composite], None]) -> Callable[[Composite], None]:
-    @functools.wraps(init_name)
-    def name(self: Composite) -> None:
-        if self.name is None and _length_written_out(self.fgraph) > _WRITTEN_OUT:
-            self.name = f"Composite{{{', '.join(_steps(self.fgraph))}}}"
-        init_name(self)
-
-    return name
+@around
+def _in_few_words(init_name: Callable[[Composite], None], self: Composite) -> None:
+    if self.name is None and _length_written_out(self.fgraph) > _WRITTEN_OUT:
+        self.name = f"Composite{{{', '.join(_steps(self.fgraph))}}}"
+    init_name(self)
 
 
 def _length_written_out(graph: FunctionGraph) -> int:
@@ -65,7 +53,7 @@ def _steps(graph: FunctionGraph) -> list[str]:
     return [*steps, *[printing.pprint(shown.get(var, var)) for var in graph.outputs]]
 
 
-_patches = PatchGroup(
+patches = PatchGroup(
     "Printing of graphs",
     "from the import of Theano on",
     "nothing",

@@ -7,7 +7,6 @@ recording these writes.
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import threading
@@ -19,7 +18,7 @@ from theano.compile.sharedvalue import SharedVariable
 from theano.gof.link import Container
 
 from optdb.host.api.device_linker import DeviceLinker
-from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.patching import PatchGroup, Wrapper, around
 from optdb.host.api.user_inplace import is_overwritten_by_user
 
 #: Each number is given to a single version only, across all threads.
@@ -48,13 +47,10 @@ def has_unmarked_writer(container: Container) -> bool:
     return getattr(container, "optdb_written", False)
 
 
-def _counting(zero: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(zero)
-    def zero_and_count(self: SharedVariable, *args: Any, **kwargs: Any) -> None:
-        zero(self, *args, **kwargs)
-        self.container.optdb_version = next(_versions)
-
-    return zero_and_count
+@around
+def _counting(zero: Callable[..., None], self: SharedVariable, *args: Any, **kwargs: Any) -> None:
+    zero(self, *args, **kwargs)
+    self.container.optdb_version = next(_versions)
 
 
 def _counting_property(value: property) -> property:
@@ -71,14 +67,11 @@ def _counting_property(value: property) -> property:
     return property(value.fget, set_and_count)
 
 
-def _noting(create: Callable[..., Function]) -> Callable[..., Function]:
-    @functools.wraps(create)
-    def create_and_note(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
-        function = create(self, *args, **kwargs)
-        _note(function)
-        return function
-
-    return create_and_note
+@around
+def _noting(create: Callable[..., Function], self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+    function = create(self, *args, **kwargs)
+    _note(function)
+    return function
 
 
 def _note(function: Function) -> None:

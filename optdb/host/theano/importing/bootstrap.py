@@ -38,17 +38,6 @@ def start(compose: Callable[[], None]) -> None:
         compose()
 
 
-def prepare() -> None:
-    """Check that Theano can work here before its code runs.
-
-    Raises
-    ------
-    UnsupportedHost
-        If it cannot.
-    """
-    support.check()
-
-
 def finish() -> None:
     """Add the host package's features after Theano's code has run; build C code in batches if the flags enable that."""
     import theano
@@ -58,14 +47,17 @@ def finish() -> None:
     from optdb.host.theano.functions import compiled, function_copies, printing
     from optdb.host.theano.importing import corrections
 
-    compiled.install_optimize_method()
-    compiled.compile_in_turn()
-    function_copies.order_copies()
-    user_inplace.mark_inputs()
-    compiled.copy_results_without_test_values()
-    printing.install()
-    corrections.install()
-    modes.check_mode_names()
+    for patches in (
+        compiled.optimize_method,
+        compiled.compilation_in_turn,
+        function_copies.patches,
+        user_inplace.patches,
+        compiled.copies_of_results,
+        printing.patches,
+        corrections.patches,
+        modes.patches,
+    ):
+        patches.install()
     if theano.config.optdb.clinker is True:
         clinker.install()
 
@@ -85,9 +77,20 @@ def default_ldflags() -> str:
     return blas_search.ldflags(config.cxx, gcc_version_str, std_lib_dirs())
 
 
+def _after(change: Callable[[ModuleType], None]) -> Around:
+    """Return a step that changes a module after its code has run."""
+
+    @contextmanager
+    def step(module: ModuleType) -> Iterator[None]:
+        yield
+        change(module)
+
+    return step
+
+
 @contextmanager
 def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
-    prepare()
+    support.check()
     try:
         yield
     except ValueError as error:
@@ -108,12 +111,6 @@ def _compiler() -> str:
     """Return the compiler named by Theano's flags, at any stage of Theano's import."""
     defaults = sys.modules.get("theano.configdefaults")
     return getattr(getattr(defaults, "config", None), "cxx", "")
-
-
-@contextmanager
-def _configparser(module: ModuleType) -> Iterator[None]:
-    yield
-    flags.register(module)
 
 
 @contextmanager
@@ -234,12 +231,6 @@ def _blas_headers(module: ModuleType) -> Iterator[None]:
 
 
 @contextmanager
-def _without_openmp(op_class: str, module: ModuleType) -> Iterator[None]:
-    yield
-    blas_fallback.stay_in_one_thread(getattr(module, op_class))
-
-
-@contextmanager
 def _without_warning_of_fallback() -> Iterator[None]:
     """Suppress the warning that there is no BLAS, unless the user chose to have none."""
     from theano.configdefaults import config
@@ -262,12 +253,6 @@ def _without_warning_of_fallback() -> Iterator[None]:
 
 
 @contextmanager
-def _inc_code(module: ModuleType) -> Iterator[None]:
-    yield
-    ccode.replace_inc_code(module)
-
-
-@contextmanager
 def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
     """Change Scan's C code so that it compiles."""
     from theano.gof import cmodule
@@ -282,15 +267,15 @@ def _parameter(section: object, name: str) -> Any:
 
 
 AROUND: dict[str, Around] = {
-    "theano.configparser": _configparser,
+    "theano.configparser": _after(flags.register),
     "theano.configdefaults": _configdefaults,
     "theano.gof.cmodule": _cmodule,
     "theano.gof.cutils": _extension,
     "theano.gof.lazylinker_c": _extension,
     "theano.tensor.blas_headers": _blas_headers,
-    "theano.tensor.inc_code": _inc_code,
-    "theano.tensor.nnet.corr": functools.partial(_without_openmp, "BaseCorrMM"),
-    "theano.tensor.nnet.corr3d": functools.partial(_without_openmp, "BaseCorr3dMM"),
+    "theano.tensor.inc_code": _after(ccode.replace_inc_code),
+    "theano.tensor.nnet.corr": _after(lambda module: blas_fallback.stay_in_one_thread(module.BaseCorrMM)),
+    "theano.tensor.nnet.corr3d": _after(lambda module: blas_fallback.stay_in_one_thread(module.BaseCorr3dMM)),
     "theano.scan_module.scan_perform_ext": _scan_perform_ext,
     **dict.fromkeys(deferring.MODULES, deferring.deferred),
 }

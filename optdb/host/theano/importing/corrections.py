@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,13 +21,8 @@ from theano.tensor.nnet import opt
 from optdb.files import check_folder
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, io_toposort
-from optdb.host.api.patching import Patch, PatchGroup, Wrapper
+from optdb.host.api.patching import Patch, PatchGroup, Wrapper, around
 from optdb.host.theano.importing.support import writing_compiledir
-
-
-def install() -> None:
-    """Correct the faults from now on."""
-    _patches.install()
 
 
 @contextmanager
@@ -76,28 +70,22 @@ def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any
     return compute
 
 
-def _with_a_compiler(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(transform)
-    def transform_for_compiler(node: Any) -> Any:
-        return transform(node) if config.cxx else None
-
-    return transform_for_compiler
+@around
+def _with_a_compiler(transform: Callable[[Any], Any], node: Any) -> Any:
+    return transform(node) if config.cxx else None
 
 
-def _checked(lock: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(lock)
-    def lock_writable(tmp_dir: str, *args: Any, **kwargs: Any) -> None:
-        compiledir = Path(tmp_dir).parent
-        with writing_compiledir(compiledir):
-            check_folder(compiledir)
-        lock(tmp_dir, *args, **kwargs)
-
-    return lock_writable
+@around
+def _checked(lock: Callable[..., None], tmp_dir: str, *args: Any, **kwargs: Any) -> None:
+    compiledir = Path(tmp_dir).parent
+    with writing_compiledir(compiledir):
+        check_folder(compiledir)
+    lock(tmp_dir, *args, **kwargs)
 
 
 _LEGACY = (opt.local_conv2d_cpu, opt.local_conv2d_gradweight_cpu, opt.local_conv2d_gradinputs_cpu)
 
-_patches = PatchGroup(
+patches = PatchGroup(
     "Corrections of Theano",
     "from the import of Theano on",
     "nothing",

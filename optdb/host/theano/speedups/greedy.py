@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from theano.scan_module import scan_opt
 from theano.tensor import opt
 
+from optdb.host.api.facts import facts_of
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.patching import Patch
 from optdb.host.api.rewriters import LocalOptimizer
-from optdb.host.theano.rewriters.facts import facts_of
 
 #: Maps the ids of rewriters to the rewriters, which are kept alive, and to the nodes that they do not change.
 _unchanged: dict[tuple[int, ...], tuple[Sequence[LocalOptimizer], set[Apply]]] = {}

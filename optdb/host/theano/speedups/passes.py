@@ -15,10 +15,10 @@ from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.nnet import nnet
 from theano.tensor.opt import FusionOptimizer, local_add_mul_fusion
 
+from optdb.host.api.bookkeeping import nodes_by_op
 from optdb.host.api.control_flow import scan_of
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, io_toposort, node_ancestors
-from optdb.host.api.patching import Patch, Wrapper
-from optdb.host.theano.speedups.bookkeeping import nodes_by_op
+from optdb.host.api.patching import Patch, Wrapper, around
 
 _stock_reconstruct_graph = scan_utils.reconstruct_graph
 
@@ -63,12 +63,9 @@ def reconstruct_graph(
     return new_inputs, list(map(copy_of, outputs))
 
 
-def _where_scans_are(apply: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(apply)
-    def apply_to_scans(self: Any, fgraph: FunctionGraph) -> Any:
-        return apply(self, fgraph) if has_scan(fgraph) else None
-
-    return apply_to_scans
+@around
+def _where_scans_are(apply: Callable[..., Any], self: Any, fgraph: FunctionGraph) -> Any:
+    return apply(self, fgraph) if has_scan(fgraph) else None
 
 
 def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -141,23 +138,19 @@ _CROSSENTROPY_PASSES = (
 )
 
 
-def _where_crossentropy_is(apply: Callable[[FunctionGraph], None]) -> Callable[[FunctionGraph], None]:
-    @functools.wraps(apply)
-    def apply_to_crossentropy(fgraph: FunctionGraph) -> None:
-        if type(nnet.crossentropy_categorical_1hot) in nodes_by_op(fgraph):
-            apply(fgraph)
-
-    return apply_to_crossentropy
+@around
+def _where_crossentropy_is(apply: Callable[[FunctionGraph], None], fgraph: FunctionGraph) -> None:
+    if type(nnet.crossentropy_categorical_1hot) in nodes_by_op(fgraph):
+        apply(fgraph)
 
 
-def _where_terms_are(apply: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    @functools.wraps(apply)
-    def fuse(self: FusionOptimizer, fgraph: FunctionGraph) -> tuple[Any, ...]:
-        if self.optimizer is not local_add_mul_fusion or _has_sum_of_sums(fgraph):
-            return apply(self, fgraph)
-        return (self, 1, 0, 0, 0, 0, {}, 0)  # Theano's profile of a pass that changes nothing
-
-    return fuse
+@around
+def _where_terms_are(
+    apply: Callable[..., tuple[Any, ...]], self: FusionOptimizer, fgraph: FunctionGraph
+) -> tuple[Any, ...]:
+    if self.optimizer is not local_add_mul_fusion or _has_sum_of_sums(fgraph):
+        return apply(self, fgraph)
+    return (self, 1, 0, 0, 0, 0, {}, 0)  # Theano's profile of a pass that changes nothing
 
 
 def _has_sum_of_sums(fgraph: FunctionGraph) -> bool:

@@ -6,7 +6,6 @@ reference. Constant folding runs ``perform`` on a few numbers, because translati
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from theano.gof.link import PerformLinker
 from theano.gof.op import Op
 
 from optdb.host.api.graph import Apply, FunctionGraph
-from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.patching import PatchGroup, Wrapper, around
 from optdb.host.theano.vectorized.registry import Compute, function_of
 
 
@@ -42,17 +41,20 @@ def uninstall() -> None:
     _patches.uninstall()
 
 
-def _computing_arrays(make_py_thunk: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_py_thunk)
-    def make_thunk_of_arrays(
-        self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, debug: bool = False
-    ) -> Any:
-        compute = None if debug or _is_reference(node) else function_of(node)
-        if compute is None:
-            return make_py_thunk(self, node, storage_map, compute_map, no_recycling, debug)
-        return _thunk(compute, node, storage_map, compute_map)
-
-    return make_thunk_of_arrays
+@around
+def _computing_arrays(
+    make_py_thunk: Callable[..., Any],
+    self: Op,
+    node: Apply,
+    storage_map: Any,
+    compute_map: Any,
+    no_recycling: Any,
+    debug: bool = False,
+) -> Any:
+    compute = None if debug or _is_reference(node) else function_of(node)
+    if compute is None:
+        return make_py_thunk(self, node, storage_map, compute_map, no_recycling, debug)
+    return _thunk(compute, node, storage_map, compute_map)
 
 
 @contextmanager
@@ -90,16 +92,13 @@ def _thunk(compute: Compute, node: Apply, storage_map: Any, compute_map: Any) ->
     return made
 
 
-def _as_reference(make_all: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_all)
-    def make_all_by_perform(self: PerformLinker, *args: Any, **kwargs: Any) -> Any:
-        outer, _linking.reference = _linking.reference, self.fgraph
-        try:
-            return make_all(self, *args, **kwargs)
-        finally:
-            _linking.reference = outer
-
-    return make_all_by_perform
+@around
+def _as_reference(make_all: Callable[..., Any], self: PerformLinker, *args: Any, **kwargs: Any) -> Any:
+    outer, _linking.reference = _linking.reference, self.fgraph
+    try:
+        return make_all(self, *args, **kwargs)
+    finally:
+        _linking.reference = outer
 
 
 _patches = PatchGroup(

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optdb
+from optdb.host.api.facts import facts_of
 from optdb.host.api.rewriters import transform_of
-from optdb.host.theano.rewriters.facts import facts_of
 from optdb.topo import rules
 from tests.effort import examples
 from tests.topo.graphs import STOCK

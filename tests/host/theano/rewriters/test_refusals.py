@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.tensor import opt
 
+from optdb.host.api.facts import ANY, FACTS, facts_of
 from optdb.host.api.rewriters import FunctionNodeRewriter
 from optdb.host.api.session import optimizing
-from optdb.host.theano.rewriters.facts import ANY, FACTS, facts_of
 from optdb.host.theano.speedups.algebra import has_unknown_simplifiers
 from optdb.topo.engine import Engine
 from optdb.topo.rewriter import TopoRewriter

@@ -13,8 +13,8 @@ from theano.gof.graph import inputs as graph_inputs
 from theano.tensor.elemwise import Elemwise
 from theano.tensor.opt import ShapeFeature, local_expm1, local_track_shape_i, local_useless_elemwise, local_view_op
 
+from optdb.host.api.facts import FACTS, facts_of
 from optdb.host.api.replacements import name_of
-from optdb.host.theano.rewriters.facts import FACTS, facts_of
 from tests.effort import examples
 from tests.topo.graphs import uncached_constants
 

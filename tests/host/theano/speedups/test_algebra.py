@@ -18,8 +18,8 @@ from theano.tensor.opt import (
 )
 
 import optdb
+from optdb.host.api.facts import facts_of
 from optdb.host.api.session import optimizing
-from optdb.host.theano.rewriters.facts import facts_of
 from optdb.host.theano.speedups import algebra
 from tests.topo.graphs import uncached_constants
 

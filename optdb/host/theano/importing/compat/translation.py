@@ -85,36 +85,10 @@ RENAMED_IN_TESTS = {
 #: NumPy's binary functions whose result type depends on both operands.
 BINARY_UFUNCS = frozenset(
     [
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "true_divide",
-        "floor_divide",
-        "remainder",
-        "mod",
-        "fmod",
-        "power",
-        "float_power",
-        "maximum",
-        "minimum",
-        "fmax",
-        "fmin",
-        "arctan2",
-        "hypot",
-        "logaddexp",
-        "logaddexp2",
-        "equal",
-        "not_equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "left_shift",
-        "right_shift",
+        *("add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod", "fmod"),
+        *("power", "float_power", "maximum", "minimum", "fmax", "fmin", "arctan2", "hypot", "logaddexp"),
+        *("logaddexp2", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "bitwise_and"),
+        *("bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
     ]
 )
 
@@ -130,20 +104,8 @@ _SCALAR_TYPES = frozenset(["ctor", "py_type"])
 
 _PLAIN_CALLS = frozenset(
     [
-        "len",
-        "type",
-        "str",
-        "repr",
-        "id",
-        "hash",
-        "tuple",
-        "list",
-        "set",
-        "dict",
-        "frozenset",
-        "sorted",
-        "range",
-        "isinstance",
+        *("len", "type", "str", "repr", "id", "hash", "tuple", "list", "set", "dict", "frozenset", "sorted"),
+        *("range", "isinstance"),
     ]
 )
 

@@ -2,6 +2,7 @@
 
 Each module here replaces a module of Python, NumPy or SciPy, has the same name, and provides all names of the original.
 The replacements define names that the original has lost, or whose meaning has changed. `translation.REDIRECTED` maps
-the modules that Theano imports to the modules here. A package with few names is a single module, which also serves as
-the package's submodules. Only Theano imports these modules.
+the modules that Theano imports to the modules here; `_small_modules` makes those that are not files.
 """
+
+from optdb.host.theano.importing.compat.modules import _small_modules  # noqa: F401

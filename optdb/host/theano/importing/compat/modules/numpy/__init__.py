@@ -3,52 +3,21 @@
 Names that are the same in all versions come from NumPy itself; functions that differ come from `_functions`.
 """
 
-# ruff: noqa: F401 (Theano imports them)
-
 import builtins
 
 import numpy
 
 from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
-from optdb.host.theano.importing.compat.modules.numpy import core, distutils, linalg
-from optdb.host.theano.importing.compat.modules.numpy._functions import (
-    NUMPY_2,
-    array,
-    asarray,
-    asscalar,
-    cast,
-    column_stack,
-    dstack,
-    empty,
-    find_common_type,
-    fromstring,
-    hstack,
-    in1d,
-    issubsctype,
-    maximum_sctype,
-    obj2sctype,
-    ones,
-    sctype2char,
-    sctypes,
-    show_config,
-    stack,
-    trapz,
-    vstack,
-    zeros,
-)
+from optdb.host.theano.importing.compat.modules.numpy import _functions
+from optdb.host.theano.importing.compat.modules.numpy._functions import NUMPY_2
 
-if NUMPY_2:
-    from optdb.host.theano.importing.compat.modules.numpy._functions import (
-        angle,
-        can_cast,
-        ceil,
-        clip,
-        floor,
-        result_type,
-        trunc,
-        unique,
-        where,
-    )
+_DIFFERENT = (
+    *("array", "asarray", "asscalar", "cast", "column_stack", "dstack", "empty", "find_common_type", "fromstring"),
+    *("hstack", "in1d", "issubsctype", "maximum_sctype", "obj2sctype", "ones", "sctype2char", "sctypes", "show_config"),
+    *("stack", "trapz", "vstack", "zeros"),
+)
+_DIFFERENT_IN_NUMPY_2 = ("angle", "can_cast", "ceil", "clip", "floor", "result_type", "trunc", "unique", "where")
+globals().update({name: getattr(_functions, name) for name in _DIFFERENT + (_DIFFERENT_IN_NUMPY_2 if NUMPY_2 else ())})
 
 # Names of Python types
 
@@ -78,10 +47,10 @@ sometrue = numpy.any
 product = numpy.prod
 cumproduct = numpy.cumprod
 round_ = numpy.round
-row_stack = vstack
+row_stack = _functions.vstack
 typeDict = numpy.sctypeDict  # noqa: N816
 ComplexWarning = getattr(numpy, "exceptions", numpy).ComplexWarning
 VisibleDeprecationWarning = getattr(numpy, "exceptions", numpy).VisibleDeprecationWarning
 MAXDIMS = 64 if NUMPY_2 else 32
 
-__getattr__, __dir__ = fall_back_to(numpy, globals(), submodules=["testing"])
+__getattr__, __dir__ = fall_back_to(numpy, globals(), submodules=["core", "distutils", "linalg", "testing"])

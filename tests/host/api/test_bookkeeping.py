@@ -18,8 +18,8 @@ from theano.gof.graph import io_toposort
 from theano.gof.toolbox import Feature, ReplaceValidate
 from theano.tensor.elemwise import Elemwise
 
+from optdb.host.api import bookkeeping
 from optdb.host.api.session import optimizing
-from optdb.host.theano.speedups import bookkeeping
 from tests.effort import examples
 from tests.processes import run_code
 
@@ -252,7 +252,7 @@ import optdb
 import theano.tensor as tt
 from theano.gof import FunctionGraph
 from theano.gof.toolbox import ReplaceValidate
-from optdb.host.theano.speedups import bookkeeping
+from optdb.host.api import bookkeeping
 from optdb.host.api.session import optimizing
 
 x = tt.dvector("x")

@@ -1,5 +1,0 @@
-"""``unittest``, which is imported when tests of Theano use it."""
-
-from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
-
-__getattr__, __dir__ = fall_back_to("unittest", globals())
