@@ -1,12 +1,8 @@
 """Commands that all-reduce small vectors across the devices of one or more processes.
 
 A *round* copies a device's vectors to the host (``fetching``), waits until every device has copied its vectors, reduces
-them (`EnqueueAllReduce`), and copies the results back to the device (`EnqueueGive`). Each device has its own thread.
-If all devices belong to one process, C code runs the round without the GIL (``driver_batches``): each thread posts its
-vectors and the number of the current attempt in a table that all threads read. Otherwise Python calls the round's
-`reduce` function.
-
-Commands enqueued before the `EnqueueAllReduce` keep the device busy while the host exchanges the vectors.
+them (`EnqueueAllReduce`), and copies the results back (`EnqueueGive`). If all devices belong to one process, C code
+runs the round without the GIL (``driver_batches``). Otherwise Python calls the round's `reduce` function.
 """
 
 from __future__ import annotations
@@ -82,14 +78,9 @@ class _RoundStruct(ctypes.Structure):
 
 
 class MemberTable:
-    """The table through which the devices of a process share their vectors.
+    """The table through which the `count` devices of a process share their vectors.
 
-    Parameters
-    ----------
-    count : int
-        Number of devices.
-    timeout : float
-        Maximum time in seconds from the moment when the first device joins a round until the last device joins it.
+    A round fails `timeout` seconds after the first device joined it.
     """
 
     def __init__(self, count: int, timeout: float) -> None:
@@ -127,16 +118,10 @@ class Member:
         self.is_native = False
 
     def begin(self, attempt: int, active: int, is_native: bool) -> None:
-        """Begin an attempt at a step.
+        """Begin an attempt at a step, whose number is higher than that of every earlier attempt.
 
-        Parameters
-        ----------
-        attempt : int
-            The attempt's number, higher than the number of every earlier attempt.
-        active : int
-            Number of devices that take part: those with the lowest ranks.
-        is_native : bool
-            Whether C code runs the rounds; must be equal on all devices.
+        The `active` devices with the lowest ranks take part. `is_native` says whether C code runs the rounds; it is
+        equal on all devices.
         """
         self.record.active, self.record.seconds = active, 0.0
         self.record.attempt = attempt if is_native else 0
@@ -157,8 +142,7 @@ class Member:
 class Moments:
     """The layout of a vector that contains the moments of several arrays."""
 
-    #: For each array, how many numbers it contributes to the vector, and how many elements each channel has on this
-    #: device.
+    #: For each array, how many numbers it contributes, and how many elements each channel has on this device.
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
 
@@ -169,7 +153,6 @@ class VectorSpec:
 
     dtype: AnyDtype
     size: int
-    #: Number of results.
     result_size: int
     #: The layout of a vector of moments; None if the vector is summed.
     moments: Moments | None = None
@@ -315,7 +298,7 @@ class EnqueueAllReduce(Transfer):
 
     @property
     def call(self) -> PreparedCall | None:
-        """The call to C code; None if Python computes the results. The library may load only after the plan is made."""
+        """The call to C code; None if Python computes the results. The library may load after the plan is made."""
         return self.round.call
 
     def enqueue(self) -> None:

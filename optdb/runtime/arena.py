@@ -1,8 +1,7 @@
-"""Arenas: memory shared by values with disjoint live ranges.
+"""Arenas: memory shared by values with disjoint live ranges, by best-fit allocation.
 
-Each value has a *span*: the first and the last step that needs it. Values whose spans do not overlap may share memory.
-Values are placed in the order of their first steps, each in the smallest gap that fits it; adjacent gaps are merged.
-This best-fit allocation is close to optimal, and fast for thousands of values.
+Each value has a *span*: the first and the last step that needs it. Values are placed in the order of their first steps,
+each in the smallest gap that fits it.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def peak(spans: Sequence[Span]) -> int:
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
     """Assign each value a byte range in one of several pieces of memory.
 
-    A piece has at most `limit` bytes, unless it holds a single larger value. Without a limit, there is one piece.
-    Return each value's piece number and byte offset, and each piece's size in bytes.
+    A piece has at most `limit` bytes, unless it holds a single larger value. Return each value's piece and offset, and
+    each piece's size in bytes.
     """
     offsets = [(0, 0)] * len(spans)
     pieces: list[_Gaps] = []
@@ -49,7 +48,6 @@ def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[in
 
 
 def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
-    """Return a range in the first piece with enough space, or in a new piece."""
     for number, piece in enumerate(pieces):
         start = piece.take(size, limit)
         if start is not None:
@@ -69,10 +67,7 @@ class _Gaps:
         self._sorted: list[tuple[int, int]] = []
 
     def take(self, size: int, limit: int | None) -> int | None:
-        """Find `size` free bytes in the smallest gap that fits or at the end.
-
-        Return their start; None if it exceeds the limit.
-        """
+        """Return the start of `size` free bytes in the smallest gap that fits, or at the end; None beyond the limit."""
         index = bisect.bisect_left(self._sorted, (size, 0))
         if index == len(self._sorted):
             return self._grow(size, limit)
@@ -97,14 +92,13 @@ class _Gaps:
         bisect.insort(self._sorted, (size, start))
 
     def _remove(self, start: int) -> int:
-        """Remove a gap and return its size."""
         size = self._sizes.pop(start)
         del self._starts[start + size]
         del self._sorted[bisect.bisect_left(self._sorted, (size, start))]
         return size
 
     def _grow(self, size: int, limit: int | None) -> int | None:
-        """Add `size` free bytes to the end of the arena, reusing a gap that is there, and return their start."""
+        """Add `size` free bytes at the end of the arena, with a gap that is there; return their start."""
         start = self._starts.get(self.total, self.total)
         if limit is not None and start + size > limit:
             return None

@@ -1,8 +1,6 @@
 """Arrays on a device: allocation, copies to the host and copies from the host.
 
-A value on a device is a ``pyopencl.array.Array``. An array may be a view with an offset and with strides of any size
-and sign. PyOpenCL copies only contiguous arrays; the functions here accept any view, and so do the methods of
-`DeviceArray`. A view of a `DeviceArray` is a `DeviceArray`.
+PyOpenCL copies only contiguous arrays; the functions here, and the methods of `DeviceArray`, accept any view.
 """
 
 from __future__ import annotations
@@ -52,15 +50,13 @@ _COPY_NEEDED = "reading an array on a device copies it to the host.\nThe cure: o
 class DeviceArray(Array):
     """A PyOpenCL array that NumPy can read, and that can be copied whatever its strides are.
 
-    Most NumPy functions receive a copy on the host and return host arrays. `np.reshape` and other functions that call a
-    method of the array return device arrays. There is no `__array_namespace__`, since PyOpenCL lacks most of the
-    functions that it requires.
-
-    While a function is traced, an array has no memory, and its shape, strides and offset may be symbolic.
+    Most NumPy functions receive a copy on the host and return host arrays. There is no `__array_namespace__`, since
+    PyOpenCL lacks most of its functions. While a function is traced, an array has no memory, and its shape may be
+    symbolic.
     """
 
-    #: Lower than the priority of NumPy's arrays, so that NumPy computes `host + device` on the host, like `device +
-    #: host`. Higher than the priority of NumPy's scalars, so that `np.float32(2) * device` stays on the device.
+    #: Lower than NumPy's arrays, so that `host + device` is computed on the host, like `device + host`; higher than
+    #: NumPy's scalars, so that `np.float32(2) * device` stays on the device.
     __array_priority__ = -1
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
@@ -132,18 +128,15 @@ class DeviceArray(Array):
 
     @property
     def gpudata(self) -> tuple[int | None, int]:
-        """The address of the values: the buffer's handle and the offset. Loops compare addresses.
-
-        Arrays without elements have no buffer: their addresses compare equal, and no copy is needed.
-        """
+        """The address of the values, which loops compare: the buffer's handle, or None, and the offset."""
         return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def all(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether all elements are true. For `np.all`, which passes an axis, the host computes the result."""
+        """Tell whether all elements are true; with an axis, as from `np.all`, the host computes the result."""
         return np.all(self.get(), **reduction) if reduction else super().all(queue, wait_for)
 
     def any(self, queue: Any = None, wait_for: Any = None, **reduction: Any) -> Any:
-        """Tell whether any element is true. For `np.any`, which passes an axis, the host computes the result."""
+        """Tell whether any element is true; with an axis, as from `np.any`, the host computes the result."""
         return np.any(self.get(), **reduction) if reduction else super().any(queue, wait_for)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
@@ -218,10 +211,7 @@ def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason:
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:
-    """Return a view of an array that uses the context's queue.
-
-    If the array uses another queue, wait for that queue's commands.
-    """
+    """Return a view of an array that uses the context's queue; wait for another queue's commands."""
     queue = context.queue
     if isinstance(array, DeviceArray) and array.queue == queue:
         return array
@@ -241,12 +231,11 @@ def from_host(
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> Array:
-    """Copy a NumPy array with any strides to the device; while a function is traced, `value` may be a `DeferredArray`.
+    """Copy a NumPy array with any strides to the device; in a trace, `value` may be a `DeferredArray`.
 
     The caller may change `value` as soon as this function returns. The values are copied into `out` if it is contiguous
-    and has the same shape and dtype, else into a new array. If `constant` is set, the new array is never written again,
-    and replaying a recorded function skips the copy. If the copy is still running when this function returns, its event
-    is appended to `events`; dropping the event waits for the copy.
+    and fits, else into a new array. A `constant` array is never written again, and a replayed function skips its copy.
+    If the copy is still running, its event is appended to `events`; dropping the event waits for the copy.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
@@ -257,9 +246,9 @@ def from_host(
 
 
 def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: list[Any] | None) -> bool:
-    """Start a copy through pinned memory if that is faster; return whether it was started.
+    """Start a copy through pinned memory if that is faster, and return whether it was started.
 
-    No copy is started if the thread has a listener: listeners receive uploads as commands and may keep their values.
+    Listeners receive uploads as commands instead, and may keep their values.
     """
     if dispatch.listening() is not None or value.nbytes not in (SIZES if events is None else ASYNC_SIZES):
         return False
@@ -273,10 +262,7 @@ def _uploaded_through_pinned(context: Context, value: Any, out: Array, events: l
 
 
 def fetch(array: Array, events: list[Any]) -> HostArray:
-    """Start copying an array from the device; if it is not C-contiguous, wait for the copy.
-
-    The copy's event is appended to `events`; the returned array is valid once that event is complete.
-    """
+    """Start copying an array from the device; append the copy's event to `events`, or wait for other layouts."""
     if not (array.size and array.flags.c_contiguous):
         return to_host(array)
     out = np.empty(array.shape, array.dtype)
@@ -285,9 +271,7 @@ def fetch(array: Array, events: list[Any]) -> HostArray:
 
 
 def to_host(array: Array, out: HostArray | None = None, begun: list[Any] | None = None) -> HostArray:
-    """Return the values of an array with any strides, in C order.
-
-    Store them in `out` if its shape, dtype and order fit.
+    """Return the values of an array with any strides, in C order, in `out` if it fits.
 
     If a list `begun` is given, the values are valid only once the queue has finished, and objects that must live until
     then are appended to the list.
@@ -313,7 +297,7 @@ def as_host_value(value: Any) -> Any:
 
 
 def fitting(out: HostArray | None, value: Any) -> HostArray:
-    """Return `out` if it is C-contiguous, writable, and has the shape and dtype of `value`; else return a new array."""
+    """Return `out` if it is writable, C-contiguous, and has the shape and dtype of `value`; else return a new array."""
     if out is not None and _fits(out, value) and out.flags.writeable:
         return out
     return np.empty(value.shape, value.dtype)
@@ -321,10 +305,7 @@ def fitting(out: HostArray | None, value: Any) -> HostArray:
 
 @contextmanager
 def seen_by_host(array: Array) -> Iterator[HostArray]:
-    """Map the memory spanned by an array with any strides. Mapping copies nothing if the device shares host memory.
-
-    The values must not be written, and must not be read after the block exits.
-    """
+    """Map the memory spanned by an array, which must not be written, nor read after the block exits."""
     if not array.size:
         yield to_host(array)
         return
@@ -372,10 +353,7 @@ def deep_copy(value: Any) -> Any:
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy an array's values into another array, and return whether that was possible.
-
-    The arrays must have the same shape, dtype and queue, and both must be C-contiguous.
-    """
+    """Copy an array's values into another one if both fit and have one queue; return whether that was possible."""
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False
     copy_bytes(target, source)

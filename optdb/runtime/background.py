@@ -1,8 +1,7 @@
 """Background threads whose work no call waits for: `in_background`.
 
-A training step of a small network takes less than Python's switch interval of five milliseconds. A background thread
-therefore yields more often, in `give_way` and between the items of `unhurried`. In other threads, these functions do
-nothing.
+A training step may take less than Python's switch interval of five milliseconds, so these threads yield more often, in
+`give_way` and `unhurried`. In other threads, these functions do nothing.
 """
 
 from __future__ import annotations
@@ -32,16 +31,9 @@ _turn = _Turn()
 
 
 def in_background(work: Callable[[], Result], name: str) -> Future[Result] | None:
-    """Start work in a new thread, which the process waits for when it ends.
+    """Start work in a new thread called `name`; return None if the process is already ending.
 
-    Return None if the process is already ending and starts no more threads.
-
-    Parameters
-    ----------
-    work : callable
-        A function without arguments.
-    name : str
-        The thread's name.
+    The process waits for the thread when it ends.
     """
     thread = ThreadPoolExecutor(1, name, initializer=_begin)
     try:

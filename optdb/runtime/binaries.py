@@ -1,11 +1,7 @@
 """The on-disk cache of built programs, which lets a machine build each program once.
 
-`Binaries` is a folder of bounded size that stores bytes under keys, and returns them unless they were damaged or
-evicted. Processes share the folder without locks: an entry is written atomically, its key is a hash of everything that
-it was built from, and a process that misses an entry builds the program again.
-
-`for_device` returns the folder for a device's programs; None if the driver has its own cache
-(`DeviceQuirks.keeps_binaries_itself`).
+Processes share the folder without locks: an entry is written atomically, and its key is a hash of everything that it
+was built from.
 """
 
 from __future__ import annotations
@@ -49,10 +45,7 @@ class CachedFile:
 
 
 class Binaries:
-    """A folder of built programs, created when the first entry is saved.
-
-    `megabytes` limits its size; 0 turns the cache off.
-    """
+    """A folder of built programs of at most `megabytes`, created when the first entry is saved; 0 turns it off."""
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
         self.folder = Path(folder)
@@ -114,7 +107,6 @@ class Binaries:
         return self.folder / f"{key}.bin"
 
     def _make_room(self) -> None:
-        """Evict the least recently used entries until the folder is within its limit."""
         self._clean_up()
         entries = self.entries()
         size = sum(entry.size for entry in entries)
@@ -159,10 +151,7 @@ class Binaries:
 
 
 def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
-    """Set the folder for built programs and tuning results, and its size limit.
-
-    The default folder is inside the user's cache folder.
-    """
+    """Set the folder for built programs and tuning results, by default in the user's cache, and its size limit."""
     global _current
     _current = Binaries(Path(folder).expanduser().absolute() if folder else cache_dir() / "kernels", megabytes)
     return _current
@@ -188,7 +177,6 @@ def key_of(device: Any, source: str, options: Iterable[str]) -> str:
 
 
 def _head(key: str, binary: bytes) -> bytes:
-    """Return the header of a binary's file, which serves to detect damage."""
     return _MAGIC + hashlib.blake2b(key.encode() + binary, digest_size=_DIGEST).digest()
 
 

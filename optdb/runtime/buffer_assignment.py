@@ -1,11 +1,7 @@
 """Liveness analysis and buffer assignment for command lists.
 
-:func:`liveness` computes the live range of each `Memory` in one pass over a list, and finds each `Memory` that needs a
-buffer of its own. Plans, exported files and memory reports use it. :class:`BufferAssignment` assigns `Memory` objects
-with disjoint live ranges to the same buffers (``arena``), and binds commands and arrays to these buffers.
-
-A `Memory` is *external* if the caller provides its buffer in each call; `BufferAssignment.rebind` passes the buffer to
-the commands and arrays that use it.
+:class:`BufferAssignment` assigns each `Memory` with a disjoint live range to the same buffers (``arena``). A `Memory`
+is *external* if the caller provides its buffer in each call.
 """
 
 from __future__ import annotations
@@ -68,10 +64,9 @@ def liveness(
 ) -> Liveness:
     """Find when each `Memory` in a list is live.
 
-    A `Memory` among a group's operands is live from the first to the last command of every group that uses it. Any
-    other `Memory`, such as one allocated in a loop iteration, is live only from its first to its last use. The
-    `results` stay live after all commands, and a `persistent` `Memory` is live throughout each run. A `Memory` that is
-    `provided` or already has a buffer gets no range.
+    An operand of groups is live from the first to the last command of every group that uses it; any other `Memory` from
+    its first to its last use. The `results` stay live after all commands, and a `persistent` `Memory` throughout each
+    run. A `Memory` that is `provided` or has a buffer gets no range.
     """
     groups = [CommandGroup(group.commands, list(group.operands)) for group in groups]
     of_variables = {memory for group in groups for memory in group.operands}
@@ -104,7 +99,7 @@ class IOBinding:
 
     #: Maps an input to its external `Memory`, whose buffer may differ in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
-    #: Maps an output to its external `Memory`. In some calls, this `Memory` may use the assignment's own buffer instead
+    #: Maps an output to its external `Memory`, which may use the assignment's own buffer in some calls
     #: (`BufferAssignment.fallback`).
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 
@@ -118,8 +113,7 @@ class IOBinding:
         return frozenset((*self.inputs.values(), *self.outputs.values()))
 
 
-#: Takes a context, the number of bytes needed there, and each `Memory` that needs them; raises MemoryError if the bytes
-#: do not fit.
+#: Takes a context, a number of bytes, and each `Memory` that needs them; raises MemoryError if they do not fit.
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
@@ -137,12 +131,9 @@ def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Mem
 
 @dataclass(eq=False)
 class _External:
-    """The buffers of an external `Memory`."""
-
     memory: Memory
     placeholder: cl.Buffer  #: The buffer bound between calls; no command runs with it.
     buffer: cl.Buffer | None = None  #: The buffer in this call.
-    #: Callbacks that receive each new buffer.
     dependants: list[Callable[[cl.Buffer], Any]] = field(default_factory=list)
 
     @functools.cached_property
@@ -154,8 +145,8 @@ class _External:
 class BufferAssignment:
     """The buffers for a command list; `rebind` sets the buffer of an external `Memory`.
 
-    `check` is called before anything is allocated, and raises MemoryError if a device has too little memory.
-    `donated` maps a `Memory` to an existing buffer and an offset in it.
+    Before allocating, `check` raises MemoryError if a device has too little memory. `donated` maps a `Memory` to an
+    existing buffer and an offset.
     """
 
     def __init__(
@@ -183,7 +174,7 @@ class BufferAssignment:
         self._ranges.update(donated)
 
     def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]], check: Check) -> None:
-        """Allocate as few buffers in a context as the device's limits allow, and place each `Memory` in one of them."""
+        """Allocate as few buffers in a context as the device's limits allow, and place each `Memory` in one."""
         shared = [memory for memory in ranges if memory not in self._own_buffer]
         alone = [memory for memory in ranges if memory in self._own_buffer]
         values = [(*ranges[memory], memory.nbytes) for memory in shared]
@@ -211,10 +202,7 @@ class BufferAssignment:
         return array.base_data.int_ptr in self._handles or any(array.base_data is buffer for buffer in external)
 
     def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
-        """Bind an external `Memory` to a buffer for all commands enqueued later.
-
-        None releases the current buffer: commands that use the `Memory` must not be enqueued until it is bound again.
-        """
+        """Bind an external `Memory` to a buffer for all commands enqueued later; None releases the current buffer."""
         external = self._external[memory]
         if external.buffer is buffer:
             return
@@ -235,10 +223,7 @@ class BufferAssignment:
         return array
 
     def bind(self, command: Command) -> Any:
-        """Return a command that can be enqueued; it is rebound whenever one of its operands is.
-
-        An upload becomes a copy from a device buffer that holds its values.
-        """
+        """Return a command that can be enqueued and is rebound with its operands; an upload becomes a device copy."""
         if isinstance(command, EnqueueUpload):
             command = command.preloaded()
         bound = command.bind(self.locate)

@@ -1,20 +1,8 @@
 """OpenCL programs, built once per process and cached on disk; build errors show the numbered source.
 
-A program is loaded from disk (:mod:`optdb.runtime.binaries`) if there is a binary that the driver accepts, and built
-otherwise. If the compiler rejects the source, a :class:`BuildError` shows the source with the line numbers of the
-compiler's log.
-
-Some drivers parse a header that declares all built-in functions. For these drivers, the source declares only the
-functions that it uses (:mod:`optdb.runtime.declarations`); if the driver rejects that source, the program is built with
-the header.
-
-NVIDIA's OpenCL compiler targets 9.0, so it rejects PTX instructions that need an architecture-specific target such as
-9.0a. A kernel contains these instructions as comments in inline PTX, which the compiler keeps in place::
-
-    asm volatile("//@ wgmma.fence.sync.aligned;");
-
-The compiled binary is PTX. `with_instructions` turns the comments into instructions and changes the target, and the
-driver builds a program from the resulting PTX.
+NVIDIA's OpenCL compiler rejects PTX instructions that need an architecture-specific target such as 9.0a. A kernel
+contains these as comments in inline PTX, ``asm volatile("//@ wgmma.fence.sync.aligned;");``, which the compiler keeps.
+`with_instructions` turns them into instructions in the compiled PTX, and changes its target.
 """
 
 from __future__ import annotations
@@ -41,7 +29,7 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 #: The programs built for each context, keyed by source and options, and dropped with the context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
 
-#: Whether a context's programs are built with their own declarations; decided by the first program in the context.
+#: Whether a context's programs declare the built-ins that they use; decided by its first program.
 _DECLARED: WeakKeyDictionary[Context, bool] = WeakKeyDictionary()
 
 
@@ -59,8 +47,8 @@ def build(
 ) -> cl.Program:
     """Build a program for a context's device, or return the program if it was already built.
 
-    Each compiler option is one string, as in ``["-cl-mad-enable", "-DWIDTH=4"]``. If the compiler rejects the options
-    or the source, the BuildError calls the program `name` and omits the first `own_lines` lines of the source.
+    Each option is one string, as in ``["-DWIDTH=4"]``. A BuildError calls the program `name` and omits the first
+    `own_lines` lines of the source.
     """
     key = (source, tuple(options))
     built = _built.setdefault(context, {})
@@ -97,7 +85,7 @@ def make(
 
 
 def _note_source(context: Context, program: cl.Program, source: str) -> None:
-    """Remember the source of a program that was built from a binary, which does not contain the source."""
+    """Remember the source of a program, because a program that was built from a binary does not have it."""
     # Keep the program alive, so that its handle is not reused.
     context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
 
@@ -139,7 +127,7 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    """Build a program and log the compiler's messages instead of warning the user."""
+    """Build a program and log the compiler's messages."""
     # PyOpenCL's own cache would store the same binaries a second time.
     program = build_quietly(program, options)
     for device in program.devices:
@@ -173,7 +161,6 @@ def _keep(program: cl.Program, kept: binaries.Binaries, key: str) -> None:
 
 
 def _binary_of(program: cl.Program) -> bytes:
-    """Return the binary of a program that was built for one device."""
     (binary,) = cast("list[bytes]", program.get_info(cl.program_info.BINARIES))
     return binary
 
@@ -204,10 +191,7 @@ def has_instructions(source: str) -> bool:
 def with_instructions(binary: bytes) -> bytes:
     """Turn comments that begin with `MARK` into instructions, and return PTX with a target that supports them.
 
-    Raises
-    ------
-    ValueError
-        If the binary is not PTX, or the compiler has dropped the comments.
+    Raise ValueError if the binary is not PTX, or the compiler has dropped the comments.
     """
     try:
         text = binary.rstrip(b"\0").decode()

@@ -1,8 +1,6 @@
 """The calling convention of a function: its arguments by position and by name, their types, and its results.
 
-A :class:`Signature` describes the inputs and outputs passed to ``theano.function``, and needs only NumPy. `bind`
-converts a call's arguments to arrays by Theano's casting rules, and raises errors that name the argument; `result`
-converts the computed values to the caller's result.
+A :class:`Signature` follows Theano's casting rules, and needs only NumPy.
 """
 
 from __future__ import annotations
@@ -27,15 +25,13 @@ _NUMERIC = "biufc"
 class Argument(Record):
     """One argument of a function."""
 
-    #: The argument's keyword; None if it has no name.
     name: str | None = saved(maybe(text))
-    #: The dtype of the array that the function takes.
     dtype: str = saved(dtype)
     #: For each axis, whether its length must be 1.
     broadcastable: tuple[bool, ...] = saved(flags)
     #: Whether only arrays of exactly this dtype are accepted.
     strict: bool = saved(flag, default=False)
-    #: Whether a conversion may lose precision. None allows it only for Python floats, and only if `floats` is set.
+    #: Whether a conversion may lose precision. None allows it only for Python floats, if `floats` is set.
     allow_downcast: bool | None = saved(maybe(flag), default=None)
     #: The value used if the caller passes none; None if the argument is required.
     default: HostArray | None = saved(maybe(array), default=None)
@@ -112,27 +108,19 @@ class Argument(Record):
 class Signature(Record):
     """The arguments of a function, and the form of its result."""
 
-    #: The arguments by position.
     arguments: tuple[Argument, ...] = saved(list_of(Argument.parse, "arguments"))
-    #: The form of the result: 'list', 'single' or 'none'.
+    #: The form of the result, one of `RESULTS`.
     returns: str = saved(choice(RESULTS), default="list")
     #: The keys of the results, if the function returns a dict.
     keys: tuple[str, ...] | None = saved(maybe(texts), default=None)
 
     @functools.cached_property
     def _positions(self) -> dict[str, int]:
-        """Maps each name to its first position."""
         positions = reversed(range(len(self.arguments)))
         return {name: position for position in positions if (name := self.arguments[position].name) is not None}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[HostArray]:
-        """Return the arrays for all arguments, passed by position or by name; errors mention `function`.
-
-        Raises
-        ------
-        TypeError
-            If there are too many or too few arguments, or an argument has the wrong type.
-        """
+        """Return the arrays for all arguments; raise TypeError if one is missing, unknown or of the wrong type."""
         if len(args) > len(self.arguments):
             raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, but {len(args)} were given")
         inputs: dict[int, Any] = dict(enumerate(args))

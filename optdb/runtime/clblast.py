@@ -1,8 +1,6 @@
-"""CLBlast, an optional library of matrix products for OpenCL.
+"""CLBlast, an optional library of matrix products for OpenCL, used only where measurements found it faster.
 
-`find` loads the library; `multiply` computes a product with it if CLBlast supports the strides. optdb works without
-CLBlast, and uses it only where measurements found it faster. See Nugteren, "CLBlast: a tuned OpenCL BLAS library"
-(2018).
+See Nugteren, "CLBlast: a tuned OpenCL BLAS library" (2018).
 """
 
 from __future__ import annotations
@@ -78,7 +76,6 @@ def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta:
 
 
 def _matrix(x: Array) -> _Matrix | None:
-    """Return the layout of a matrix; None if CLBlast does not support its strides."""
     item = x.dtype.itemsize
     (m, n), (row, column) = x.shape[-2:], (step // item for step in x.strides[-2:])
     batch_step = x.strides[0] // item if x.ndim == 3 else 0

@@ -1,15 +1,8 @@
 """Data classes for the commands that a call enqueues, and lists of commands.
 
-A command is a dataclass. The operands of a bound command are OpenCL buffers. The operands of an unbound command are
-:class:`Memory` objects, placeholders for buffers that are not chosen yet. Recording replaces buffers with `Memory`
-objects (``recording``), and buffer assignment replaces these with buffers (``buffer_assignment``). Merging, timing,
-exporting and memory reporting are passes over command lists. In a traced list, numbers may be symbolic (``sizes``).
-
-A file stores commands as records. In a *saved* list, commands have no queue, operands are the indices of `Memory`
-objects, kernels belong to programs in the file (``operands``), numbers may refer to sizes (``expressions``), and the
-value of an upload is a source (``deferred``).
-
-``dispatch`` enqueues a thread's commands, or passes them to the thread's listener.
+The operands of a bound command are OpenCL buffers; those of an unbound command are :class:`Memory` placeholders. In a
+traced list, numbers may be symbolic (``sizes``). In a *saved* list, commands have no queue, and operands are indices of
+`Memory` objects. ``dispatch`` enqueues a thread's commands, or passes them to the thread's listener.
 """
 
 from __future__ import annotations
@@ -50,7 +43,6 @@ class Memory:
 
 
 def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -> Any:
-    """Print a kernel launch and launch the kernel."""
     if trace_log.wants("launches", kernel.function_name):
         group = "chosen by the driver" if local_size is None else local_size
         trace_log.write(f"launch: {kernel.function_name}, work items {global_size}, work group {group}")
@@ -64,7 +56,7 @@ _prints_launches = False
 
 
 def _choose_launch() -> None:
-    """Choose once, from the flag, whether launches are printed; a launch itself does not read the flag."""
+    """Choose once whether launches are printed, so that a launch does not read the flag."""
     global _launch, _prints_launches
     _prints_launches = trace_log.wants("launches")
     _launch = _traced_launch if _prints_launches else cl.enqueue_nd_range_kernel
@@ -91,17 +83,14 @@ class EnqueueKernel(Record):
     global_size: tuple[int, ...] = saved(sizes)
     local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: None lets the driver choose.
     args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy scalars and local memory.
-    #: The positions in `args` of buffers that are followed by an argument for the byte offset at which an array begins.
-    #: Buffer assignment may place these arrays inside a larger buffer.
+    #: Positions in `args` of buffers that are followed by an offset argument; these arrays may share a larger buffer.
     array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
     is_rebindable: bool = False  #: Whether an operand may be a different buffer in the next call.
-    #: A lock held while the arguments of a shared kernel object are set and the kernel is launched; None if the launch
-    #: is bound.
+    #: Held while the arguments of a shared kernel object are set; None if the launch is bound.
     lock: Any = None
     #: Buffers whose addresses are among the values in `args`.
     kept_alive: tuple[cl.MemoryObject, ...] = ()
-    #: The driver call that enqueues a launch with its own kernel object, without an event; None if PyOpenCL enqueues
-    #: it. Not copied.
+    #: The driver call of a launch with its own kernel object; None if PyOpenCL enqueues it. Not copied.
     call: PreparedCall | None = field(init=False, default=None)
 
     def check(self, where: Where) -> None:
@@ -280,7 +269,6 @@ class EnqueueCopy(DeviceTransfer):
 
 
 def _pattern(value: Any, where: Where) -> bytes:
-    """Parse a pattern written in hexadecimal digits."""
     if not isinstance(value, str) or not _PATTERN.match(value):
         raise where.wrong("1, 2, 4, 8 or 16 bytes in hexadecimal digits", value)
     return bytes.fromhex(value)
@@ -358,7 +346,6 @@ class EnqueueDownload(Transfer):
     source: Any
     offset: int
     is_blocking: bool = True
-    #: The event of the latest copy.
     event: Any = None
 
     @property
@@ -399,10 +386,7 @@ class HostCall:
 
 
 def allocation_number(buffer: cl.MemoryObject) -> int:
-    """Return the number of the latest `AllocateBuffer`, in any thread, with a buffer's handle; 0 if there was none.
-
-    The number distinguishes a buffer from a released buffer with the same handle.
-    """
+    """Return the number of the latest allocation with a buffer's handle, which tells it from a released buffer."""
     return _latest_allocations.get(buffer.int_ptr, 0)
 
 
@@ -440,7 +424,7 @@ class CommandList(list[Command]):
         return _prints_launches or not self.batch.is_native
 
     def _decide(self) -> bool | None:
-        """Decide from the context's options whether the list becomes a batch; return None if it is too early."""
+        """Decide whether the list becomes a batch; return None if it is too early."""
         self._times += 1
         queue = next((command.queue for command in self if _repeated_call(command) is not None), None)
         thresholds = BatchThresholds() if queue is None else options_of(queue).batch_thresholds
@@ -457,7 +441,7 @@ class CommandList(list[Command]):
 
 
 def _repeated_call(command: Command) -> PreparedCall | None:
-    """Return a command's driver call if it never changes, and None otherwise, as for a rebindable transfer."""
+    """Return a command's driver call if it never changes, and None otherwise."""
     call = getattr(command, "call", None)
     if not isinstance(call, PreparedCall):
         return None

@@ -1,7 +1,6 @@
 """Contexts: a device, its OpenCL context, its queue, and the dtypes that it supports.
 
-All commands of a context go through one in-order queue, so a command that reads an array need not wait explicitly for
-the command that writes it.
+All commands of a context go through one in-order queue, so a reading command need not wait for a writing one.
 """
 
 from __future__ import annotations
@@ -60,11 +59,9 @@ class Context:
     def __init__(self, spec: str, options: ContextOptions = _USUAL) -> None:
         self.spec = spec
         self.device = devices.find(spec)
-        #: The device's capabilities, and the properties that choose its kernels. Tests and exports replace the profile
-        #: (`DeviceProfile.as_kind`) before anything is compiled for the context.
+        #: The device's profile. Tests and exports replace it (`DeviceProfile.as_kind`) before anything is compiled.
         self.profile = profile_of(self.device)
-        #: The options may be replaced as a whole between calls. Compiled functions and recorded calls keep the kernels
-        #: and batches that earlier options selected.
+        #: May be replaced between calls; compiled functions keep the kernels and batches of earlier options.
         self.options = options
         self._pid = os.getpid()
         try:
@@ -117,15 +114,11 @@ class Context:
 
 
 class Turn:
-    """Returns the lock that a thread holds while it calls functions on a device.
+    """Returns the lock that a thread holds while it calls functions on a device, which share arrays.
 
-    A function keeps its arguments, results and intermediate values in its own storage, and functions on one device
-    share arrays. A thread therefore holds the lock for a whole call, from before inputs are set until outputs are read.
-    All functions compiled in mode OPENCL for a device share one lock: with a lock per function, two functions that call
-    each other through the host could deadlock. The lock is reentrant, so a function may call itself in the same thread.
-
-    The lock's methods are implemented in C: an interrupt in a Python ``__enter__`` or ``__exit__`` could leave it
-    locked.
+    A thread holds it from before inputs are set until outputs are read. With a lock per function, two functions that
+    call each other through the host could deadlock. The lock is reentrant; its methods are in C, because an interrupt
+    in a Python ``__enter__`` or ``__exit__`` could leave it locked.
     """
 
     def __init__(self, context: Context) -> None:
@@ -163,11 +156,7 @@ def _check_process(pid: int) -> None:
 
 @atexit.register
 def _finish_all() -> None:
-    """Wait for commands that are still queued when the program ends.
-
-    A program may end without waiting for its last updates. PoCL's threads may then still be compiling kernels, and
-    would crash when the process shuts LLVM down.
-    """
+    """Wait for queued commands when the program ends: PoCL's threads would crash when the process shuts LLVM down."""
     for context in list(_contexts.values()):
         _finish(context._pid, context._queue, context.profile.name)
 

@@ -23,29 +23,18 @@ class BatchThresholds:
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """Selects among kernels with the same results, and sets the thresholds for batches of commands.
+    """Selects among kernels with the same results; tests select each kernel for small arrays on any device."""
 
-    The defaults are for users: the device's profile determines the available kernels, and estimates select the fastest
-    of them. Tests and fuzzers use other options, which exercise each kernel with small arrays on any device.
-    """
-
-    #: The instructions in kernels that use asynchronous copies or tensor cores. A device whose profile has neither runs
-    #: such a kernel only if `packed_tiles` is 'all'.
+    #: Instructions for asynchronous copies and tensor cores; other devices run them only if `packed_tiles` is 'all'.
     instructions: Instructions = "ptx"
-    #: Selects the aligned float32 products that load four numbers at once on a GPU: products with few tiles, all
-    #: products, or none.
+    #: The aligned float32 products that load four numbers at once on a GPU.
     quad_tiles: Literal["few", "all", "none"] = "few"
-    #: The tile for products that load four numbers at once, given as the fields of `gemm.quad_tiles.QuadTile`; None
-    #: selects the fastest on an NVIDIA H200.
+    #: The tile for these products, as fields of `gemm.quad_tiles.QuadTile`; None is the fastest on an H200.
     quad_tile: tuple[int, ...] | None = None
-    #: Selects the aligned float32 products that copy tiles asynchronously on a GPU with tensor cores: either the
-    #: products that run faster this way, or all of them.
+    #: The aligned float32 products that copy tiles asynchronously on a GPU with tensor cores.
     copied_tiles: Literal["faster", "all"] = "faster"
-    #: Selects the products below the highest precision that pack their matrices first: either the products that run
-    #: faster this way on a GPU with warpgroup instructions, or all products on any device.
+    #: The products below the highest precision that pack their matrices first; 'all' includes other devices.
     packed_tiles: Literal["faster", "all"] = "faster"
-    #: The tile for packed products, given as the fields of `gemm.warpgroups.PackedBlock`; None selects the fastest on
-    #: an NVIDIA H100.
+    #: The tile for packed products, as fields of `gemm.warpgroups.PackedBlock`; None is the fastest on an H100.
     packed_tile: tuple[int, ...] | None = None
-    #: The thresholds at which a list of commands becomes a batch.
     batch_thresholds: BatchThresholds = BatchThresholds()

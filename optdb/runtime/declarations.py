@@ -1,10 +1,7 @@
 """Declarations of the OpenCL built-in functions that a source uses, in place of the driver's complete header.
 
-Some drivers make clang parse a 900 kB header before each program, which takes most of a small program's build time.
-Clang skips the header if a compiler option defines its include guard, and the program must then declare what it uses.
-If the compiler rejects the program because a name is missing, it is built with the header.
-
-The functions and types are defined in the OpenCL C Specification 1.2, sections 6.1 and 6.12.
+Some drivers parse a 900 kB header before each program. Clang skips it if its include guard is defined; the program then
+declares what it uses. Functions and types are from the OpenCL C Specification 1.2, sections 6.1 and 6.12.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ _REAL = "float", "double"
 _WIDTHS = "", "2", "3", "4", "8", "16"
 _SPACES = "__global", "__local", "__private"
 _READ_SPACES = (*_SPACES, "__constant")
-#: Maps a scalar type to the signed and unsigned integer types with the same number of bits.
+#: Maps a scalar type to the signed and unsigned integer types of the same size.
 _SAME_BITS = {"float": ("int", "uint"), "double": ("long", "ulong")} | {
     name: pair for pair in zip(_SIGNED, _UNSIGNED, strict=True) for name in pair
 }
@@ -95,8 +92,8 @@ typedef uint cl_mem_fence_flags;
 #: The last line of the declarations; line numbers after it start from 1.
 _END = "#line 1\n"
 
-#: Maps each signature to the functions that have it. T is a real type, R the type of a comparison of two T, and N is
-#: int, all with the same vector width; S is the scalar type of T.
+#: Maps each signature to the functions that have it. T is a real type, R the type of a comparison, N is int, all with
+#: one vector width; S is the scalar type of T.
 _OF_REALS = {
     "T ?(T)": "acos acosh acospi asin asinh asinpi atan atanh atanpi cbrt ceil cos cosh cospi degrees erf erfc exp "
     "exp10 exp2 expm1 fabs floor lgamma log log10 log1p log2 logb radians rint round rsqrt sign sin sinh sinpi sqrt "
@@ -163,9 +160,7 @@ _MOVED_HALVES = re.compile(r"v(load|store)a?_half(2|3|4|8|16|)(_rt[ezpn])?")
 
 
 def declared(source: str, has_double: bool) -> str:
-    """Prepend declarations of the built-in functions, types and constants that a source uses.
-
-    Line numbers in the compiler's log still refer to the original source.
+    """Prepend declarations of the built-ins that a source uses; line numbers in logs still refer to the source.
 
     Parameters
     ----------
@@ -186,7 +181,6 @@ def without_declarations(source: str) -> str:
 
 @functools.lru_cache(maxsize=2)
 def _vectors(has_double: bool) -> str:
-    """Return the type definitions of all vector types."""
     scalars = [name for name in _WHOLE + _REAL if has_double or name != "double"]
     return "\n".join(
         f"typedef {scalar} {scalar}{width} __attribute__((ext_vector_type({width})));"
@@ -221,7 +215,6 @@ def _declarations(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 
 def _elementwise(name: str, reals: tuple[str, ...]) -> Iterator[str]:
-    """Yield the declarations of an elementwise function."""
     tables = (
         (_OF_REALS, reals, _WIDTHS),
         (_WITH_NUMBERS, reals, _WIDTHS[1:]),
@@ -275,7 +268,6 @@ def _conversions(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 
 def _moves(name: str, reals: tuple[str, ...]) -> Iterator[str]:
-    """Yield the declarations of a function that loads or stores vectors or half-precision numbers."""
     match = _MOVED.fullmatch(name)
     if match is not None:
         for scalar in _WHOLE + reals:

@@ -1,8 +1,7 @@
 """Host arrays whose values are unknown until a trace runs, and the sources of their values.
 
-A *source* is a record that describes a call argument, a constant, numbers computed from sizes, a lookup table built
-from another source, or a reshaped source. The field `array` of `FromTable` and `Reshaped` is an array, possibly
-deferred, while a function is traced; in a saved list it is a source.
+A *source* is an argument, a constant, numbers computed from sizes, a lookup table, or a reshaped source. The field
+`array` of `FromTable` and `Reshaped` is an array while a function is traced, and a source in a saved list.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Dependence analysis that finds which commands may run in parallel.
 
-A command reads and writes byte ranges. It depends on an earlier command if either writes bytes that the other reads or
-writes, including bytes that values share after buffer assignment. :func:`phases_of` assigns commands to phases:
-commands within a phase are independent, and only a barrier separates phases. :func:`roomy_phases_of` postpones commands
-to phases with spare capacity. :func:`stages_of` groups commands of two kinds so that the kind rarely changes.
+A command depends on an earlier one if either writes bytes that the other uses, including bytes that values share after
+buffer assignment. Commands within a *phase* are independent, and only a barrier separates phases.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class _LatestNumbers:
     """Two numbers for each byte in a buffer: the largest of the commands that write it, and of those that read it."""
 
     def __init__(self) -> None:
-        #: The start of each part, in ascending order. The bytes of a part all have the same pair of numbers.
+        #: The start of each part, in ascending order; the bytes of a part have the same pair of numbers.
         self._starts = [0]
         self._written = [_BEFORE]
         self._read = [_BEFORE]
@@ -71,12 +69,9 @@ class _LatestNumbers:
 
 
 def phases_of(commands: Iterable[Sequence[ByteRange]]) -> list[int]:
-    """Return each command's phase, counted from 0: the first phase after the phases of all its dependencies.
+    """Return the phase of each command, given the byte ranges of commands in queue order.
 
-    Parameters
-    ----------
-    commands : iterable of sequence of ByteRange
-        The byte ranges that each command uses; commands are in queue order.
+    It is the first phase, counted from 0, after the phases of all its dependencies.
     """
     return _numbered(commands, lambda latest, _: latest + 1)
 
@@ -86,20 +81,9 @@ def roomy_phases_of(
 ) -> list[int]:
     """Return phases like `phases_of`, but postpone commands off the critical path to phases with spare capacity.
 
-    Work-groups process a phase's tiles in waves, and a few extra tiles would cost a full extra wave. Commands off the
-    critical path are therefore placed in phases whose last wave is not full; long commands prefer phases that contain
-    other long commands.
-
-    Parameters
-    ----------
-    commands : sequence of sequence of ByteRange
-        The byte ranges that each command uses; commands are in queue order.
-    tiles : sequence of int
-        Number of tiles that each command has.
-    is_long : sequence of bool
-        For each command, whether its tiles take long.
-    groups : int
-        Number of tiles that fill a wave.
+    Work-groups process the `tiles` of a phase in waves of `groups` tiles, and a few extra tiles would cost a full wave.
+    Commands with spare time are therefore moved to phases whose last wave is not full, and long ones beside other long
+    ones.
     """
     earliest = phases_of(commands)
     count = max(earliest, default=_BEFORE) + 1
@@ -130,15 +114,8 @@ def roomy_phases_of(
 def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) -> list[int]:
     """Return each command's stage, which is not earlier than the stages of its dependencies.
 
-    Commands within a stage keep their order. Commands of kind False are in even stages, and commands of kind True in
-    odd stages.
-
-    Parameters
-    ----------
-    commands : sequence of sequence of ByteRange
-        The byte ranges that each command uses; commands are in queue order.
-    kinds : sequence of bool
-        The kind of each command.
+    Commands within a stage keep their order. Commands of kind False are in even stages, those of kind True in odd
+    stages.
     """
 
     def stage(latest: int, number: int) -> int:
@@ -148,10 +125,7 @@ def stages_of(commands: Sequence[Sequence[ByteRange]], kinds: Sequence[bool]) ->
 
 
 def _numbered(commands: Iterable[Sequence[ByteRange]], next_number: Callable[[int, int], int]) -> list[int]:
-    """Number each command with `next_number`.
-
-    Its arguments are the largest number among the command's dependencies, and the command's index.
-    """
+    """Number each command with `next_number`, from the largest number of its dependencies and its index."""
     latest: dict[int, _LatestNumbers] = {}
     numbers = []
     for index, spans in enumerate(unhurried(commands)):

@@ -1,12 +1,8 @@
 """Device profiles: a device's capabilities, the properties that choose its kernels, and its driver's quirks.
 
-:func:`profile_of` creates one :class:`DeviceProfile` per device from the driver's reports and from `KNOWN_QUIRKS`, a
-table of properties that no query reveals. The rest of optdb reads properties of the profile, such as
-``profile.runs_items_serially`` or ``profile.quirks.compiles_body_repeatedly``. Only this file inspects the names of
-platforms, vendors and drivers, and the kind of a device; a test asserts this.
-
-To add a quirk, add a field to :class:`DeviceQuirks`, a row to `KNOWN_QUIRKS` and a test; the code that works around it
-reads the field.
+:func:`profile_of` creates a :class:`DeviceProfile` from the driver's reports and from `KNOWN_QUIRKS`. Only this file
+inspects the names of platforms, vendors and drivers, and the kind of a device. To add a quirk, add a field to
+:class:`DeviceQuirks`, a row to `KNOWN_QUIRKS` and a test.
 """
 
 from __future__ import annotations
@@ -46,50 +42,40 @@ SHORT_NAMES = {
 class DeviceQuirks:
     """Driver properties that no query reveals. Each is False, 0 or empty unless `KNOWN_QUIRKS` says otherwise."""
 
-    #: The driver generates several functions from each kernel, and compiles the kernel's body in each of them. Bodies
-    #: are therefore moved into functions that are never inlined (`OUTLINED_KERNEL`), and are compiled once.
+    #: The driver compiles each kernel's body several times, so bodies are moved into functions (`OUTLINED_KERNEL`).
     compiles_body_repeatedly: bool = False
-    #: The overhead of a launch in seconds if it is larger than the run time of small kernels; otherwise 0. Plans then
-    #: merge small launches.
+    #: Overhead of a launch in seconds, if small kernels take less time; plans then merge small launches.
     launch_s: float = 0.0
     #: Overhead in seconds of a launch on several cores, which have to be woken up.
     shared_launch_s: float = 0.0
-    #: Time in seconds to compile a kernel in a new program. Launches are merged only once this saves more time than
-    #: compiling the merged kernel takes.
+    #: Time in seconds to compile a kernel in a new program, which merged launches must first save.
     kernel_compile_s: float = 0.0
-    #: Overhead in seconds of a copy between buffers, excluding the transfer. Small copies then share one launch.
+    #: Overhead in seconds of a copy between buffers; small copies then share one launch.
     copy_s: float = 0.0
-    #: A buffer has the same address in all kernels as long as it exists, so kernels may receive the address as a
-    #: number.
+    #: A buffer keeps one address in all kernels, which may therefore receive the address as a number.
     keeps_addresses: bool = False
-    #: Plans run chains of small commands as persistent launches (``device.launches``) if a trial shows that a grid
-    #: barrier works. This requires the quirk `keeps_addresses`.
+    #: Chains of small commands run as persistent launches (``device.launches``) if a trial shows that a grid barrier
+    #: works. Requires `keeps_addresses`.
     persistent_launches: bool = False
-    #: The compiler accepts inline NVIDIA PTX in OpenCL C, and therefore tensor core instructions on devices that have
-    #: tensor cores (`DeviceProfile.has_tensor_cores`).
+    #: The compiler accepts inline NVIDIA PTX, and therefore tensor core instructions
+    #: (`DeviceProfile.has_tensor_cores`).
     takes_ptx: bool = False
-    #: The compiler can run in several threads at once. A function's kernels are split into programs that are built
-    #: concurrently.
+    #: The compiler can run in several threads at once, so a function's kernels are split into programs.
     builds_side_by_side: bool = False
-    #: The compiler parses a large header before each program. Programs exclude the header with an option, and declare
-    #: the built-in functions that they use (``runtime.declarations``).
+    #: The compiler parses a large header before each program, unless programs declare the built-in functions that they
+    #: use (``runtime.declarations``).
     parses_large_header: bool = False
-    #: Scalar ops whose vector functions return wrong results for some numbers. Other code is generated for them
-    #: (``codegen.scalars``).
+    #: Scalar ops whose vector functions are wrong for some numbers (``codegen.scalars``).
     wrong_vector_functions: frozenset[str] = frozenset()
-    #: The driver caches binaries itself. optdb's own on-disk cache of binaries would save no time, and is not used.
+    #: The driver caches binaries itself, so optdb does not.
     keeps_binaries_itself: bool = False
-    #: The device checks each memory access, which makes it slow. It is chosen last if the user does not select a
-    #: device.
+    #: The device checks each memory access, which makes it slow; it is chosen last.
     is_memory_checker: bool = False
-    #: The driver loads a large library for its first program, and loads it again if all contexts have been released in
-    #: between. The context of a device's trial is therefore kept.
+    #: The driver loads a large library again if all contexts were released; a trial's context is therefore kept.
     drops_library_with_contexts: bool = False
-    #: The driver links kernels with the program ld, and aborts the process if ld is not on the PATH. In that case the
-    #: device is not tried.
+    #: The driver aborts the process if the program ld is not on the PATH; the device is then not tried.
     aborts_without_ld: bool = False
-    #: The driver ends the process if the file system that contains its cache folder is full. In that case the device is
-    #: not tried.
+    #: The driver ends the process if its cache folder's disk is full; the device is then not tried.
     aborts_on_full_disk: bool = False
 
 
@@ -275,8 +261,8 @@ class DeviceProfile:
     device_kind: DeviceKind  #: The kind of device that kernels are written for. `as_kind` changes it.
     is_processor: bool  #: Whether kernels run in this process, which a fault in a kernel then ends.
     compute_units: int  #: Number of compute units over which work is divided.
-    #: Number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If the units together
-    #: start at least as many items as an array has elements, one element per item is faster than several.
+    #: Number of work items that a compute unit starts at once; 0 if kernels must not rely on it. If the units start as
+    #: many items as an array has elements, one element per item is fastest.
     items_at_once: int
     max_local_size: int  #: Maximum number of work items in a group.
     max_local_sizes: tuple[int, ...]  #: Maximum number of work items in a group along each dimension.
@@ -287,8 +273,7 @@ class DeviceProfile:
     base_alignment_bytes: int  #: Alignment of buffers.
     float_vector_width: int  #: Number of float32 values in a vector register; 1 if there are no vector registers.
     float64: bool  #: Whether the device computes in float64.
-    #: Whether the device computes in float16. float16 arrays work on every device, since kernels convert on load and
-    #: store.
+    #: Whether the device computes in float16. float16 arrays work on every device.
     float16: bool
     int64: bool
     shares_host_memory: bool  #: Whether the device uses the host's memory.
@@ -317,9 +302,8 @@ class DeviceProfile:
     def runs_items_serially(self) -> bool:
         """Whether a compute unit runs work items one after another, like a CPU core.
 
-        If so, each work item processes a contiguous piece of the work, and a group has one item. Otherwise items run in
-        parallel: each item processes one element, neighbouring items read neighbouring elements, and the items in a
-        group share local memory.
+        If so, an item processes a contiguous piece of the work, and a group has one item. Otherwise, each item
+        processes one element, and the items in a group share local memory.
         """
         return self.device_kind == "cpu"
 
@@ -340,11 +324,10 @@ class DeviceProfile:
 
     @property
     def accumulates_in_float64(self) -> bool:
-        """Whether kernels accumulate long sums of float32 in float64.
+        """Whether kernels accumulate long sums of float32 in float64, which takes no longer on CPUs.
 
-        On a CPU device, sums are limited by memory bandwidth, so sums in float64 take no longer than sums in float32.
-        Most other devices compute float64 at 1/64 to 1/16 of the float32 rate, or not at all; there, kernels use
-        compensated summation in float32.
+        Most other devices compute float64 at 1/64 to 1/16 of the float32 rate; there, kernels use compensated
+        summation.
         """
         return self.device_kind == "cpu" and self.float64
 
@@ -356,31 +339,23 @@ class DeviceProfile:
 
     @property
     def has_warpgroup_products(self) -> bool:
-        """Whether kernels may use wgmma in PTX, which NVIDIA's Hopper GPUs support.
-
-        Driver version 580 built and ran such kernels on an H100. Later GPUs do not have the wgmma instructions.
-        """
+        """Whether kernels may use wgmma in PTX: on NVIDIA's Hopper GPUs, with drivers from version 580 on."""
         return self.quirks.takes_ptx and self.compute_capability == (9, 0) and self.driver.version_numbers >= (580,)
 
     @property
     def most_local_bytes(self) -> int:
         """The maximum local memory per group, in bytes.
 
-        NVIDIA's driver reports 48 KiB for every GPU. Driver version 580 compiled and ran kernels with 64 KiB on an
-        H200, and kernels with 96 to 192 KiB plus a few signals on an H100.
+        NVIDIA's driver reports 48 KiB for every GPU; version 580 ran kernels with 64 KiB on an H200, and 192 KiB on an
+        H100.
         """
         most = (192 << 10) + 256
         return max(self.local_memory_bytes, most) if self.has_warpgroup_products else self.local_memory_bytes
 
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
-        """Return this profile for another kind of device, for example to run GPU kernels on a CPU device.
+        """Return this profile for another kind of device; raise ValueError if there is no such kind.
 
         The number of compute units is unchanged unless given.
-
-        Raises
-        ------
-        ValueError
-            If there is no such kind.
         """
         if device_kind not in DEVICE_KINDS:
             raise ValueError(f"a device kind is {' or '.join(map(repr, DEVICE_KINDS))}, not {device_kind!r}")
@@ -388,10 +363,7 @@ class DeviceProfile:
         return replace(self, device_kind=device_kind, compute_units=units)
 
     def for_any_driver(self, device_kind: DeviceKind, compute_units: int) -> DeviceProfile:
-        """Return `as_kind` for files that run with any driver.
-
-        Functions that some drivers lack or get wrong are not used.
-        """
+        """Return `as_kind` for files, without functions that some drivers lack or get wrong."""
         known = [quirk.value for quirk in KNOWN_QUIRKS if quirk.name == "wrong_vector_functions"]
         wrong = frozenset(name for value in known if isinstance(value, frozenset) for name in value)
         quirks = replace(self.quirks, wrong_vector_functions=wrong, takes_ptx=False)

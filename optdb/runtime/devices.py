@@ -1,13 +1,9 @@
-"""Finds devices that work.
+"""Finds devices that work: a kernel was built and run on them. The likely fastest devices are tried first.
 
-A listed device may not work, since drivers list processors that their compiler does not support. A device counts as
-working only if a kernel was built and run on it (`unsupported_reason`). Devices are tried from the likely fastest to
-the likely slowest.
-
-A user selects a device with a string (*spec*): ``opencl`` selects the best working device, ``opencl1:0`` the first
-device on the second platform, ``gpu`` the best device of a kind, and ``pocl`` or ``nvidia`` the best device on a
-vendor's platform (`SHORT_NAMES`). Any other string is searched for first in the names of platforms, then in the names
-of devices. The suffix ``[2/4]`` selects the second of four equal parts of the device.
+A string (*spec*) selects a device: ``opencl`` the best working device, ``opencl1:0`` the first device on the second
+platform, ``gpu`` the best device of a kind, and ``pocl`` or ``nvidia`` the best device on a vendor's platform
+(`SHORT_NAMES`). Any other string is searched for in the names of platforms, then of devices. The suffix ``[2/4]``
+selects the second of four equal parts.
 """
 
 from __future__ import annotations
@@ -136,13 +132,11 @@ def driver_cure(rows: Sequence[DeviceInfo]) -> str:
 
 
 def _failure(row: DeviceInfo) -> str:
-    """Return the reason why a device does not work, and its cure if that is known."""
     cure = "" if row.cure is None else f"\nThe cure: {row.cure}"
     return f"{row.spec} fails: {row.unsupported_reason}{cure}"
 
 
 def _wrapped(text: str) -> list[str]:
-    """Split a device's or platform's name into lines that fit beside the other columns within 80 characters."""
     return textwrap.wrap(text, 34, break_long_words=False, break_on_hyphens=False)
 
 
@@ -170,13 +164,7 @@ def _tried(spec: str, device: cl.Device) -> DeviceInfo:
 
 
 def find(spec: str) -> cl.Device:
-    """Return the device that a spec selects (see this module's description).
-
-    Raises
-    ------
-    DeviceError
-        If there is no such device, or if it does not work.
-    """
+    """Return the device that a spec selects (see this module); raise DeviceError if there is none that works."""
     if not isinstance(spec, str):
         raise DeviceError(
             f"{spec!r}: a device is named by a string.\nThe cure: write its name, such as 'opencl0:0', 'pocl' or 'gpu'"
@@ -222,7 +210,6 @@ def _warn_of_memory_checker() -> None:
 
 
 def _missing(wanted: str, is_numbered: bool) -> str:
-    """Return the first part of the message about a device that was not found."""
     if wanted == "opencl":
         return ""
     if is_numbered:
@@ -235,9 +222,7 @@ def _missing(wanted: str, is_numbered: bool) -> str:
 def _by_name(wanted: str) -> list[cl.Device]:
     """Return the devices that a name selects, by the first rule that matches any device.
 
-    The rules match, in this order, the name of a device or platform, a short name, a kind, a part of a platform's name,
-    and a part of a device's name. Thus ``intel`` selects Intel's driver, if it is installed, before other drivers for
-    Intel processors.
+    Thus ``intel`` selects Intel's driver, if it is installed, before other drivers for Intel processors.
     """
     wanted = wanted.casefold()
     if not wanted:
@@ -304,7 +289,6 @@ def _what_there_is() -> str:
 
 
 def _described(row: DeviceInfo) -> str:
-    """Return one line with a device's number, the names that select the device, and its description."""
     # Omit the kind for CPU devices, since optdb.device=cpu selects the host.
     kind = None if row.kind == "CPU" else row.kind.casefold()
     names = ", ".join(filter(None, [row.spec, row.short_name, kind]))
@@ -337,8 +321,7 @@ def _rank(device: cl.Device) -> int:
 def unsupported_reason(device: cl.Device) -> str | None:
     """Return the reason why a device does not work; None if it does.
 
-    A kernel is built and run without optdb's cache of binaries, since an old binary could hide that the current driver
-    cannot build kernels.
+    The trial does not use optdb's cache: an old binary could hide that the current driver cannot build kernels.
     """
     quirks = profile_of(device).quirks
     fault = _environment_fault(quirks)

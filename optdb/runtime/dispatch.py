@@ -1,8 +1,6 @@
-"""Dispatches a thread's commands to the device's queue or to the thread's listener.
+"""Dispatches a thread's commands to the device's queue, or to the thread's *listener*.
 
-Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. If the thread has a
-*listener*, each command is passed to the listener's method `on` instead: a recorder records the command and enqueues
-it, a timer enqueues it on its own queue (``timing``), and a tracer only records it (``tracing``).
+A recorder records and enqueues commands, a timer enqueues them on its own queue, and a tracer only records them.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _KEPT_EVENTS = 64
 class Listener(Protocol):
     """Receives a thread's commands instead of the device's queue."""
 
-    #: Whether commands are recorded without being enqueued. Arrays then have no memory, and numbers may be symbolic.
+    #: Whether commands are only recorded. Arrays then have no memory, and numbers may be symbolic.
     tracing: bool
     #: Whether callers set the arguments of a launch's kernel object before they call `on`.
     takes_bound: bool
@@ -91,9 +89,8 @@ def upload(
 ) -> None:
     """Copy a C-contiguous array from the host; the caller may change the array as soon as this function returns.
 
-    A small array is first copied on the host, so that the host need not wait for the device. If a list `events` is
-    given, an array of any size is first copied on the host, and the upload's event is appended to the list. While a
-    function is traced, the array may be a `DeferredArray`. If `constant` is set, the target is never written again.
+    A small array is first copied on the host. With a list `events`, any array is, and the upload's event is appended.
+    In a trace, the array may be a `DeferredArray`. A `constant` target is never written again.
     """
     command = EnqueueUpload(queue, target, offset, value, constant)
     if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):

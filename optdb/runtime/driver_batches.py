@@ -1,12 +1,8 @@
 """Batches of prepared calls that C code makes without the GIL.
 
-Python takes about a microsecond per prepared call (``driver_calls``) and holds the GIL during the call. If a driver's
-queue is full, the call blocks, and no other thread can feed another device. A list of commands that is enqueued often
-therefore becomes a `Batch`; a script (``scripts``) is also a `Batch`.
-
-The loop over the calls is written in C. The first process that needs the loop compiles it in the background, and stores
-the library in optdb's folder in the user's cache. Until the library exists, and if there is no C compiler, Python makes
-the calls.
+If a driver's queue is full, a call blocks; with the GIL, no other thread could feed another device. The first process
+that needs the loop compiles it in the background into the user's cache. Until then, or without a C compiler, Python
+makes the calls.
 """
 
 from __future__ import annotations
@@ -66,15 +62,10 @@ _RECORD_NBYTES = ctypes.sizeof(CallRecord)
 
 
 class Batch:
-    """A sequence of work items, mostly prepared calls: C makes the calls, and Python does the other work.
+    """A sequence of work items: C makes the prepared calls, and Python does the other work.
 
-    Parameters
-    ----------
-    calls : sequence of PreparedCall or None
-        The calls; None for work that C cannot do. The batch keeps the calls alive, but not the objects whose handles
-        they contain.
-    fallbacks : sequence of callable
-        For each call, a Python function that does the same work; it is used if there is no call or if the call fails.
+    The batch keeps the `calls` alive, but not the objects whose handles they contain. Each has a fallback in Python,
+    for None and for calls that fail.
     """
 
     def __init__(self, calls: Sequence[PreparedCall | None], fallbacks: Sequence[Callable[[], object]]) -> None:
@@ -115,10 +106,7 @@ class Batch:
 
 
 def call_records(calls: Sequence[PreparedCall | None]) -> ctypes.Array[CallRecord]:
-    """Return a record for each prepared call, and for None a record that always fails.
-
-    The caller must keep the calls alive.
-    """
+    """Return a record for each prepared call, which the caller keeps alive; None becomes a record that always fails."""
     # Filling one array takes a third of the time of creating single records, and function calls wait for this.
     words: list[int] = []
     functions: dict[int, tuple[int, int]] = {}
@@ -151,7 +139,6 @@ class _Loading:
         self.library: ctypes.CDLL | None = None
 
     def begin(self) -> None:
-        """Load the library, or start a thread that compiles it. Later calls do nothing."""
         with self._mutex:
             if self._begun:
                 return
@@ -164,7 +151,6 @@ class _Loading:
             threading.Thread(target=self.build, name="optdb-batches").start()
 
     def build(self) -> None:
-        """Compile the library unless it exists, and load it."""
         compiler = os.environ.get("CC") or "cc"
         with self._building:
             try:
@@ -199,7 +185,6 @@ def build_loop() -> bool:
 
 @functools.cache
 def _path() -> Path:
-    """Return the library's path; its name contains a hash of the source, the options and the platform."""
     words = _SOURCE.read_bytes(), repr(_OPTIONS).encode(), sys.platform.encode(), platform.machine().encode()
     digest = hashlib.sha256(b"\0".join(words)).hexdigest()[:20]
     return cache_dir() / "loops" / f"{_SOURCE.stem}-{digest}.so"

@@ -1,6 +1,6 @@
 """PoCL's cache folder, and a temporary replacement if PoCL cannot use it.
 
-PoCL lists no devices if the folder is not writable, and ends the process if the folder's file system is full.
+PoCL lists no devices if the folder is not writable, and ends the process if its file system is full.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Calls to the OpenCL library that enqueue a command without creating an event.
 
-PyOpenCL creates an event object for each command, and converts its arguments each time. A plan enqueues the same
-commands in every call and waits for none of them. A bound command therefore prepares its call once: a function in the
-library that PyOpenCL is linked to, with all arguments converted. The prepared call takes no arguments and returns
-OpenCL's status, which is 0 if the command is in the queue. Otherwise PyOpenCL enqueues the command again, after freeing
-memory if there is too little, or raises its own error.
-
-A prepared call contains handles, and does not keep their objects alive; its command does.
+PyOpenCL creates an event for each command and converts its arguments each time. A bound command prepares its call once:
+a library function with converted arguments, which returns OpenCL's status. If the status is not 0, PyOpenCL enqueues
+the command again, or raises its own error. A prepared call does not keep the objects of its handles alive; its command
+does.
 """
 
 from __future__ import annotations
@@ -134,10 +131,7 @@ _calls: dict[cl.Device, DriverCalls | None] = {}
 
 
 def driver_calls(queue: cl.CommandQueue) -> DriverCalls | None:
-    """Return the `DriverCalls` for a queue; None if they do not work on the queue's device.
-
-    Each device is tested once, with a prepared fill.
-    """
+    """Return the `DriverCalls` for a queue; None if a trial fill on the queue's device fails."""
     device = queue.device
     if device not in _calls:
         _calls[device] = _tried(queue)
@@ -145,7 +139,6 @@ def driver_calls(queue: cl.CommandQueue) -> DriverCalls | None:
 
 
 def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
-    """Return `DriverCalls` if a trial on a queue succeeds."""
     result = np.zeros(1, np.uint8)
     try:
         calls = DriverCalls()
@@ -172,8 +165,7 @@ def _tried(queue: cl.CommandQueue) -> DriverCalls | None:
 def icd_loader() -> ctypes.PyDLL:
     """Return the OpenCL library that PyOpenCL is linked to.
 
-    A single call keeps the GIL, as in PyOpenCL, because releasing and reacquiring the GIL takes as long as the call.
-    Batches release the GIL (``driver_batches``).
+    A single call keeps the GIL, as in PyOpenCL, because reacquiring it takes as long as the call.
     """
     return ctypes.PyDLL(cl._cl.__file__)
 

@@ -1,7 +1,7 @@
 """Records for the expressions that compute a trace's sizes, and for the guards under which the trace is valid.
 
-An *entry* computes one size. A number in a trace is a plain number or a `Ref` to an entry. ``sizes`` creates entries
-while a function is traced; ``exported.rules`` evaluates them for a call.
+An *entry* computes one size; a number in a trace is plain, or a `Ref` to an entry. ``sizes`` creates entries while a
+function is traced; ``exported.rules`` evaluates them for a call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 
 from optdb.runtime.records import Members, Record, Where, choice, dtype, is_whole, list_of, one_of, saved
 
-#: The operations on two integers.
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -27,7 +26,6 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "max": max,
     "min": min,
 }
-#: The comparisons of two numbers.
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -122,7 +120,6 @@ def argument(value: Any, where: Where) -> int:
 
 
 def _ndim(number: int, where: Where) -> int:
-    """Return an argument's number of dimensions."""
     return len(where.before("signature").arguments[number].broadcastable)
 
 

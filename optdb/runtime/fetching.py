@@ -1,7 +1,6 @@
-"""Copies to the host that do not stop the device. There are commands for plans, and a host vector for repeated reads.
+"""Copies to the host that do not stop the device: commands for plans, and a host vector for repeated reads.
 
-A plan repeats the commands as prepared calls, which create no Python event objects. Each call stores its event's handle
-in an `EventHandle`, and waiting takes ownership of the event. `HostMirror` holds the vector.
+A prepared call stores its event's handle in an `EventHandle`; waiting takes ownership of the event.
 """
 
 from __future__ import annotations
@@ -24,13 +23,7 @@ __all__ = ["EnqueueFetch", "EnqueueMark", "EventHandle", "HostMirror", "StartQue
 
 
 class EventHandle:
-    """Memory for the handle of an event that a prepared call creates.
-
-    Parameters
-    ----------
-    cell : ctypes.c_void_p, optional
-        The memory, if it is part of another object, which `cell` keeps alive.
-    """
+    """Memory for the handle of an event that a prepared call creates; `cell` may be part of another object."""
 
     def __init__(self, cell: ctypes.c_void_p | None = None) -> None:
         self._cell = ctypes.c_void_p() if cell is None else cell
@@ -126,20 +119,10 @@ class EnqueueMark(_WithoutBuffers):
 
 
 class HostMirror:
-    """A host vector, and a non-blocking call that copies a device array into it.
+    """A host vector of `size` elements, pinned if possible, and a non-blocking call that copies a device array into it.
 
-    The call is prepared once (``driver_calls``); it is prepared again only if the array changes. It keeps the GIL,
-    because a thread that releases the GIL may wait longer to reacquire it than the copy takes. The vector is in pinned
-    memory if possible.
-
-    Parameters
-    ----------
-    context : Context
-        The device's context.
-    dtype : numpy.dtype
-        The dtype of the elements.
-    size : int
-        Number of elements.
+    The call is prepared again only if the array changes. It keeps the GIL, because reacquiring it may take longer than
+    the copy.
     """
 
     def __init__(self, context: Context, dtype: AnyDtype, size: int) -> None:
@@ -169,7 +152,6 @@ class HostMirror:
         return script.download(array.queue, array.base_data, array.offset, self.values) if self.values.size else None
 
     def _prepared(self, array: Array) -> cl.Event | None:
-        """Run the prepared call for an array; return its event, or None if there is no call."""
         if listening() is not None:
             return None
         call, buffer, offset = self._call

@@ -1,16 +1,9 @@
 """Grid barriers, which synchronize all groups of a launch, and the trial that finds whether a device supports them.
 
-OpenCL does not guarantee that groups that wait for each other make progress: a device may start a group only when
-another group has ended. If all groups of a launch are resident at once, they can synchronize through atomics.
-:func:`usable_barrier` tests this once per device, in a child process with a timeout, since a launch that never ends
-blocks the device. The result is stored on disk with the tuning results.
-
-The groups must also see each other's writes. A fence of OpenCL C 1.2 orders memory only within a group: on an H100,
-groups read stale values after ``mem_fence``. A barrier therefore uses the device-scope atomics of OpenCL C 3.0, or
-inline PTX on NVIDIA's drivers that lack these.
-
-A group that polls for too long sets the failure flag, and all groups end; the host reads the flag when it waits for
-results (``grid_failures``).
+OpenCL does not guarantee that groups that wait for each other make progress. If all groups are resident at once, they
+can synchronize through atomics; :func:`usable_barrier` tests this once per device, in a child process. A fence of
+OpenCL C 1.2 orders memory only within a group, so barriers use device-scope atomics of OpenCL C 3.0, or inline PTX. A
+group that polls for too long sets the failure flag, and all groups end (``grid_failures``).
 """
 
 from __future__ import annotations
@@ -51,9 +44,8 @@ _CHILD = "optdb.runtime.grid_barriers_trial"
 class GridBarrier:
     """The code of a barrier in a kernel with the parameters ``words``, ``groups`` and ``polls``.
 
-    The kernel numbers its phases from ``first``. A group arrives at a barrier when it has finished a phase, and waits
-    there before it reads results of other groups; work that it does between arriving and waiting overlaps with the
-    wait. The words are the number of arrivals, the number of groups that have ended, and whether a launch has failed.
+    The kernel numbers its phases from ``first``. A group arrives when it has finished a phase, and waits before it
+    reads results of other groups. The words count arrivals and ended groups, and say whether a launch has failed.
     """
 
     name: str
@@ -183,7 +175,6 @@ static void its_arrive(volatile __global uint *word)
 
 
 def _by_release() -> GridBarrier:
-    """Return a barrier without fences: the work-group barrier orders the items' writes before the release."""
     words = {
         "RELEASE": "",
         "ACQUIRE": "",
@@ -220,10 +211,7 @@ def is_tried(context: Context) -> bool:
 
 
 def usable_barrier(context: Context) -> GridBarrier | None:
-    """Return a grid barrier that works on a device; None if there is none.
-
-    Barriers are tried in child processes until one works. This is done once per device; the result is kept on disk.
-    """
+    """Return a grid barrier that works on a device, tried once per device in child processes; None if there is none."""
     if __name__ not in context.kept:
         found = kept_findings(context)
         right = {name for name, finding in found.items() if finding.get("right") is True}
@@ -253,7 +241,7 @@ def _key_of(context: Context) -> dict[str, Any]:
 def try_barriers(context: Context, until_right: bool = True) -> dict[str, dict[str, Any]]:
     """Try all barriers, or only until one works, each in a child process; return the findings.
 
-    A barrier whose trial times out counts as not working. If no process can be started, there are no findings.
+    A barrier whose trial times out does not work. If no process can be started, there are no findings.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in GRID_BARRIERS:

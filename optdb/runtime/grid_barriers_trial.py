@@ -1,8 +1,7 @@
 """The trial of a grid barrier in a separate process: run this module with ``python -m`` and the arguments SPEC NAME.
 
-If the barrier has teams, the teams in each group synchronize first. Then, a thousand times, each group writes values,
-waits at a barrier, reads values from other groups, and waits again. The last line of output is JSON that says whether
-all values were right and how long a barrier took.
+Teams synchronize first, if there are any. Then each group repeatedly writes values, waits, reads other groups' values,
+and waits. The last line of output is JSON with the finding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The counters of persistent launches, and the error raised if not all groups of a launch became resident.
 
-A group that has waited too long for the others sets the failure flag. The launch then ends with its work half done,
-and all later persistent launches in the context end at once. The host reads the flag whenever it waits for results, so
-results of a failed launch are never returned.
+A group that has waited too long sets the failure flag, which ends the launch and all later ones in the context. The
+host reads the flag when it waits for results, so results of a failed launch are never returned.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ __all__ = ["WORD_COUNT", "check_launches", "check_words", "forget_words", "grid_
 
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
-#: Maps the handle of each context that has had persistent launches to the buffer of its counters. The buffer keeps its
-#: OpenCL context alive.
+#: Maps the handle of each context with persistent launches to the buffer of its counters, which keeps it alive.
 _words: dict[int, cl.Buffer] = {}
 
 
@@ -40,13 +38,7 @@ def known_words(queue: cl.CommandQueue) -> cl.Buffer | None:
 def check_launches(queue: cl.CommandQueue, reader: cl.CommandQueue | None = None) -> None:
     """Raise DeviceError if a persistent launch in a queue failed.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        The queue with the launches.
-    reader : pyopencl.CommandQueue, optional
-        The queue that reads the words, by default `queue`. Another queue in the same context reads them without waiting
-        for later commands in `queue`.
+    Another queue in the context, `reader`, reads the words without waiting for later commands in `queue`.
     """
     words = known_words(queue)
     if words is not None:

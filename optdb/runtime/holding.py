@@ -1,8 +1,6 @@
 """Holds commands back until no step can raise, so that either all or none of them are enqueued.
 
-A function may overwrite its shared arrays step by step, and each step is Python code that checks arguments, allocates
-and enqueues. If a later step raises, earlier steps must have no effect. The commands of these steps are therefore held,
-and enqueued together once the last step has returned.
+A function may overwrite its shared arrays step by step; if a later step raises, earlier steps must have no effect.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ __all__ = ["HeldCommands", "enqueue_bound"]
 
 @dataclass(eq=False, slots=True)
 class _HeldLaunch:
-    """A launch that sets its kernel object's arguments when it is enqueued."""
-
     launch: EnqueueKernel
 
     def enqueue(self) -> Any:
@@ -41,10 +37,7 @@ class HeldCommands:
         self._commands: list[Any] = []
 
     def on(self, command: Any) -> None:
-        """Hold a command.
-
-        Host work that reads values needs the results of the held commands, so these are enqueued first.
-        """
+        """Hold a command; host work that reads values first enqueues the held commands."""
         match command:
             case AllocateBuffer():
                 pass

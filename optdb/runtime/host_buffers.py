@@ -1,8 +1,7 @@
 """Mapped buffers, and buffers that wrap NumPy arrays without a copy on devices that share the host's memory.
 
-Wrapping an array of any size takes a microsecond and copies nothing. Each call wraps its arrays again, since a driver
-may read an array at the time when it creates the buffer. The array contains the device's writes once
-:func:`sync_to_host` has returned.
+Each call wraps its arrays again, since a driver may read an array when it creates the buffer. The array contains the
+device's writes once :func:`sync_to_host` has returned.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ def pays_zero_copy(nbytes: int) -> bool:
 def wrap_host_array(context: Context, value: HostArray, writes: bool = False) -> cl.Buffer | None:
     """Wrap an array's memory in a buffer; the array must be writable if the device writes to the buffer.
 
-    Only the device may change the array until its commands are complete. The buffer keeps the array alive; the caller
-    must keep the buffer until the commands are complete. Return None if the values have to be copied: because the
-    device has its own memory, because the array is small, not C-contiguous, or of the wrong byte order or alignment, or
-    because the driver refuses to wrap it.
+    Only the device may change the array until its commands are complete; until then, the caller keeps the buffer.
+    Return None if the device has its own memory, or if the array is small, not C-contiguous, of another byte order or
+    misaligned.
     """
     if not (context.profile.shares_host_memory and pays_zero_copy(value.nbytes) and _lies_well(context, value)):
         return None
@@ -57,7 +55,7 @@ def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
 def map_buffer(
     queue: cl.CommandQueue, buffer: cl.Buffer, access: int, start: int, size: int, dtype: AnyDtype = _BYTE
 ) -> HostArray:
-    """Wait for a queue, and map `size` elements of a buffer, starting at byte `start`, until `unmap`.
+    """Wait for a queue, and map `size` elements of a buffer from byte `start` on, until `unmap`.
 
     `access` is READ or WRITE from `pyopencl.map_flags`, or both.
     """

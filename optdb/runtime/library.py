@@ -1,8 +1,6 @@
 """Imports PyOpenCL, or raises an error that says how to install it.
 
-All modules in the runtime import `cl` and `cl_array` from this module, so they raise the same error if PyOpenCL is
-missing. This module also checks whether the process may use OpenCL at all, since a driver's state (threads, locks) does
-not survive a fork.
+It also checks whether the process may use OpenCL: a driver's threads and locks do not survive a fork.
 """
 
 from __future__ import annotations
@@ -40,15 +38,13 @@ class _Invokers(dict[Any, Any]):
     """Replaces PyOpenCL's database of generated launch code with a dict in this process."""
 
     def store_if_not_present(self, key: Any, value: Any) -> None:
-        """Keep the code that launches a kernel with a given name and argument types."""
         self.setdefault(key, value)
 
 
 def _generate_invokers() -> None:
     """Make PyOpenCL generate launch code once per process instead of using its database on disk.
 
-    The database raises errors if it is damaged or the disk is full, and blocks forever if another process has locked
-    it. Opening it takes as long as generating launch code for 18 kernels.
+    The database fails if it is damaged or the disk is full, and blocks if another process has locked it.
     """
     no_cache = getattr(cl, "_PYOPENCL_NO_CACHE", False)
     cl._PYOPENCL_NO_CACHE = True  # like the environment variable: the module opens no database
@@ -112,10 +108,7 @@ def build_quietly(program: cl.Program, options: Iterable[str] = ()) -> cl.Progra
 
 
 def check_process() -> None:
-    """Record that this process uses OpenCL.
-
-    In a fork of a process that used OpenCL, raise ForkedContext: calls would hang.
-    """
+    """Record that this process uses OpenCL; raise ForkedContext in a fork of a process that used it."""
     global _first_user
     here = os.getpid()
     if _first_user is None:

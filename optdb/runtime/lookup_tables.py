@@ -1,7 +1,6 @@
-"""Lookup tables for kernels: arrays of row or class indices that the host computes from argument values.
+"""Lookup tables for kernels: int64 arrays of row or class indices that the host computes from argument values.
 
-The functions in `TABLES` take an array and integers, check them, and return int64 arrays whose shapes depend only on
-the arguments' shapes. Files refer to the functions by name.
+The functions in `TABLES` check their arguments; a result's shape depends only on the shapes. Files name the functions.
 """
 
 from __future__ import annotations
@@ -76,17 +75,13 @@ def distinct(named: HostArray) -> HostArray:
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: HostArray) -> HostArray:
-    """Return the position in `mentions` at which each number in `distinct` starts, followed by the end of `mentions`.
-
-    The end also pads the result.
-    """
+    """Return the start in `mentions` of each number in `distinct`, padded with the end of `mentions`."""
     _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))
 
 
 def _check(values: HostArray, ndim: int | None = None) -> None:
-    """Check the dtype and the number of dimensions of a table's values."""
     if values.dtype.kind not in "iub" or (ndim is not None and values.ndim != ndim):
         raise TypeError(f"it takes integers, not {values.dtype} in {values.ndim} dimensions")
 

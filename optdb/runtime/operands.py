@@ -1,7 +1,4 @@
-"""The operands of saved commands: kernel references and kernel arguments.
-
-Numbers and sizes are defined in ``expressions``. A memory operand is the index of one of the trace's memory blocks.
-"""
+"""The operands of saved commands: kernels, arguments, and memory blocks, which are given by their indices."""
 
 from __future__ import annotations
 
@@ -98,7 +95,7 @@ def kernel_argument(value: Any, where: Where) -> Slot | LocalArgument | NumberAr
 
 
 def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params: tuple[str, ...], where: Where) -> None:
-    """Check a launch's arguments against the kernel's parameters; raise the archive's error if one does not match."""
+    """Check a launch's arguments against the kernel's parameters; raise an error if one does not match."""
     if len(args) != len(params):
         raise where.at("args").wrong(f"a list of {len(params)} arguments", args)
     for number, (arg, param) in enumerate(zip(args, params)):
@@ -113,6 +110,5 @@ def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params:
 
 
 def _is_array(memory: Any, offset: Any) -> bool:
-    """Tell whether two arguments are a memory block and the offset of an array in it."""
     is_memory = memory is None or isinstance(memory, Slot)
     return is_memory and isinstance(offset, NumberArgument) and offset.dtype == "uint64"

@@ -1,7 +1,4 @@
-"""Arrays of one dtype packed into one buffer, so that one transfer copies all of them (`PackedVector`).
-
-Another queue (`side_queue`) can copy some of the arrays while the device computes the others.
-"""
+"""Arrays of one dtype packed into one buffer, so that one transfer copies all of them (`PackedVector`)."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ def maps_buffers(context: Context) -> bool:
 
 
 def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, HostArray]:
-    """Return the owner of a host vector's memory, and the vector.
-
-    The memory is pinned if the device has its own memory and the driver supports pinning.
-    """
+    """Return the owner of a host vector's memory, and the vector, which is in pinned memory if possible."""
     dtype = np.dtype(dtype)
     if not size or context.profile.shares_host_memory:
         return None, np.empty(size, dtype)
@@ -52,13 +46,10 @@ def host_vector(context: Context, dtype: AnyDtype, size: int) -> tuple[Any, Host
 
 
 class PackedVector:
-    """A buffer that contains several arrays of one dtype. On the host, it is a single vector.
+    """A buffer that contains several aligned arrays of one dtype. On the host, it is one vector.
 
-    Arrays are aligned for the widest vector types in OpenCL. Padding between arrays is zero.
-
-    On a CPU device, the host maps the buffer without copying. Other devices copy the vector to and from pinned memory.
-    A downloaded vector keeps its memory alive and may be read at any later time, for example by a message that is still
-    being sent.
+    The host maps the buffer of a CPU device; other devices copy the vector to and from pinned memory. A downloaded
+    vector keeps its memory alive, for example for a message that is still being sent.
 
     Parameters
     ----------
@@ -170,10 +161,9 @@ class PackedVector:
         after: Sequence[cl.Event],
         calls: Calls,
     ) -> cl.Event | ScriptedCopy:
-        """Start uploading elements on a queue once given events are complete.
+        """Start uploading elements once given events are complete; return the copy's event.
 
-        The elements must not change until the copy is complete. Return its event, which keeps them alive; PyOpenCL
-        waits for the copy when the event is dropped.
+        The elements must not change meanwhile. Dropping the event waits for the copy.
         """
         return calls.upload(queue, self._buffer, part.start * self.dtype.itemsize, elements, after)
 
@@ -195,7 +185,6 @@ class PackedVector:
 
 
 def _starts(dtype: AnyDtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], int]:
-    """Return the byte offset of each array, and the total size in bytes."""
     starts, stop = [], 0
     for shape in shapes:
         starts.append(stop)
@@ -204,7 +193,6 @@ def _starts(dtype: AnyDtype, shapes: Sequence[tuple[int, ...]]) -> tuple[list[in
 
 
 def _pinned(context: Context, nbytes: int) -> tuple[cl.Buffer | None, HostArray]:
-    """Return host memory and its owner; the memory is pinned if the driver supports that."""
     try:
         buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
         access = cl.map_flags.READ | cl.map_flags.WRITE

@@ -1,9 +1,7 @@
 """Pinned memory, through which some drivers copy arrays to a device several times faster.
 
-Pinned memory is not paged, so a device can read it by DMA. After an array is copied into it on the host, the caller may
-change the array while the device is still reading. For asynchronous copies this is faster than the driver's own copy,
-which needs a host copy of the array too. For blocking copies, a trial on arrays of `_TRIAL_NBYTES` finds once per
-context whether it is faster.
+The caller may change an array once it is copied there. This is always faster for asynchronous copies; for blocking
+ones, a trial decides once per context.
 """
 
 from __future__ import annotations
@@ -24,13 +22,12 @@ from optdb.runtime.library import cl
 
 __all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinned_memory"]
 
-#: The sizes in bytes of arrays that benefit: smaller arrays take almost no time to copy, and larger arrays are rare.
+#: The sizes in bytes of arrays that benefit: smaller ones take almost no time, and larger ones are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
 #: The sizes in bytes of arrays that benefit when the copy is asynchronous.
 ASYNC_SIZES = range(SIZES.start, (1 << 26) + 1)
-#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size in use. At the
-#: maximum, the host waits instead of running further ahead of the device. Allocating a block takes several
-#: milliseconds.
+#: The maximum total size of a context's blocks in bytes, and the maximum number of blocks of one size in use, at which
+#: the host waits. Allocating a block takes several milliseconds.
 _MAX_NBYTES, _MOST_IN_FLIGHT = 1 << 28, 4
 _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 
@@ -62,10 +59,9 @@ class PinnedMemory:
         self._lock = threading.Lock()
 
     def upload(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: HostArray) -> Any:
-        """Start copying an array with any strides into a buffer and return the event.
+        """Start copying an array with any strides into a buffer; return the event, or None if no block is free.
 
-        The caller may change the array when this method returns. Copy nothing and return None if no block is free and a
-        new block would take too much memory.
+        The caller may change the array when this method returns.
         """
         with self._lock:
             block = self._free_block(value.nbytes)
@@ -80,7 +76,6 @@ class PinnedMemory:
             return block.event
 
     def _free_block(self, nbytes: int) -> _Block | None:
-        """Return the smallest free block that is large enough, or a new one; None if too much memory is in use."""
         free = [block for block in self._blocks if block.is_free]
         fitting = [block for block in free if nbytes <= block.memory.nbytes]
         if fitting:
@@ -120,7 +115,7 @@ def known_pinned_memory(context: Context) -> PinnedMemory | None:
 
 
 def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
-    """Return pinned memory for a queue's context if copies through it are correct; measure whether they are faster."""
+    """Return pinned memory if copies through it are correct, and measure whether they are faster."""
     value = np.arange(_TRIAL_NBYTES // 4, dtype=np.uint32)
     result = np.empty_like(value)
     try:
@@ -136,7 +131,6 @@ def _tried(queue: cl.CommandQueue) -> PinnedMemory | None:
 
 
 def _seconds(copy: Callable[[], Any]) -> float:
-    """Return the median time of a copy in seconds, measured after a warm-up copy."""
     copy()
     seconds = []
     for _ in range(_TRIALS):

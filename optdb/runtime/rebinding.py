@@ -1,8 +1,6 @@
 """Decides whether a recorded call's inputs and outputs are copied, or use external memory that is rebound in each call.
 
 On a device that shares the host's memory, arguments are used in place, and results are computed in the caller's memory.
-Their buffers change between calls, while the plan's other buffers do not. :func:`bind_io` decides once, after the
-recorded call, and returns an immutable table.
 """
 
 from __future__ import annotations

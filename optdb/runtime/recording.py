@@ -1,8 +1,7 @@
 """Recording of the commands that a function enqueues, so that they can be repeated without Python.
 
-A :class:`Recorder` listens to commands (``optdb.runtime.commands``) and writes them into *segments*, one for each step
-of the function. Each buffer is replaced with a :class:`~optdb.runtime.commands.Memory`. A `Memory` that the function
-allocates gets a buffer later (``optdb.runtime.buffer_assignment``); buffers that existed before the call are kept.
+A :class:`Recorder` writes commands into *segments*, one for each step of the function, and replaces each buffer with a
+`Memory`, which gets a buffer later if the function allocates it (``optdb.runtime.buffer_assignment``).
 """
 
 from __future__ import annotations
@@ -86,9 +85,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self._segment = Segment()
-        #: The tables that the current step has computed, each with its source, keyed by the table's id.
+        #: The tables that the current step has computed, with their sources, by the table's id.
         self._computed: dict[int, tuple[HostArray, TableSource]] = {}
-        #: Receives the commands in place of the device; None if they are enqueued at once.
         self.held: HeldCommands | None = None
         # Maps a buffer's handle to its allocation number and `Memory`. The number is needed because drivers reuse the
         # handles of released buffers, and another thread may have allocated the new buffer, for example for a table
@@ -162,12 +160,11 @@ class Recorder:
         return memory
 
     def _keep(self, buffer: cl.Buffer, memory: Memory) -> Memory:
-        """Map a buffer to a `Memory`. The mapping does not apply to a later buffer that gets the same handle."""
         self._memories[buffer.int_ptr] = allocation_number(buffer), memory
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload with its current values, or keep the target's buffer if it is never written again."""
+        """Record an upload with its current values, or keep the target's buffer if it is constant."""
         target = self.memory(command.target)
         if command.is_constant:
             target.buffer = command.target

@@ -1,10 +1,8 @@
 """Records: dataclasses that a file stores as JSON objects with named fields.
 
-Each :func:`saved` field names the function that parses it. `Record.parse` creates a record from an untrusted JSON value
-and checks every field; `Record.to_json` is its inverse. A field may refer to fields that were parsed before it, in its
-own record or in an enclosing one (`Where.before`): a size refers to entries, and a command to memory blocks.
-
-This module imports only types from optdb, so every module with records can import it.
+Each :func:`saved` field has a parser. `Record.parse` checks every field of an untrusted JSON value; `Record.to_json` is
+its inverse. A field may refer to fields that were parsed before it (`Where.before`). This module imports only types
+from optdb, so every module with records can import it.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from optdb.numpy_types import HostArray
 
 #: Integers in a file are at least `-LIMIT` and less than ``2 * LIMIT``, which covers all integer types in OpenCL.
 LIMIT = 1 << 63
-#: The `marshal` version that serializes values to equal bytes exactly if they are identical; 0.0 and -0.0 differ.
+#: The `marshal` version in which only identical values have equal bytes; 0.0 and -0.0 differ.
 _WITHOUT_REFERENCES = 2
 #: The dtypes that arrays and numbers in a file may have.
 DTYPES = frozenset(
@@ -33,7 +31,6 @@ DTYPES = frozenset(
     ]
 )
 
-#: Shortens an invalid value for an error message, since its full repr may be larger than the file.
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 6, 4, 40, 40
 
@@ -49,7 +46,7 @@ class Members(Protocol):
 
 
 class Invalid(Exception):
-    """A value in a file is not valid. As the error propagates, the keys of enclosing values are added to it."""
+    """A value in a file is not valid. As the error propagates, it collects the keys of enclosing values."""
 
     def __init__(self, wanted: str, got: Any, keys: Sequence[str | int]) -> None:
         super().__init__(f"must be {wanted}, not {_SHORT.repr(got)}")
@@ -65,8 +62,7 @@ class Invalid(Exception):
 class Where:
     """The state that parsers share: the archive, and the fields that have already been parsed.
 
-    A file has very many values, and usually all of them are valid. Parsers therefore do not track positions: the error
-    about an invalid value collects its position as it propagates (`Invalid`).
+    Parsers do not track positions, because values are many and usually valid: an `Invalid` error collects its position.
     """
 
     __slots__ = ("_keys", "archive", "field", "records", "repeated")
@@ -80,8 +76,7 @@ class Where:
         self.records = [] if records is None else records
         #: The name of the field whose value is parsed next; None if the value is not a field.
         self.field: str | None = None
-        #: Results of `repeated` parsers, keyed by serialized value. A parser starts a new dict where equal references
-        #: would refer to different fields.
+        #: Results of `repeated` parsers by serialized value; a new dict where equal references mean other fields.
         self.repeated: dict[bytes, Any] = {}
         self._keys = keys
 
@@ -112,14 +107,10 @@ def saved(parse: Parser, **options: Any) -> Any:
 
 
 class Record:
-    """Base class of dataclasses that a file stores as JSON objects.
-
-    An object has exactly the saved fields of the record. Fields that are not saved get their defaults, or None.
-    """
+    """Base class of dataclasses that a file stores as JSON objects with exactly the record's saved fields."""
 
     __slots__ = ()
-    #: The value of the object's field `kind`, which selects one of the classes allowed at a position; None if the
-    #: object has no such field.
+    #: The object's field `kind`, which selects a class; None if the object has no such field.
     kind: ClassVar[str | None] = None
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
@@ -153,8 +144,7 @@ class Record:
         return kind | {name: to_json(getattr(self, name), members) for name, _ in _fields(type(self))[0]}
 
 
-#: Three things about a record class: its saved fields with their parsers, a dict that maps each unsaved required field
-#: to None, and the names in JSON.
+#: A record class's saved fields with parsers, its unsaved required fields, and the names in JSON.
 _Fields: TypeAlias = "tuple[list[tuple[str, Parser]], dict[str, None], KeysView[str]]"
 
 
@@ -234,10 +224,7 @@ def maybe(parse: Parser) -> Parser:
 
 
 def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) -> Parser:
-    """Return a parser for a list; `what` names its elements, and `make` converts the list to the field's value.
-
-    An element may refer to earlier elements.
-    """
+    """Return a parser for a list of `what`, which `make` converts; an element may refer to earlier elements."""
 
     def parse_list(value: Any, where: Where) -> Any:
         if not isinstance(value, list):
@@ -258,10 +245,7 @@ def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) 
 
 
 def repeated(parse: Parser) -> Parser:
-    """Return a parser for immutable records that parses equal values only once.
-
-    It keeps the records in `Where.repeated`.
-    """
+    """Return a parser for immutable records that parses equal values only once (`Where.repeated`)."""
 
     def parse_once(value: Any, where: Where) -> Any:
         key = marshal.dumps(value, _WITHOUT_REFERENCES)

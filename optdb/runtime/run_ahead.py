@@ -13,10 +13,9 @@ STRIDE_S = 0.1
 
 
 class RunAhead:
-    """Lets the host run at most two strides of steps ahead of the device.
+    """Lets the host run at most two strides of steps ahead of the device, because an interrupt waits for all commands.
 
-    A driver accepts any number of commands, and an interrupt must wait for all of them. A stride starts as one step,
-    and grows until the device takes a tenth of a second for it, which makes the overhead of markers negligible.
+    A stride grows until it takes a tenth of a second, which makes the overhead of markers negligible.
 
     Parameters
     ----------
@@ -46,7 +45,6 @@ class RunAhead:
 
 
 def _next_stride(stride: int, seconds: float) -> int:
-    """Return the number of steps in the next stride, given the time in seconds of the previous stride."""
     if seconds < STRIDE_S / 2:
         return 2 * stride
     return max(1, stride // 2) if seconds > STRIDE_S else stride

@@ -1,8 +1,7 @@
 """The calls that feed a device, made at once (`Immediate`), or prepared and run later without the GIL (`Script`).
 
-When several devices finish together, their threads all need the GIL at the same moment. Python then takes tenths of a
-millisecond for each thread, since the interpreter's code and data are no longer in the caches. A thread therefore
-prepares a script while the devices compute, and C code runs the script (``driver_batches``).
+When several devices finish together, their threads all need the GIL at the same moment, which takes tenths of a
+millisecond for each. A thread therefore prepares a script while the devices compute, and C code runs it.
 """
 
 from __future__ import annotations
@@ -34,13 +33,7 @@ __all__ = [
 
 
 class Arrival:
-    """Copies in progress, which any thread may wait for.
-
-    Parameters
-    ----------
-    events : sequence
-        The events or the script commands of the copies; see `finish_event`.
-    """
+    """Copies in progress, which any thread may wait for, given by events or by a script's commands."""
 
     def __init__(self, events: Sequence[Any]) -> None:
         self._events = events
@@ -74,13 +67,7 @@ def _loop() -> ctypes.CDLL:
 
 
 class NativeAgreement:
-    """A vote among several threads that runs without the GIL; any thread may make it fail by giving up.
-
-    Parameters
-    ----------
-    count : int
-        Number of threads that must agree.
-    """
+    """A vote among `count` threads that runs without the GIL; any thread may make it fail by giving up."""
 
     def __init__(self, count: int) -> None:
         self._library = _loop()
@@ -92,12 +79,9 @@ class NativeAgreement:
         return not self.missing.value
 
     def agree(self, timeout: float) -> bool:
-        """Agree and wait for all other threads; return whether all agreed. If not, the agreement has failed for good.
+        """Agree, and wait at most `timeout` seconds for all others; return whether all agreed.
 
-        Parameters
-        ----------
-        timeout : float
-            Maximum time to wait, in seconds.
+        If not, the agreement has failed for good.
         """
         return not self._library.optdb_agree(ctypes.byref(self.missing), _microseconds(timeout))
 
@@ -107,11 +91,7 @@ class NativeAgreement:
 
 
 class Latch:
-    """A latch: threads wait until another thread opens it.
-
-    A `threading.Event` acquires its lock in Python, where an interrupt may leave it locked. Here, C code acquires the
-    lock.
-    """
+    """A latch: threads wait until another thread opens it. An interrupt cannot leave its lock locked."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -190,12 +170,7 @@ IMMEDIATE = Immediate()
 
 
 class Script:
-    """Builds a `Batch` of calls that wait for events, copy, launch, and agree with other threads.
-
-    The calls run in the order in which the methods were called.
-
-    If the library refuses a call, PyOpenCL repeats it: PyOpenCL frees memory first, or raises its own error.
-    """
+    """Builds a `Batch` of calls, in the order of the methods' calls. PyOpenCL repeats refused calls."""
 
     def __init__(self) -> None:
         self._loop = _loop()
@@ -269,26 +244,13 @@ class Script:
         self._add(self._driver.clFlush, queue.flush, _handle(queue))
 
     def agree(self, agreement: NativeAgreement, timeout: float, refused: Callable[[], None]) -> None:
-        """Agree and wait until all threads have agreed.
-
-        Parameters
-        ----------
-        agreement : NativeAgreement
-            The agreement among all threads.
-        timeout : float
-            Maximum time to wait, in seconds.
-        refused : callable
-            Called if the agreement fails; must raise an error.
-        """
+        """Agree, and wait at most `timeout` seconds for all threads; if not all agree, `refused` raises an error."""
         missing = _pointer(agreement.missing)
         self._add(self._loop.optdb_agree, refused, missing, ctypes.c_uint64(_microseconds(timeout)))
         self._kept.append(agreement)
 
     def note_time(self) -> ctypes.c_double:
-        """Return a number that the script sets to the time, in seconds, when it reaches this point.
-
-        The origin is arbitrary.
-        """
+        """Return a number that the script sets to the time in seconds, with an arbitrary origin, when it gets there."""
         seconds = ctypes.c_double()
         self._add(self._loop.optdb_note_time, lambda: None, _pointer(seconds))
         self._kept.append(seconds)
@@ -314,7 +276,6 @@ class Script:
         self._fallbacks.append(otherwise)
 
     def _end_calls(self) -> None:
-        """Put the calls added so far into one batch, since many small batches would take three times as long."""
         if self._calls:
             self._batches.append(Batch(self._calls, self._fallbacks))
             self._calls, self._fallbacks = [], []

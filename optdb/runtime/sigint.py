@@ -1,7 +1,6 @@
 """Deferral of SIGINT, so that a call commits its updates entirely or not at all.
 
-A call writes the next values of its shared arrays at its end. An interrupt before the end changes no shared array.
-After the :func:`commit_point`, an interrupt waits for the end of the call, which enqueues only a few more commands.
+An interrupt before a call's :func:`commit_point` changes no shared array; a later one waits for the end of the call.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SIGINT = int(signal.SIGINT)
 
 
 def defer_sigint(call: Callable[..., T], *args: Any) -> T:
-    """Call a function; after its `commit_point`, defer SIGINT until the outermost call of `defer_sigint` returns.
+    """Call a function; after its `commit_point`, defer SIGINT until the outermost such call returns.
 
     This is not a context manager because an interrupt raised while ``__enter__`` returns would skip ``__exit__``.
     """
@@ -55,7 +54,6 @@ def repeat_without_sigint(call: Callable[[], object], times: int) -> None:
 
 
 def _repeated(call: Callable[[], object], times: int) -> int:
-    """Call a function several times or until SIGINT arrives; return the number of remaining calls."""
     commit_point()
     holder = _state.holder
     for left in reversed(range(times)):
@@ -75,7 +73,6 @@ class _Holder:
     """Replaces the SIGINT handler. Only the main thread receives interrupts and may set the handler."""
 
     def __init__(self) -> None:
-        #: The replaced handler; None before the replacement.
         self._usual: Any = None
         self._came: tuple[int, FrameType | None] | None = None
 

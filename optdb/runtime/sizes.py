@@ -1,13 +1,8 @@
 """Symbolic integers: lengths that a trace computes from the shapes in a call.
 
-While a function is traced (``optdb.runtime.tracing``), each axis length of its inputs is a :class:`SymInt`: a value in
-the example call, and an expression that computes the value in other calls. Arithmetic on symbolic sizes creates new
-ones. A comparison returns the example's result and records a *guard*: the trace is valid only for calls in which the
-comparison has the same result. An operation that needs a plain number also records a guard. Hence no operation on a
-SymInt makes a trace wrong for other shapes; at worst, the trace is valid for fewer shapes.
-
-:class:`ShapeEnv` holds a trace's expressions and guards, which are records from ``optdb.runtime.expressions``;
-``optdb.runtime.exported.rules`` evaluates them for a call.
+While a function is traced, each axis length of its inputs is a :class:`SymInt`: a value in the example call, and an
+expression for other calls. A comparison returns the example's result and records a *guard*: the trace is valid only for
+calls with the same result. Hence no operation on a SymInt makes a trace wrong for other shapes.
 """
 
 from __future__ import annotations
@@ -32,10 +27,9 @@ class ShapeEnv:
         self.entries: list[Entry] = []
         #: The values of `entries` in the example call.
         self.examples: list[Any] = []
-        #: The guards in the order in which they were recorded; all must hold.
         self.guards: dict[Guard, None] = {}
         self._known: dict[Entry, int] = {}
-        #: If the guards allow only one value for a size, maps the size's number to that value.
+        #: Maps the number of a size to its value, if the guards allow only one.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: Any, entry: Entry) -> SymInt:
@@ -68,14 +62,14 @@ def _arithmetic(word: str) -> tuple[_Method, _Method]:
 
 
 def _comparison(word: str) -> tuple[_Method, _Method]:
-    """Return SymInt's two methods for an operator in `COMPARISONS`, as the left and as the right operand."""
+    """Return SymInt's two methods for an operator in `COMPARISONS`."""
     return (lambda self, other: _compared(word, self, other)), (lambda self, other: _compared(word, other, self))
 
 
 class SymInt:
     """A value in the example call, and the number of the entry that computes it in other calls.
 
-    An integer value is a Python int. Other values have a dtype, and can only be compared and uploaded.
+    An integer value is a Python int; other values have a dtype, and can only be compared and uploaded.
     """
 
     __slots__ = ("number", "rules", "value")
@@ -174,10 +168,7 @@ class SymIntVector(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A kernel argument whose value is unknown before a call.
-
-    It is of type `dtype`: a scalar or a vector of sixteen scalars.
-    """
+    """A kernel argument of type `dtype` whose value is unknown before a call: one scalar, or a vector of sixteen."""
 
     dtype: AnyDtype
     values: tuple[Any, ...]
@@ -255,7 +246,6 @@ def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
 
 
 def _within(bound: Any, length: Any, forward: bool) -> Any:
-    """Return a slice bound as an index from the front, like Python's ``slice.indices``."""
     lowest, highest = (0, length) if forward else (-1, length - 1)
     if bound < 0:
         bound = bound + length
@@ -314,7 +304,6 @@ def _combined(word: str, one: Any, other: Any) -> Any:
 
 
 def _order(x: Any) -> int:
-    """Return a sort key for operands: symbolic sizes by number, plain numbers last."""
     return x.number if isinstance(x, SymInt) else 1 << 60
 
 
@@ -374,7 +363,7 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
 
 
 def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
-    """Return the left operand of the entry of a size, as a size. The right operand must be a plain number."""
+    """Return the left operand of a size's entry as a size; the right operand must be a plain number."""
     assert isinstance(entry.left, Ref)
     return SymInt(one.rules, entry.left.number, value)
 

@@ -1,4 +1,4 @@
-"""Staging buffers. Arrays are copied into them while a device computes, and are moved to their targets later."""
+"""Staging buffers: arrays are copied into them while a device computes, and are moved to their targets later."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class StagingBuffer:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._queue = side_queue(context)
-        #: The device arrays, all with one shape and dtype; the array to use next is first.
+        #: The device arrays, all alike; the array to use next is first.
         self._arrays: list[DeviceArray] = []
 
     def begin(self, value: HostArray) -> Staged | None:
-        """Start copying an array to the device. The caller may change the array when this method returns.
+        """Start copying an array to the device; return None if staging saves no time.
 
-        Return None if staging saves no time. The device must have finished using the array that was staged before the
-        previous array.
+        The caller may change the array when this returns. The device must have finished the array staged before the
+        previous one.
         """
         pinned = known_pinned_memory(self._context)
         if pinned is None or value.nbytes not in ASYNC_SIZES:

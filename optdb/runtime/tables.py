@@ -1,7 +1,6 @@
 """Lookup tables, which are computed at once or when a trace runs, and are then uploaded to the device.
 
-A `TableListener`, such as a recorder, receives the source of each table (`TableSource`). A plan can then recompute the
-table from new values, and write it to the array that kernels read.
+A `TableListener` receives each table's source, so that a plan can recompute the table from new values.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class TableListener(Protocol):
     """A command listener that also receives tables."""
 
     def on_table_computed(self, table: HostArray, source: TableSource) -> None:
-        """Receive a computed table. The same array may already belong to another `TableSource`."""
+        """Receive a computed table; the same array may already belong to another source."""
 
     def on_table_uploaded(self, table: HostArray, array: Array) -> None:
         """Receive the device array of a table."""
@@ -81,7 +80,6 @@ def computed(name: str, *args: Any) -> HostArray | DeferredArray:
 
 
 def _noted(name: str, table: HostArray, array: Any, *numbers: Any) -> HostArray:
-    """Pass a table and its source to the listener, and return the table."""
     listener = listening()
     if listener is not None and isinstance(listener, TableListener):
         listener.on_table_computed(table, TableSource(name, listener.source_of(array) or array, numbers))

@@ -1,12 +1,8 @@
 """Timing of commands by the device's clock, and of function calls by the host's clock.
 
-Profiling is disabled on a context's queue, since it has a cost. A :class:`Timer` listens to a thread's commands
-(``commands``) and enqueues them on a profiling queue; at each switch between the two queues, it waits for both. A
-:class:`CommandRange` times the commands enqueued between its creation and its `stop`.
-
-A :class:`StepTrial` times alternative implementations of a step on the function's own calls, by the host's clock. Most
-commands cannot be repeated, since a step updates values that the next step reads. Each implementation is therefore used
-for several successive calls.
+A :class:`Timer` enqueues a thread's commands on a profiling queue, since profiling has a cost on a context's queue. A
+:class:`CommandRange` times the commands between its creation and its `stop`. A :class:`StepTrial` times alternative
+implementations of a step on the function's own calls, since most commands cannot be repeated.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ class Timed:
 
     command: Any
     event: cl.Event
-    #: The times, from `time.perf_counter` on the host, at which the previous command and this command were enqueued.
+    #: When the previous command and this command were enqueued, from `time.perf_counter`.
     begun: float
     enqueued: float
 
@@ -90,7 +86,6 @@ class Timer:
         self._since = now
 
     def _timed_queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
-        """Return the profiling queue that replaces a queue."""
         if queue.int_ptr not in self._queues:
             self._queues[queue.int_ptr] = queue, timed_beside(queue)
             self._beside = True
@@ -155,17 +150,10 @@ TIMED_CALLS = 5
 
 
 class StepTrial:
-    """Times the implementations of a step on successive calls, one implementation after the other.
+    """Times several implementations (`ways`) of a step on successive calls, one implementation after the other.
 
-    A timed call starts and ends with an idle device. A call that raises an error is not counted. For every
-    implementation except the first, the first call is not counted either, since it launches kernels for the first time.
-
-    Parameters
-    ----------
-    queues : iterable of pyopencl.CommandQueue
-        The queues on which the step enqueues its commands.
-    ways : int
-        Number of implementations.
+    A timed call starts and ends with an idle device. A call that raises is not counted, nor is the first call of an
+    implementation other than the first, since it launches kernels for the first time.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:

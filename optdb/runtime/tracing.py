@@ -1,10 +1,7 @@
 """Traces of a function's commands, created without a device and valid for inputs of more than one shape.
 
-A :class:`Tracer` is a recorder (``optdb.runtime.recording``) that does not enqueue commands: arrays have no memory,
-axis lengths may be symbolic (``optdb.runtime.sizes``), and uploads may have unknown values. A function can therefore be
-traced for a device that is not present. Tracing fails at an operation that needs values.
-
-The result is a :class:`Trace`, which ``optdb.runtime.exported.writing`` writes to a file.
+A :class:`Tracer` is a recorder that does not enqueue commands: arrays have no memory, axis lengths may be symbolic, and
+uploads may have unknown values. Tracing fails at an operation that needs values.
 """
 
 from __future__ import annotations
@@ -48,10 +45,7 @@ class Untraceable(RuntimeError):
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """A result of a traced function, given by its layout on the device or by its value.
-
-    The value is an ArrayLayout, DeferredArray, SymInt, SymIntVector or numpy.ndarray.
-    """
+    """A result: an ArrayLayout, DeferredArray, SymInt, SymIntVector or numpy.ndarray."""
 
     value: Any
     dtype: AnyDtype
@@ -61,11 +55,9 @@ class OutputSpec:
 class Trace:
     """A traced function's commands, sizes and results."""
 
-    #: The kind of device that the kernels are written for, 'cpu' or 'gpu'.
     device_kind: str
-    #: The number of compute units that the work was divided over in the example call.
+    #: The number of compute units in the example call.
     compute_units: int
-    #: The trace's guards, and the expressions that compute its sizes.
     rules: ShapeEnv = field(default_factory=ShapeEnv)
     #: The shape of each argument.
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
@@ -73,7 +65,7 @@ class Trace:
     states: dict[Memory, int] = field(default_factory=dict)
     #: Maps each `Memory` that never changes to its values.
     constants: dict[Memory, HostArray] = field(default_factory=dict)
-    #: The commands in order. Numbers may be symbolic, and an upload's value may be a `DeferredArray`.
+    #: The commands; numbers may be symbolic, and uploads deferred.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
     #: The dtypes that kernels compute in but that some devices lack.
@@ -132,7 +124,6 @@ class Tracer(Recorder):
         return super().allocate(buffer, nbytes)
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Record an upload of a deferred array or of current values."""
         is_known = not isinstance(command.value, DeferredArray)
         value = np.array(command.value, order="C") if is_known else command.value
         target = self.memory(command.target)

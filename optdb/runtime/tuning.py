@@ -1,8 +1,7 @@
 """Storage of tuning results on disk.
 
-A finding is a small JSON dict. Its key contains everything that it depends on: the device, the driver, the tuned
-operation and dtype, and the tuner's version. A file that is unreadable or has another key is ignored, as if the device
-had not been tuned.
+A finding is a small JSON dict, whose key contains the device, the driver, the tuned operation and dtype, and the
+tuner's version. An unreadable file, or one with another key, is ignored.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _MAX_BYTES = 1 << 20
 
 
 def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
-    """Return the key of a finding: the device, the tuned operation and dtype, and the tuner's version.
-
-    A sub-device has its own key.
-    """
+    """Return the key of a finding; a sub-device has its own key."""
     profile = profile_of(device)
     return {
         "format": FORMAT,

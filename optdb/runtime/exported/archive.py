@@ -1,8 +1,7 @@
 """The file format: an uncompressed zip archive that contains a list of its members.
 
-`pack` writes an archive, and `Archive` reads one. Members are neither unpacked to disk nor decompressed in memory. The
-list, ``manifest.json``, contains the size and the SHA-256 of each other member; its own SHA-256 is in
-``manifest.sha256``. The hashes detect accidental damage and changes; they do not authenticate a file's author.
+`pack` writes an archive; `Archive` reads one in memory. ``manifest.json`` has the size and SHA-256 of each other
+member, and ``manifest.sha256`` has its own. Hashes detect damage; they do not authenticate an author.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ DIGEST = "manifest.sha256"
 
 #: Matches the names that members may have.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: The signature of an entry in the archive's central directory, used to count entries before reading them.
+#: The signature of an entry in the central directory, used to count entries before reading them.
 _LISTED = b"PK\x01\x02"
-#: A member's signature, the size of its fixed header, and the position of the lengths of its name and extra field.
+#: A member's signature, the size of its fixed header, and the position of two lengths in it.
 _MEMBER = b"PK\x03\x04"
 _MEMBER_HEADER_BYTES = 30
 _MEMBER_LENGTHS = struct.Struct("<26xHH")
@@ -67,10 +66,7 @@ _CURE = "The cure: export it again, and copy it as a binary file"
 
 
 def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
-    """Write a file atomically, so that the path refers either to the old file or to the complete new file.
-
-    The list of members is added to the manifest. OSErrors name the path.
-    """
+    """Write a file atomically, and add the list of members to the manifest; OSErrors name the path."""
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in members.items()
@@ -103,8 +99,7 @@ def array_bytes(value: HostArray) -> bytes:
 class Archive:
     """A file whose integrity and limits have been checked.
 
-    The constructor raises OSError if the file cannot be read, and FileError if it is damaged, has another version, or
-    was not written by `pack`.
+    The constructor raises OSError if the file cannot be read, and FileError if it is not a valid file of this version.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:
@@ -150,7 +145,6 @@ class Archive:
         return nbytes
 
     def _read(self, infos: Sequence[zipfile.ZipInfo], content: bytes) -> dict[str, memoryview]:
-        """Return the members as views of the file's content."""
         for info in infos:
             if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
                 raise self.wrong(f"has a compressed member, {info.filename!r}, which exported files never have")
@@ -172,7 +166,6 @@ class Archive:
         return members
 
     def _bounds(self, info: zipfile.ZipInfo, content: bytes) -> tuple[int, int]:
-        """Return the positions at which a member's content starts and ends."""
         name_begin = info.header_offset + _MEMBER_HEADER_BYTES
         header = content[info.header_offset : name_begin]
         if len(header) < _MEMBER_HEADER_BYTES or not header.startswith(_MEMBER):

@@ -1,7 +1,7 @@
 """Traces bound to the sizes in a call, with memory and kernels.
 
-Every number in a file is checked before it reaches a device. Copies, fills and uploads must stay within their memory,
-and kernels must receive the declared number and kinds of arguments.
+Every number in a file is checked before it reaches a device: transfers must stay within their memory, and kernels must
+receive the declared number and kinds of arguments.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from optdb.runtime.recording import ArrayLayout
 
 #: The maximum number of elements in a result; more could not be addressed.
 _MOST_ELEMENTS = 1 << 58
-#: Upper bounds for the host bytes that a bound command takes, including the driver's kernel, and that a size takes.
+#: Upper bounds for the host bytes of a bound command, with the driver's kernel, and of a size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
-#: The size in bytes of the largest number type, and the number of arrays that exist while a table is computed.
+#: The size in bytes of the largest number type, and the number of arrays while a table is computed.
 _NUMBER_BYTES = 16
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
@@ -70,12 +70,11 @@ class Resources:
     archive: Archive
     context: Context
     kernels: Kernels
-    #: The shared values' buffers.
     states: Sequence[cl.Buffer]
     budget: Budget[Bound]
     #: Runs first calls in a child process; None if calls are not rehearsed.
     rehearsals: Rehearsals | None = None
-    #: Maps the id of a constant's array, which the archive keeps alive, to a buffer that is created on first use.
+    #: Maps the id of a constant, which the archive keeps alive, to its buffer.
     constants: dict[int, cl.Buffer] = field(default_factory=dict)
 
     #: The lock held during a call.
@@ -107,11 +106,9 @@ _Output = NumbersResult | ConstantResult | HostResult | ArrayLayout
 
 
 class Bound:
-    """A trace bound for all calls with the sizes `values`.
+    """A trace bound for all calls with the sizes `values`; the values of the arguments `free` may change in each call.
 
-    The values of the arguments `free` may change in each call; a call updates the kernel arguments that depend on them.
-    The constructor raises FileError if a command is not valid, LimitError if the trace exceeds the file's limits, and
-    MemoryError if the values do not fit into the device's memory.
+    The constructor raises FileError if a command is not valid, LimitError, or MemoryError if values do not fit.
     """
 
     def __init__(
@@ -197,7 +194,7 @@ class Bound:
         return nbytes + sum(self._result_bytes(result, call) for result in trace.results)
 
     def _source_bytes(self, source: SavedSource, call: Call) -> int:
-        """Return an upper bound for an upload's host memory, given that a table has as many numbers as its array."""
+        """Return an upper bound for an upload's host memory; a table has as many numbers as its array."""
         match source:
             case FromArgument():
                 return call.arguments[source.argument].nbytes
@@ -211,7 +208,6 @@ class Bound:
         return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _result_bytes(self, result: Result, call: Call) -> int:
-        """Return the number of bytes of host memory that a result takes."""
         match result:
             case NumbersResult():
                 return _NUMBER_BYTES * len(result.numbers)
@@ -223,7 +219,6 @@ class Bound:
         return math.prod(max(length, 0) for length in shape) * np.dtype(result.dtype).itemsize
 
     def _check_work(self, commands: CommandList) -> None:
-        """Raise LimitError if the commands exceed the limit for work in a call."""
         items = sum(math.prod(command.global_size) for command in commands if isinstance(command, EnqueueKernel))
         nbytes = sum(command.nbytes for command in commands if isinstance(command, EnqueueCopy | EnqueueFill))
         nbytes += sum(_space(command) for command in commands if isinstance(command, EnqueueUpload))
@@ -310,7 +305,6 @@ class Bound:
         return arg
 
     def _source(self, source: SavedSource, call: Call) -> Any:
-        """Return the value that a call uploads."""
         match source:
             case FromArgument():
                 return call.arguments[source.argument]
@@ -338,7 +332,6 @@ class Bound:
         return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
 
     def _result(self, result: _Output, call: Call) -> HostArray:
-        """Return a result after the call's commands have been enqueued."""
         match result:
             case NumbersResult():
                 return self._numbers(result.dtype, result.numbers).reshape(result.shape)
@@ -365,17 +358,14 @@ class Bound:
         return layout
 
     def _result_memories(self) -> list[Memory]:
-        """Return each `Memory` that contains a result."""
         slots = (result.memory for result in self._trace.results if isinstance(result, ArrayResult))
         return [self._memories[slot] for slot in slots if slot is not None]
 
     def _liveness(self, commands: CommandList) -> Liveness:
-        """Return the liveness of each `Memory` that has no buffer yet."""
         live = liveness([CommandGroup(commands)], self._result_memories())
         return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
     def _bind(self, command: Command, saved: Command) -> None:
-        """Bind a command unless it does nothing."""
         match command, saved:
             case EnqueueCopy() | EnqueueFill(), _:
                 if command.nbytes:

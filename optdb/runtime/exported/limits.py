@@ -1,7 +1,7 @@
 """The limits for a loaded file: host memory, device memory, and work in one call.
 
-A file of a few kilobytes can request any amount of memory and work. The amounts are summed before anything is allocated
-or enqueued. If a sum exceeds its limit, a :class:`LimitError` says what requested it and how to raise the limit.
+A small file can request any amount of memory and work. The amounts are checked before anything is allocated or
+enqueued.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ MANIFEST_BYTES_PER_BYTE = 128
 PROGRAM_BYTES_PER_BYTE = 64
 MEMBER_BYTES = 2048
 
-#: The maximum number of traces, bound for different argument sizes, that each function caches together with the memory
-#: for their values.
+#: The maximum number of bound traces that each function caches, with the memory for their values.
 MAX_BOUND_PER_METHOD = 8
 
 
@@ -30,13 +29,11 @@ MAX_BOUND_PER_METHOD = 8
 class Limits:
     """The limits for a loaded file."""
 
-    #: Host memory, in bytes, for the loaded file and for a call's results and uploads. A call's arguments belong to the
-    #: caller and are not counted.
+    #: Host memory, in bytes, for the file and for a call's results and uploads, but not for a call's arguments.
     max_host_bytes: int = 4 * GIBIBYTE
     #: Device memory, in bytes, for shared values, constants and values computed in calls.
     max_device_bytes: int = 4 * GIBIBYTE
-    #: Number of work items in all kernel launches of one call; copying, filling or uploading 64 bytes counts as one
-    #: item.
+    #: Number of work items in all launches of one call; 64 bytes copied, filled or uploaded count as one item.
     max_work_items: int = 1 << 38
 
     def __post_init__(self) -> None:
@@ -45,10 +42,7 @@ class Limits:
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
     def check(self, name: str, wanted: int, what: str) -> None:
-        """Raise LimitError if the total amount `wanted` exceeds the named limit.
-
-        The error message begins with ``f"{what} would take"``.
-        """
+        """Raise LimitError if the amount `wanted` exceeds the named limit; the message begins with `what`."""
         limit = getattr(self, name)
         if wanted <= limit:
             return
@@ -60,7 +54,7 @@ class Limits:
 
 
 class TakesMemory(Protocol):
-    """What a budget caches: a trace bound for argument sizes, with the device and host bytes that it takes."""
+    """A bound trace in a budget's cache, with the device and host bytes that it takes."""
 
     nbytes: int
     host_bytes: int
@@ -70,10 +64,7 @@ _Bound = TypeVar("_Bound", bound=TakesMemory)
 
 
 class Budget(Generic[_Bound]):
-    """The memory that a loaded file uses, and its cache of bound traces.
-
-    The least recently used traces are evicted from the cache.
-    """
+    """The memory that a loaded file uses, and a cache of bound traces that evicts the least recently used."""
 
     def __init__(self, limits: Limits, host_bytes: int) -> None:
         self.limits = limits
@@ -98,7 +89,7 @@ class Budget(Generic[_Bound]):
         return [bound for (name, _), bound in self._bound.items() if name == method]
 
     def begin(self, method: str) -> None:
-        """Make room to cache another trace of a method: if its cache is full, evict the least recently used trace."""
+        """Make room for another trace of a method: evict its least recently used trace if its cache is full."""
         ours = [key for key in self._bound if key[0] == method]
         for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
             del self._bound[key]
@@ -119,7 +110,6 @@ class Budget(Generic[_Bound]):
         self._evict("max_host_bytes", "host_bytes", self._host_bytes + nbytes)
 
     def _evict(self, limit: str, attribute: str, wanted: int) -> None:
-        """Evict the least recently used traces until the total is within a limit."""
         wanted += sum(getattr(bound, attribute) for bound in self._bound.values())
         while wanted > getattr(self.limits, limit) and self._bound:
             _, bound = self._bound.popitem(last=False)

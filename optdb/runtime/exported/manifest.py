@@ -1,7 +1,4 @@
-"""Records for a file's manifest: shared values, programs, and functions with their traces.
-
-Numbers in commands may refer to the trace's sizes, which ``binding`` computes and checks.
-"""
+"""Records for a file's manifest: shared values, programs, and functions with their traces."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ class ProgramSpec(Record):
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> ProgramSpec:
-        """Parse a program, whose source must have the required form and match its table of parameters."""
+        """Parse a program, and check its source and its table of parameters."""
         spec = super().parse(value, where)
         name = value["source"]
         try:

@@ -1,8 +1,4 @@
-"""The functions in a file.
-
-A call finds a trace whose guards hold for its arguments, allocates memory once for each set of argument sizes, and runs
-the trace.
-"""
+"""The functions in a file. A call runs a trace whose guards hold; memory is allocated once for each set of sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +43,6 @@ class LoadedMethod:
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
 
     def _suitable(self, spec: Function) -> list[SavedTrace]:
-        """Return the traces for this kind of device."""
         context = self._resources.context
         device = context.profile.name
         traces = [trace for trace in spec.traces if trace.device_kind == context.profile.device_kind]
@@ -126,9 +121,7 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare calls with these sizes without computing anything.
-
-        Such calls then wait neither for allocations nor for compilers.
+        """Prepare calls with these sizes, so that they wait neither for allocations nor for compilers.
 
         Parameters
         ----------
@@ -191,7 +184,6 @@ class LoadedMethod:
         )
 
     def _rehearse(self, trace: SavedTrace, values: Values, call: Call) -> None:
-        """Run the call in a child process first if it builds kernels for the first time."""
         resources = self._resources
         if resources.rehearsals is None:
             return
@@ -222,7 +214,7 @@ class LoadedMethod:
         return broken
 
     def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:
-        """Return a description of the first argument whose shape is not as expected; None if all shapes match."""
+        """Return a description of the first argument with an unexpected shape; None if all shapes match."""
         for position, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
             expected = values.numbers(shape)
             if expected != x.shape:
@@ -234,10 +226,7 @@ class LoadedMethod:
 
 
 def _units(there: int, traced: int) -> list[int]:
-    """Return the numbers of compute units to try for a call.
-
-    They range from the device's number to the trace's number.
-    """
+    """Return the numbers of compute units to try for a call, from the device's number to the trace's number."""
     units = [there]
     while units[-1] // 2 > traced:
         units.append(units[-1] // 2)

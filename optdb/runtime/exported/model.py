@@ -1,7 +1,4 @@
-"""The user's view of a file: functions and shared values on a device.
-
-`load` reads a file and copies its shared values to a device. Each function is a :class:`LoadedMethod`.
-"""
+"""The user's view of a file: functions and shared values on a device."""
 
 from __future__ import annotations
 

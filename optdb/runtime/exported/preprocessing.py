@@ -1,8 +1,7 @@
-"""A C preprocessor that converts kernels to the form required in files (``sources``).
+"""A C preprocessor that converts kernels to the form required in files (``sources``), and keeps a compiler's tokens.
 
-It expands macros, evaluates conditions, removes comments and line continuations, and keeps pragmas in place. The
-tokens that a compiler sees do not change. The preprocessor is applied when a function is exported, to kernels that have
-already run; it raises an error at unsupported constructs, such as an include.
+It expands macros, evaluates conditions, and removes comments and line continuations. It runs at export, on kernels that
+have already run, and raises an error at unsupported constructs, such as an include.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
 _PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 
-#: An extension that counts as defined, since programs with double precision run only on devices that support it.
+#: An extension that counts as defined: programs with double precision run only on devices that support it.
 _DOUBLE = "cl_khr_fp64"
 
 #: The operators in conditions, in order of precedence; true is 1.
@@ -45,10 +44,7 @@ _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
 
 
 class _Token(NamedTuple):
-    """A token or white space, with the names of the macros that it was expanded from.
-
-    These macros are not expanded in it again.
-    """
+    """A token or white space, and the macros that are not expanded in it again, because it comes from them."""
 
     text: str
     hidden: frozenset[str] = frozenset()
@@ -160,7 +156,6 @@ class _Preprocessor:
         return bool(_Condition([token for token in self._expanded_tokens(resolved) if token.strip()]).value())
 
     def _is_defined(self, match: re.Match[str]) -> str:
-        """Return '1' if the name is defined, else '0'."""
         name = match[1] or match[2]
         if name not in self._macros and re.match(r"_|cl_", name):
             raise SourceError(f"asks whether {name} is defined, which depends on the device's compiler")
@@ -202,7 +197,6 @@ class _Preprocessor:
         return result
 
     def _body(self, macro: _Macro, given: Mapping[str, list[_Token]], hidden: frozenset[str]) -> list[_Token]:
-        """Return a macro's tokens with its parameters replaced by arguments."""
         result: list[_Token] = []
         pasting = False
         for text, following in zip(macro.body, (*macro.body[1:], "")):
@@ -224,7 +218,7 @@ class _Preprocessor:
 
 
 def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
-    """Pop a macro's arguments off the remaining tokens; pop nothing and return None if no parenthesis follows."""
+    """Pop a macro's arguments off the remaining tokens; return None if no parenthesis follows."""
     bracket = next((index for index in range(len(left) - 1, -1, -1) if left[index].text.strip()), None)
     if bracket is None or left[bracket].text != "(":
         return None

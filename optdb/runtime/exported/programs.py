@@ -1,8 +1,7 @@
 """The kernels in a file, built for a device.
 
-OpenCL does not check kernel arguments: a number passed for a pointer would be used as an address. When a launch is
-parsed, its arguments are checked against the kernel's declaration (``operands``). This module checks the declaration
-against the driver's information about the built kernel, if the driver has any.
+OpenCL does not check kernel arguments: a number passed for a pointer would be used as an address. Here, a kernel's
+declared parameters are checked against the driver's information about the built kernel.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """The first run of a file's kernels, in a child process with limited time and memory.
 
-A process cannot protect itself from a compiler that runs inside it: the compiler may crash, or use unlimited time and
-memory. Drivers for CPU devices compile in the process that uses them. Therefore, before a CPU driver builds a kernel
-for a group size for the first time, a child process runs the whole call (``rehearsal_child``). If that succeeds, the
-kernels are recorded on disk as sound, and the caller gets them from the driver's own kernel cache.
-
-The child runs the call instead of only building the kernels, because these drivers compile at launch, once for each
-group size.
+Drivers for CPU devices compile in the calling process, where a compiler may crash, or use unlimited time and memory.
+Before such a driver builds a kernel for a new group size, a child process therefore runs the whole call
+(``rehearsal_child``). If that succeeds, the kernels are recorded on disk as sound.
 """
 
 from __future__ import annotations
@@ -46,10 +42,7 @@ Variant = tuple[str, str, "tuple[int, ...] | None"]
 
 
 def is_wanted(wish: bool | None, context: Context) -> bool:
-    """Tell whether kernels must first be built in a child process.
-
-    The caller's choice in `optdb.load` takes precedence, then the environment variable, then the device's default.
-    """
+    """Tell whether kernels must first be built in a child process: by wish, environment or device, in this order."""
     if wish is not None:
         return wish
     of_environment = os.environ.get(ENVIRONMENT_VARIABLE, "")
@@ -69,10 +62,7 @@ class Rehearsals:
     timeout_s: float
 
     def ensure_sound(self, method: str, arguments: Sequence[HostArray], variants: Iterable[Variant]) -> None:
-        """Rehearse a call unless all of its kernels are known to be sound.
-
-        Raise the errors that the call raises in the child process, and FileError if the child crashes or times out.
-        """
+        """Rehearse a call unless all its kernels are known to be sound; raise the child's error, or FileError."""
         sound = self.context.kept.setdefault(__name__, set())
         folder, device = binaries.current(), self.context.device
         keys = {binaries.key_of(device, source, ("sound", name, repr(group))) for source, name, group in set(variants)}
@@ -121,7 +111,6 @@ def message(request: dict[str, Any], arguments: Sequence[HostArray]) -> bytes:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child and its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):
         os.killpg(child.pid, signal.SIGKILL)
     child.kill()
@@ -129,7 +118,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _raise_what(status: int, out: bytes, err: bytes) -> None:
-    """Raise the child's error, or an error about how the child ended; do nothing if it succeeded."""
+    """Raise the child's error, or an error about how the child ended."""
     outcome: Any = ()
     # A driver may write to the same stream, so the last line may not be the child's output.
     with contextlib.suppress(ValueError):

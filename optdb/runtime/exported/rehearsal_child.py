@@ -1,7 +1,6 @@
 """The child process of a rehearsal, which runs one call of a file's function with limited time and memory.
 
-``rehearsal`` starts this module with ``python -m``, writes the request to its standard input, and reads the outcome
-from the last line of its standard output.
+The request comes from standard input; the last line of standard output is the outcome.
 """
 
 from __future__ import annotations

@@ -38,10 +38,7 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """The expressions that compute one trace's sizes, and the guards under which the trace is valid.
-
-    `names` are the argument names for error messages.
-    """
+    """The expressions that compute one trace's sizes, and its guards; `names` are the arguments' names for messages."""
 
     entries: Sequence[Entry]
     guards: Sequence[Guard]
@@ -61,7 +58,7 @@ class GuardSet:
         return frozenset(arguments)
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
-        """Return the entries and guards that depend on the values of given arguments and are evaluated in each call."""
+        """Return the entries and guards that depend on the values of given arguments."""
         entries: dict[int, Entry] = {}
         for number, entry in enumerate(self.entries):
             is_free = isinstance(entry, ArgumentNumber) and entry.argument in arguments
@@ -71,10 +68,7 @@ class GuardSet:
         return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
-        """Return all sizes for a call.
-
-        A size that cannot be computed, for example because a length is 0, is None; the guards may make it unnecessary.
-        """
+        """Return all sizes for a call; None for a size that cannot be computed, which guards may make unnecessary."""
         values = Values([None] * len(self.entries))
         values.work_out(enumerate(self.entries), call)
         return values

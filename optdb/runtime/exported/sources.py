@@ -1,13 +1,8 @@
 """The restricted form of programs in a file, which makes a complete check possible.
 
-A program is fully preprocessed OpenCL C (``preprocessing`` converts kernels to this form when they are exported). It
-has no macros, includes, conditions, comments, string literals, backslashes or trigraphs. A ``#`` is allowed only at the
-start of a line, in one of a few pragmas. Reserved names, such as ``__builtin_trap`` and ``_Pragma``, are rejected,
-except the names of address spaces and of a few attributes. The compiler therefore sees exactly the tokens that are
-checked here.
-
-`read_program` checks a source in linear time and returns the parameters that each kernel declares. They are needed
-because drivers do not check the arguments that are set, and not all drivers report the parameters.
+A program is preprocessed OpenCL C (``preprocessing``) without macros, includes, conditions, comments, strings or
+trigraphs. A ``#`` is allowed only in a few pragmas, and reserved names only if they are address spaces or listed
+attributes. The compiler therefore sees exactly the tokens that are checked here.
 """
 
 from __future__ import annotations
@@ -41,8 +36,7 @@ _ATTRIBUTES = (
     "reqd_work_group_size|work_group_size_hint|vec_type_hint|opencl_unroll_hint"
     "|aligned|packed|noinline|always_inline|unused|pure|const"
 )
-#: The start of an allowed attribute, as space-separated tokens; listed attributes may have names and numbers as
-#: arguments.
+#: The start of an allowed attribute, as space-separated tokens.
 _ATTRIBUTE = rf"__attribute__ \( \( (?:(?:{_ATTRIBUTES}|,) |\( (?:(?:,|\d{{1,5}}|[a-z]\w{{0,15}}) )*\) )*"
 _WHOLE_ATTRIBUTES = rf"(?:{_ATTRIBUTE}\) \) )*"
 _ENDED_ATTRIBUTE = re.compile(rf"{_ATTRIBUTE}(?P<end>\) \)|\S+)", re.ASCII)
@@ -61,13 +55,12 @@ NUMBERS = {
     **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
     **{"long16": LONG16, "ulong16": LONG16},
 }
-#: Tokens that may precede a number type in a typedef. A number type that follows one of them is not the name that the
-#: typedef declares.
+#: Tokens that may precede a number type in a typedef; the number type is then not the declared name.
 _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACES])
 
 
 class SourceError(ValueError):
-    """A program does not have the form that files require. The message gives the position and the fault."""
+    """A program does not have the form that files require."""
 
 
 def is_handle(kind: str) -> bool:
@@ -76,10 +69,9 @@ def is_handle(kind: str) -> bool:
 
 
 def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
-    """Check an OpenCL C program and return the parameters of each of its kernels.
+    """Check an OpenCL C program and return the parameters of each of its kernels; raise SourceError if it is not valid.
 
-    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Raise a SourceError if the program
-    does not have the form that this module describes.
+    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Drivers may not report parameters.
     """
     strange = _STRANGE.search(source)
     if strange is not None:
@@ -141,7 +133,6 @@ def _check_attributes(spaced: str) -> None:
 
 
 def _positions(spaced: str, words: str) -> list[int]:
-    """Return the positions of words."""
     return [match.start() for match in re.finditer(rf"(?<!\S)(?:{words})(?!\S)", spaced)]
 
 

@@ -1,7 +1,4 @@
-"""Writes functions to a file: their traces, signatures and shared values.
-
-The records in ``manifest`` define the file format, and ``docs/reference/exported-files.md`` describes it.
-"""
+"""Writes functions to a file: their traces, signatures and shared values, as the records in ``manifest``."""
 
 from __future__ import annotations
 
@@ -47,9 +44,8 @@ def write(
 ) -> None:
     """Write functions with common shared values to a file, which is replaced if it exists.
 
-    `functions` maps names to signatures and traces. Calling the loaded file calls the first function. In a trace,
-    `states` maps each shared `Memory` to an index into the argument `states`. `about` names the program that creates
-    the file.
+    `functions` maps names to signatures and traces; calling the loaded file calls the first. A trace's `states` are
+    indices into the argument `states`. `about` names the program that creates the file.
     """
     programs = Programs()
     methods = [
@@ -116,8 +112,6 @@ class _Members:
 
 
 class _TraceWriter:
-    """Converts one trace to a record."""
-
     def __init__(self, trace: Trace, programs: Programs) -> None:
         self._trace = trace
         self._programs = programs
