@@ -20,14 +20,9 @@ from optdb.runtime.sizes import as_int
 
 @dataclass(eq=False)
 class Fill(Operation):
-    """An array filled with a value, which is broadcast.
+    """An array filled with a value, which is broadcast; the inputs are the value (a device array) and axis lengths."""
 
-    The inputs are the value (a device array) and the lengths of the axes.
-    """
-
-    #: The value.
     value: ArraySpec
-    #: Number of axes of the result.
     ndim: int
 
     def __post_init__(self) -> None:
@@ -55,12 +50,8 @@ class Fill(Operation):
 
 @dataclass(eq=False)
 class Count(Operation):
-    """Evenly spaced numbers, as ``numpy.arange`` returns them.
+    """Evenly spaced numbers, as ``numpy.arange`` returns them. The inputs are host scalars: start, stop and step."""
 
-    The inputs are the start, the stop and the step, which are host scalars.
-    """
-
-    #: Real dtype of the result.
     dtype: str
 
     def kernels(self) -> list[Kernel]:
@@ -86,11 +77,9 @@ class Count(Operation):
 class Triangle(Operation):
     """A matrix of ones on and below a diagonal, and zeros above it.
 
-    The inputs are the numbers of rows and columns, and the offset of the diagonal; positive offsets are above the main
-    diagonal.
+    The inputs are the numbers of rows and columns, and the offset of the diagonal to the right of the main diagonal.
     """
 
-    #: The dtype of the matrix.
     dtype: str
 
     def kernels(self) -> list[Kernel]:

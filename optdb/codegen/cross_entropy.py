@@ -1,9 +1,7 @@
 """Softmax and cross entropies of the rows of a matrix, and their gradients.
 
-A row is read three times: for the maximum, for the sum, and to write the result. The maximum is subtracted first, so
-that no exponential overflows. Teams of items that compute cross entropies find the maximum and the sum in one pass, and
-so read a row only twice. On a CPU, an item processes whole rows. On other devices, a team of items within a work group
-shares a row, so that neighbouring items read neighbouring elements. Classes are host integers, which the host checks.
+The maximum is subtracted first, so that no exponential overflows. On a CPU, an item processes whole rows; on other
+devices, a team of items within a work group shares a row. Classes are host integers, which the host checks.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from optdb.runtime.tables import computed, table_on_device
 
 #: Maximum work-group size; a power of two.
 GROUP = 256
-#: Number of loads in flight per item: loads of single elements, or of vectors of four neighbours. On an NVIDIA H100,
-#: cross entropies of 3,200 rows of 10,000 numbers take 117 us with four vectors, and 137 us with two.
+#: Loads in flight per item: of single elements, or of vectors of four (on an H100, 3,200 rows of 10,000 numbers take
+#: 117 us with four vectors, and 137 us with two).
 _UNROLLED, _FOURS = 4, 4
 #: Minimum number of elements per item of a team, if the row is long enough.
 _EACH = 4
@@ -48,14 +46,12 @@ _FOLDED = r"""for (uint half_of = team / 2; half_of > 0; half_of /= 2) {
 
 
 def _row_kernel(name: str, context: Context) -> str:
-    """Return a row kernel's code for the context's device, from cross_entropy.cl or row_teams.cl."""
     if context.profile.runs_items_serially:
         return _SERIAL[name]
     return filled(_FOLD.sub(_FOLDED, _TEAMS[name]), TEAM=_TEAM, GROUP=GROUP, UNROLLED=_UNROLLED, FOURS=_FOURS)
 
 
 def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: int, *args: Any) -> None:
-    """Launch a kernel of `_row_kernel` for nonempty rows; it takes the numbers of rows and columns, and `args`."""
     if context.profile.runs_items_serially:
         launch_striding(kernel, context, rows, columns, *args)
         return
@@ -71,8 +67,7 @@ _KERNELS = functions("cross_entropy.cl")
 
 #: Kernel parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
-#: Placeholders for the two possible results: the softmax weights, or the gradient of the cross entropies with respect
-#: to the softmax's input.
+#: Placeholders for the two results: the softmax, or the gradient with respect to its input.
 _WEIGHTS = {
     "GRADIENT": "",
     "READ_GRADIENT": "",
@@ -108,12 +103,8 @@ class _OfRows(Operation):
 
 @dataclass(eq=False)
 class Softmax(_OfRows):
-    """The softmax of each row, or its logarithm, which is computed directly.
+    """The softmax of each row of a matrix, or its logarithm; with `bias`, a vector, an input, is added to each row."""
 
-    The inputs are the matrix and, with `bias`, a vector that is added to each row.
-    """
-
-    #: Whether the result is the logarithm, and whether a vector is added.
     logarithm: bool = False
     bias: bool = False
 
@@ -138,11 +129,10 @@ class SoftmaxCrossEntropy(Operation):
     """For each row of a matrix: its cross entropy, its softmax, and its most likely class.
 
     The inputs are the matrix, a vector that is added to each row, and the classes (a host array). With
-    `gives_gradient`, a fourth input is the gradient of the entropies (one number, or one for each row). The second
-    output is then the gradient for the matrix, as computed by `SoftmaxCrossEntropyGradient`, instead of the softmax.
+    `gives_gradient`, a fourth input is the gradient of the entropies (one number, or one for each row), and the second
+    output is the gradient for the matrix.
     """
 
-    #: Floating-point dtype of the matrix and of the vector.
     dtype: str
     #: The dtype of the most likely classes.
     index_dtype: str
@@ -181,11 +171,9 @@ class SoftmaxCrossEntropy(Operation):
 class SoftmaxCrossEntropyGradient(Operation):
     """The gradient of the cross entropy of a softmax.
 
-    The inputs are the gradient of the entropies (one number, or one for each row), the softmax, and the classes (a host
-    array).
+    The inputs are the gradient of the entropies (one number, or one for each row), the softmax, and the host's classes.
     """
 
-    #: Floating-point dtype of the arrays.
     dtype: str
 
     reads_tables_alone = True
@@ -206,12 +194,8 @@ class SoftmaxCrossEntropyGradient(Operation):
 
 @dataclass(eq=False)
 class CrossEntropy(Operation):
-    """The cross entropy of each row of a distribution.
+    """The cross entropy of each row of a distribution, the first input; the classes may be negative indices."""
 
-    The inputs are the distribution and the classes (a host array that may contain negative indices).
-    """
-
-    #: Floating-point dtype of the distribution.
     dtype: str
 
     reads_tables_alone = True
@@ -233,7 +217,6 @@ class CrossEntropyGradient(Operation):
     The inputs are the gradient of the entropies, the distribution, and the classes (a host array).
     """
 
-    #: Floating-point dtypes of the gradient and of the distribution.
     gradient_dtype: str
     dtype: str
 

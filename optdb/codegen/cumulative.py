@@ -1,13 +1,8 @@
 """Cumulative sums and products along an axis.
 
-One kernel accumulates element by element, as NumPy does: for floats, its results are bitwise equal to NumPy's. On CPUs,
-a work item interleaves eight rows to hide latency. GPUs scan many rows with the same kernel. If rows are few and long,
-work groups scan them in pieces with a tree, after another kernel has computed the total of each piece. These scans
-round floats differently from NumPy.
-
-References
-----------
-Pieces are scanned with Hillis and Steele's algorithm (Data parallel algorithms, 1986).
+One kernel accumulates element by element, as NumPy does; on CPUs, a work item interleaves eight rows. On GPUs, work
+groups scan few long rows in pieces with a tree (Hillis and Steele, Data parallel algorithms, 1986), which rounds
+differently from NumPy.
 """
 
 from __future__ import annotations
@@ -41,7 +36,6 @@ LONG, MANY = 512, 2048
 class Cumulate(Operation):
     """The cumulative sums or products along an axis."""
 
-    #: Spec of the array, which has a real dtype.
     x: ArraySpec
     #: Sums ('add') or products ('mul').
     mode: str = "add"
@@ -82,7 +76,6 @@ def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: in
 def _in_pieces(
     kernels: Kernels, context: Context, count: int, n: int, lengths: Sequence[int], arrays: Sequence[Any], work: str
 ) -> None:
-    """Scan long rows with work groups."""
     group = min(GROUP, context.profile.max_local_size)
     tile = group * np.dtype(work).itemsize
     target_pieces = max(1, context.profile.compute_units * 8 // count)
@@ -113,7 +106,7 @@ def _cumulating_kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[
 
 
 def _combine(dtype: str, mode: str) -> str:
-    """Return the OpenCL C expression for the sum or product of `a` and `b`: integers wrap, booleans stay booleans."""
+    """Return the expression of the sum or product of `a` and `b`: integers wrap, booleans stay booleans."""
     if dtype == "bool":
         return "a || b" if mode == "add" else "a && b"
     sign = "+" if mode == "add" else "*"

@@ -20,11 +20,10 @@ from optdb.runtime.sizes import as_int, part_of, smallest
 class Eye(Operation):
     """A matrix of zeros with ones on a diagonal.
 
-    The inputs are host integers: the number of rows, the number of columns (None for a square matrix), and the offset
-    of the diagonal to the right of the main diagonal.
+    The inputs are host integers: the numbers of rows and of columns (None for a square matrix), and the offset of the
+    diagonal to the right of the main one.
     """
 
-    #: The dtype of the matrix.
     dtype: str
 
     def kernels(self) -> list[Kernel]:
@@ -67,7 +66,6 @@ class AroundDiagonal(Copying):
 
 
 def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
-    """Return the order of the result's axes; the two new axes have the highest numbers."""
     axes = list(range(ndim - 1))
     if not axes:
         return [0, 1]
@@ -78,13 +76,11 @@ def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
 
 @dataclass(eq=False)
 class FillDiagonal(Operation):
-    """A copy of an array with its main diagonal filled with a number.
+    """A copy of an array with its main diagonal filled with a number, a 0-d array that is the second input.
 
-    The inputs are the array and the number (a 0-d array). If the array has more than two axes, all axes must have the
-    same length.
+    If the array has more than two axes, all axes must have the same length.
     """
 
-    #: Spec of the array.
     x: ArraySpec
 
     def __post_init__(self) -> None:
@@ -116,10 +112,7 @@ class FillDiagonal(Operation):
 
 
 class FillDiagonalOffset(FillDiagonal):
-    """A copy of a matrix with one of its diagonals filled with a number.
-
-    The third input is a host integer: the offset of the diagonal to the right of the main diagonal.
-    """
+    """A copy of a matrix with a diagonal filled with a number; the third input is its offset to the right."""
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
         (right,) = offset

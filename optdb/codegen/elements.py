@@ -1,9 +1,4 @@
-"""Elementwise kernels, and their launches.
-
-Each work item processes a chunk of the elements (see :func:`optdb.codegen.layout.chunks`);
-:mod:`optdb.codegen.elementwise` generates the loop over it. Launch arguments other than the arrays are computed once
-for all arrays with the same shapes and strides.
-"""
+"""Elementwise kernels, and their launches, whose arguments other than the arrays are cached by shapes and strides."""
 
 from __future__ import annotations
 
@@ -40,7 +35,6 @@ class ElementKernels:
 
     def __init__(self, code: ElementCode, numbers: Sequence[Any] = ()) -> None:
         self._code = code
-        #: Default values of the code's `numbers`; a launch may pass others.
         self._numbers = tuple(numbers)
         self._bound: LaunchCache[BoundKernel] = LaunchCache()
 
@@ -66,10 +60,7 @@ class ElementKernels:
         arrays: Sequence[Array],
         numbers: Sequence[Any] = (),
     ) -> None:
-        """Launch over a shape; each length of an input or output equals the length in `shape`, or 1.
-
-        `numbers` are the values of the scalar parameters that `ElementCode.numbers` declares.
-        """
+        """Launch over a shape, to which arrays broadcast; `numbers` are values of `ElementCode.numbers`."""
         if not size_of(shape):
             return
         numbers = numbers or self._numbers
@@ -82,7 +73,6 @@ class ElementKernels:
     def _bind(
         self, kernels: Kernels, context: Context, shape: Sequence[int], arrays: Sequence[Array], numbers: Sequence[Any]
     ) -> BoundKernel:
-        """Return the launch for arrays like these; the parameters are those of `launch`, and `shape` is not empty."""
         code = self._code
         n = size_of(shape)
         lengths, steps = collapse(shape, [broadcast_strides(array) for array in arrays])
@@ -119,7 +109,7 @@ class ElementKernels:
     def _in_rows_of_quads(
         self, context: Context, lengths: Sequence[int], walked: Sequence[Sequence[int]], arrays: Sequence[Array]
     ) -> bool:
-        """Return whether rows consist of aligned groups of four elements, for arrays with 32-bit indexes."""
+        """Return whether rows consist of aligned groups of four elements."""
         outputs = walked[len(self._code.many) :]
         if len(lengths) < 2 or any(array_steps[-1] != 1 for array_steps in outputs):
             return False
@@ -128,7 +118,6 @@ class ElementKernels:
         return self._in_quads(context, arrays)
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
-        """Return the kind of kernel for arrays with different layouts."""
         if self._code.device_kind == "cpu":
             return "lanes"
         if self._code.device_kind is None:
@@ -137,10 +126,7 @@ class ElementKernels:
 
 
 def _fits_one_pass(context: Context, n: int) -> bool:
-    """Return whether a GPU starts one work item for each of `n` elements at once.
-
-    The result is False in files, because these run on any GPU.
-    """
+    """Return whether a GPU starts one work item for each of `n` elements at once; False in files, for any GPU."""
     items = context.profile.items_at_once
     return items > 0 and n <= items * context.profile.compute_units
 
@@ -183,7 +169,6 @@ def copying(spec: Any, name: str = "copy", context: Context | None = None) -> El
 class Copying(Operation):
     """Base class of operations that only copy an array, or parts of it."""
 
-    #: Spec of the array.
     x: ArraySpec
 
     def __post_init__(self) -> None:

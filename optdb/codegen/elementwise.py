@@ -1,11 +1,9 @@
 """Code of elementwise kernels.
 
-In two variants, which run on any device, a work item loops over a chunk of the elements: ``alike`` is for arrays of the
-same memory layout, and ``strided`` is for any strides. ``lanes`` is for CPUs: it processes a row in vectors, whatever
-its strides. Three variants are for GPUs: in ``quads``, an item processes four neighbours in arrays of the same layout;
-in ``row_quads``, an item processes four neighbours in a row, along which arrays may be broadcast; in ``narrow``, an
-item processes one element of arrays with any strides. ``row_quads`` and ``narrow`` use 32-bit indexes; where 32 bits
-are too few, ``strided`` is used under the name ``wide``.
+For any device, an item loops over a chunk of the elements: ``alike`` is for arrays of the same layout, and ``strided``
+for any strides. ``lanes``, for CPUs, processes a row in vectors. For GPUs, an item of ``quads`` processes four
+neighbours in arrays of the same layout, one of ``row_quads`` four neighbours in a row, and one of ``narrow`` one
+element. The last two use 32-bit indexes; ``wide`` is ``strided`` where these are too few.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Vector width on CPUs, in elements.
 WIDTH = 16
-#: Number of neighbours that a GPU work item processes at once, and the type that holds them, by item size in bytes.
+#: Number of neighbours that a GPU work item processes at once, and the type that holds them, by item size.
 QUAD = 4
 QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 
@@ -35,9 +33,8 @@ QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 class Operand:
     """An array that a kernel reads or writes."""
 
-    #: The name of an element in the code.
     name: str
-    #: C type of an element in memory, and in registers.
+    #: The C type of an element in memory, and in registers.
     stored: str
     computed: str
     #: Functions that convert between the two types; empty if the types are equal.
@@ -45,7 +42,6 @@ class Operand:
     store: str = ""
     #: Whether the array has a single element, which is read once.
     single: bool = False
-    #: Item size in bytes, if known.
     size: int = 0
 
     @classmethod
@@ -119,19 +115,14 @@ else
 class ElementCode:
     """The parts of elementwise kernels."""
 
-    #: Operands of the kernels.
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    #: Code that computes an element of each output from elements of the inputs; CPU kernels compute vectors of
-    #: elements.
+    #: Code that computes an element of each output, or a vector of elements on CPUs.
     statements: str
-    #: Maximum number of dimensions of the arrays; at least 1.
     ndim: int = 1
-    #: Prefix of the kernels' names.
     name: str = "elements"
     #: Code that runs once, before the loop over elements.
     once: str = ""
-    #: Functions that the statements call.
     helpers: str = ""
     #: Names and dtypes of scalar parameters that the statements use.
     numbers: tuple[tuple[str, str], ...] = ()
@@ -145,12 +136,11 @@ class ElementCode:
 
     @property
     def operands(self) -> list[Operand]:
-        """Return inputs and outputs."""
         return [*self.inputs, *self.outputs]
 
     @property
     def many(self) -> list[Operand]:
-        """Return the inputs that have more than one element."""
+        """The inputs that have more than one element."""
         return [x for x in self.inputs if not x.single]
 
     @property
@@ -196,7 +186,6 @@ class ElementCode:
         return ", ".join(f"{size} len{d}" for d in dims), ", ".join(steps)
 
     def _element(self, offset: Callable[[Operand], str]) -> str:
-        """Return code that computes one element of each output."""
         reads = [x.read(offset(x)) for x in self.many]
         declared = [x.declare() for x in self.outputs]
         return joined([*reads, *declared, self.statements, *(x.write(offset(x)) for x in self.outputs)])
@@ -216,7 +205,6 @@ class ElementCode:
         return {"strided": f"{self.name}_lanes", "WIDTH": WIDTH, "ELEMENT": joined(vectors), "NEXT": joined(steps)}
 
     def _quad_words(self) -> dict[str, Any]:
-        """Return the template words of ``quads`` and ``row_quads``."""
         row = [x.read_quad(f"{x.name}_p", f"{x.name}_s{self.ndim - 1}") for x in self.many]
         declared = [x.declare_quad() for x in self.outputs]
         element = [

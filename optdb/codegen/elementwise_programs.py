@@ -23,16 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Elementwise(Operation):
-    """A scalar program applied elementwise to arrays that broadcast to one shape.
+    """A scalar program applied elementwise to arrays, like those of `inputs`, that broadcast to one shape."""
 
-    The inputs are arrays of the ranks and dtypes of `inputs`.
-    """
-
-    #: Computes an element of each output from elements of the inputs.
     program: ScalarProgram
-    #: Specs of the arrays, all of the same rank. Lengths may differ only where one of them is known to be 1.
+    #: Specs of the arrays, all of one rank. Lengths may differ only where one of them is known to be 1.
     inputs: Sequence[ArraySpec]
-    #: Maps the index of an output computed in place to the index of the input that it overwrites.
+    #: Maps an output computed in place to the input that it overwrites.
     overwritten: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,14 +66,9 @@ class Elementwise(Operation):
 
 
 def common_shape(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -> tuple[int, ...]:
-    """Return the shape to which arrays broadcast.
+    """Return the shape to which arrays broadcast; raise ValueError if lengths differ otherwise.
 
     An axis of the result has length 0 if an array has length 0 where its spec promises length 1.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ where none is declared broadcastable, or if a broadcastable axis does not have length 1.
     """
     check_lengths(op, specs, arrays, empty=True)
     shape = [1] * specs[0].ndim
@@ -108,12 +99,7 @@ def program_elements(
     """Return the kernels that apply a program; `single` says which inputs have one element.
 
     If `device_kind` is 'cpu', the kernels use vectors unless some numbers are complex. `wrong_functions` are the
-    `wrong_vector_functions` of the driver.
-
-    Raises
-    ------
-    NoCode
-        If there is no OpenCL C for it.
+    driver's `wrong_vector_functions`. Raise NoCode if there is no OpenCL C.
     """
     program, numbers = program.with_arguments() if program.takes_arguments else (program, ())
     code = _code_of(program, tuple(single), ndim, name, device_kind, wrong_functions)

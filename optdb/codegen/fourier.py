@@ -1,18 +1,10 @@
 """Fourier transforms of the rows of a complex array, of any length.
 
-A length with only small prime factors is transformed in one pass per factor (a Stockham FFT): each pass reads one
-buffer and writes the other, with no bit reversal. Radix-4 passes come first; passes for other factors evaluate the
-definition of the transform. Any other length is transformed by a convolution, which takes three transforms whose length
-is a power of two.
-
-Twiddle factors are computed on the host in extended precision, and cached on the device. Results are unnormalized;
-callers divide them by the length.
-
-References
-----------
-J. Cooley and J. Tukey, An algorithm for the machine calculation of complex Fourier series
-(1965), in T. Stockham's order; L. Bluestein, A linear filtering approach to the
-computation of the discrete Fourier transform (1970).
+A length with small prime factors takes one pass per factor (a Stockham FFT): radix 4 first, other factors by
+definition. Any other length is transformed by a convolution. Twiddle factors are computed on the host in extended
+precision. Results are unnormalized. Sources: J. Cooley and J. Tukey, An algorithm for the machine calculation of
+complex Fourier series (1965); L. Bluestein, A linear filtering approach to the computation of the discrete Fourier
+transform (1970).
 """
 
 from __future__ import annotations
@@ -45,7 +37,7 @@ def complex_dtype(context: Context) -> str:
 
 
 def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
-    """Return the kernels of `transform_rows` for a complex dtype and, with `mirroring`, the kernel of `mirrored`."""
+    """Return the kernels of `transform_rows` for a complex dtype and, with `mirroring`, that of `mirrored`."""
     code = functions("fourier.cl")
     text = "".join(code[name] for name in code if mirroring or name != "fft_mirror")
     return Kernel.all_of(filled(text, T=ctype(dtype)))
@@ -54,7 +46,7 @@ def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
 def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, direction: int) -> Array:
     """Return the unnormalized Fourier transforms of the rows of an array; `direction` is FORWARD or BACKWARD.
 
-    The array is complex, C-contiguous and not empty, and is overwritten. Rows run along its last axis.
+    The array is complex, C-contiguous and not empty, and is overwritten.
     """
     n = x.shape[-1]
     factors = _factors(n)
@@ -119,7 +111,6 @@ def _factors(n: int) -> list[int]:
 
 
 def _table(context: Context, key: tuple[Hashable, ...], dtype: AnyDtype, make: Callable[[], HostArray]) -> Array:
-    """Return an array that is computed on the host once, and cached on the device."""
     table: Array
     (table,) = tables(context, (*key, dtype), lambda: [make().astype(dtype)])
     return table

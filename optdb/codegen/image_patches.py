@@ -24,10 +24,9 @@ class ImagePatches(Operation):
     a patch, and the strides between patches.
     """
 
-    #: Spec of the images, of any dtype.
     x: ArraySpec
-    #: Border mode: with 'valid', patches must fit exactly; with 'ignore_borders', the remainder is ignored; with 'half'
-    #: and 'full', images are padded with zeros; with 'wrap_centered', images wrap around.
+    #: With 'valid', patches must fit exactly; 'ignore_borders' ignores the remainder; 'half' and 'full' pad with zeros;
+    #: 'wrap_centered' wraps around.
     mode: str = "valid"
 
     def kernels(self) -> list[Kernel]:

@@ -1,7 +1,4 @@
-"""Shapes, strides and launches: the memory layout of arrays, and the division of work among work items.
-
-Nothing here touches a device. Strides are in elements, not in bytes.
-"""
+"""Shapes, strides and launches: the memory layout of arrays, and the division of work. Strides are in elements."""
 
 from __future__ import annotations
 
@@ -38,8 +35,7 @@ def collapse(
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return shape and strides of the same elements in the fewest dimensions, but at least `ndim`.
 
-    Drop dimensions of length 1, and merge neighbouring dimensions that are contiguous in every array.
-    `strides` has the strides of each array; no length is 0.
+    Drop dimensions of length 1, and merge neighbours that are contiguous in every array; no length is 0.
     """
     lengths: list[int] = []
     steps: list[tuple[int, ...]] = []
@@ -67,8 +63,7 @@ def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, i
 def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
     """Divide `n` elements among work items; return their number and the chunk size, at least `least` on a CPU.
 
-    On a CPU, a chunk is a contiguous range. On other devices it is one element, so that neighbouring items read
-    neighbouring elements.
+    On other devices a chunk is one element, so that neighbouring items read neighbouring elements.
     """
     if not context.profile.runs_items_serially:
         return n, 1
@@ -82,7 +77,7 @@ def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, 
 
 
 def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any, items_per_unit: int = 8) -> None:
-    """Launch a kernel whose work items loop over `n` tasks with a grid stride; the kernel takes `n` and `args`.
+    """Launch a kernel whose work items loop over `n` tasks with a grid stride; it takes `n` and `args`.
 
     A CPU gets `items_per_unit` items per compute unit, in groups of one; other devices get one item per task.
     """

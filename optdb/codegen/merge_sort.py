@@ -1,16 +1,8 @@
 """A stable merge sort of rows, which can also return indexes.
 
-First, blocks of each row are sorted: on a CPU, a work item sorts a small block by insertion;
-on a GPU, a work group sorts a larger block with a bitonic network in local memory, which orders
-equal elements by index. Then pairs of sorted runs are merged, pass by pass, from one buffer to
-another. A work item writes one segment of a merged run: it finds by bisection how many elements
-of each run precede the segment. So every pass occupies all compute units, and rows may have any length. If only the
-first elements of each row are needed, passes merge only these.
-
-References
-----------
-K. Batcher, Sorting networks and their applications (1968); S. Odeh et al., Merge Path -
-Parallel merging made simple (2012).
+First, blocks of each row are sorted: by insertion on a CPU, or with a bitonic network in local memory on a GPU. Then
+pairs of sorted runs are merged, pass by pass; a work item writes one segment, which it finds by bisection. Sources: K.
+Batcher, Sorting networks and their applications (1968); S. Odeh et al., Merge Path (2012).
 """
 
 from __future__ import annotations
@@ -79,10 +71,8 @@ def sort_rows(
 ) -> None:
     """Sort the rows of an array, along its last axis, with the kernels of `sorting_kernels`.
 
-    `x` is C-contiguous and not empty. `values` receives the sorted elements, and `indices` (int64) receives each
-    element's index in its row; both have the shape of `x` and share no memory with it. Pass `indices` if and only if
-    the kernels return indexes. If `keep` is given, only the first `keep` elements of each row are defined. If the
-    kernels were made for an order, `order` must be the same.
+    `x` is C-contiguous and not empty. `values` receives the sorted elements, and `indices` (int64) each element's index
+    in its row, if the kernels return indexes. With `keep`, only the first elements of each row are defined.
     """
     n = x.shape[-1]
     rows = x.size // n
@@ -108,7 +98,6 @@ def sort_rows(
 
 
 def _passes(n: int, block: int) -> int:
-    """Return the number of passes that merge sorted blocks into a sorted row."""
     passes = 0
     while block << passes < n:
         passes += 1

@@ -1,6 +1,6 @@
-"""Products with blocks of a matrix that are selected by indexes.
+"""Products with blocks of a matrix that are selected by indexes, which the host checks.
 
-The host checks the indexes. If a block is selected several times, the same work items add to it, in index order.
+If a block is selected several times, the same work items add to it, in index order.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ class AddOuterProducts(AddBlockProducts):
     """Outer products of vectors, added to blocks of a matrix.
 
     The inputs are the matrix, of shape (row blocks, column blocks, depth, columns); the vectors, of shapes (batch,
-    inputs, depth) and (batch, windows, columns); and two host arrays: the row blocks and the column blocks to which
-    their products are added. There is one more input, which is unused. The parameters are the same as for
-    `AddBlockProducts`.
+    inputs, depth) and (batch, windows, columns); two host arrays of row and column blocks; and an unused input.
     """
 
     def kernels(self) -> list[Kernel]:

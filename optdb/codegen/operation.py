@@ -1,13 +1,7 @@
 """Operations: computations on a device, independent of the host framework.
 
-An :class:`Operation` is made for arrays with given dtypes, ranks and broadcast patterns. It returns its kernels, which
-the host framework compiles once, and runs the kernels on arrays. Graph semantics, type inference and gradients belong
-to the host framework.
-
-`Operation.compute` compiles and runs an operation in one step::
-
-    sort = SortAlongAxis(context, ArraySpec.of(x))
-    (result,) = sort.compute(x, -1)
+An :class:`Operation` is made for arrays with given dtypes, ranks and broadcast patterns. `Operation.compute` compiles
+and runs one: ``(result,) = SortAlongAxis(context, ArraySpec.of(x)).compute(x, -1)``.
 """
 
 from __future__ import annotations
@@ -32,15 +26,7 @@ Kernels = Mapping[str, CompiledKernel]
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The properties of an array that are known at compile time.
-
-    Parameters
-    ----------
-    dtype : str
-        The dtype of its elements.
-    broadcastable : tuple of bool
-        For each axis, whether its length is known to be 1.
-    """
+    """The properties of an array that are known at compile time: its dtype, and whether each axis has length 1."""
 
     dtype: str
     broadcastable: tuple[bool, ...]
@@ -68,16 +54,12 @@ class ArraySpec:
 
 @dataclass(eq=False)
 class Operation(ABC):
-    """A computation for arrays with given specs, in a context.
+    """A computation for arrays with given specs, in a context. Subclasses are dataclasses of their parameters."""
 
-    Each subclass is a dataclass; its fields are the operation's parameters.
-    """
-
-    #: Context that the operation runs in.
     context: Context
 
-    #: Whether host arrays are used only through their shapes and through tables (``optdb.runtime.tables``) uploaded to
-    #: the device. If so, different values need different tables, but the same commands.
+    #: Whether host arrays are used only through their shapes and through tables (``optdb.runtime.tables``), so that
+    #: different values need the same commands.
     reads_tables_alone: ClassVar[bool] = False
 
     def __str__(self) -> str:
@@ -109,21 +91,9 @@ class Operation(ABC):
 
 
 def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], empty: bool = False) -> None:
-    """Check that arrays have length 1 where their specs promise it.
+    """Raise ValueError unless arrays have length 1 where their specs promise it; `op` is named in the error.
 
-    Parameters
-    ----------
-    op : object
-        The operation to name in the error.
-    specs, arrays : sequence
-        The arrays and their specs.
-    empty : bool
-        Whether to accept length 0 as well, since no kernel is launched for an empty result.
-
-    Raises
-    ------
-    ValueError
-        If an axis has another length.
+    With `empty`, length 0 is accepted as well, since no kernel is launched for an empty result.
     """
     for index, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
         for axis in spec.broadcast_axes:
@@ -136,10 +106,7 @@ def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], 
 
 
 def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return a C-contiguous array for an output: the previous one if it fits, else a new one.
-
-    Its contents are undefined. Outputs are reused because an allocation costs more than most kernels.
-    """
+    """Return an uninitialized C-contiguous array for an output: the previous one if it fits, else a new one."""
     shape = tuple(map(as_int, shape))
     previous = storage[0]
     if (

@@ -1,7 +1,4 @@
-"""Parts of arrays: joins, splits, tiles, zero padding, and changes to parts that slices select.
-
-Reading a part that slices and integers select is a view.
-"""
+"""Parts of arrays: joins, splits, tiles, zero padding, and changes to parts that slices select."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ MANY = 8
 
 @dataclass(eq=False)
 class JoinArrays(Copying):
-    """The concatenation of arrays of one dtype along an axis.
-
-    The inputs are the axis (a host integer) and the arrays, which have the same dtype and rank as `x`.
-    """
+    """The concatenation of arrays along an axis; the inputs are the axis (a host integer) and arrays like `x`."""
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         axis, *arrays = inputs
@@ -63,7 +57,6 @@ class SplitArray(Copying):
     The inputs are the array and, on the host, the axis and the lengths of the pieces.
     """
 
-    #: The number of pieces.
     pieces: int
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -88,9 +81,7 @@ class TileArray(Operation):
     The inputs are the array and, on the host, the numbers of repeats, which may be fewer or more than the axes.
     """
 
-    #: Spec of the array.
     x: ArraySpec
-    #: Number of axes of the result.
     ndim: int
 
     def __post_init__(self) -> None:
@@ -130,13 +121,11 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
 
 @dataclass(eq=False)
 class Pad(Operation):
-    """An array of zeros with another array written to one part; the other array itself if the part is the whole.
+    """An array of zeros with another array written to one part; that array itself if the part is the whole.
 
-    The inputs are the array, the lengths of the result, and the index of the part (slices and integers). The array is
-    broadcast to the part.
+    The inputs are the array, which is broadcast to the part, the lengths of the result, and the index of the part.
     """
 
-    #: Spec of the array.
     x: ArraySpec
 
     def __post_init__(self) -> None:
@@ -161,7 +150,6 @@ class Pad(Operation):
 
 
 def _is_whole(entry: Any, length: Any) -> bool:
-    """Return whether an index entry selects a whole axis, in order."""
     return isinstance(entry, slice) and part_of(length, entry) == (0, length, 1)
 
 
@@ -181,8 +169,7 @@ def _outside_views(array: Array, index: Sequence[Any]) -> list[Array]:
 class ChangeSlice(Operation):
     """An array in which a part is set or incremented.
 
-    The inputs are the array, the values (broadcast to the part), and the index of the part (a sequence of slices and
-    integers).
+    The inputs are the array, the values (broadcast to the part), and the index of the part (slices and integers).
     """
 
     #: Spec of the array; the values have the same dtype.

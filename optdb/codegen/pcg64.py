@@ -1,16 +1,9 @@
 """Uniform random numbers of NumPy's bit generator PCG64, bitwise equal to NumPy's.
 
-The state of PCG64 is a number of 128 bits. A step multiplies it by a factor, and adds the generator's increment, modulo
-2^128. A word of 64 bits is computed from the state after each step. Several steps are equivalent to one step with
-another factor and another multiple of the increment (`jump`), so each work item can compute its own first state, and
-all items compute parts of one stream.
-
-References
-----------
-M. E. O'Neill, PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random Number Generation,
-Harvey Mudd College, 2014.
-
-F. B. Brown, Random Number Generation with Arbitrary Strides, Transactions of the American Nuclear Society, 1994.
+The state is a number of 128 bits; a step multiplies it by a factor and adds the increment. Several steps are equivalent
+to one with other factors (`jump`), so each work item computes its own first state. Sources: M. E. O'Neill, PCG: A
+Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random Number Generation (2014); F. B. Brown,
+Random Number Generation with Arbitrary Strides (1994).
 """
 
 from __future__ import annotations
@@ -30,13 +23,11 @@ from optdb.numpy_types import HostArray
 
 __all__ = ["PCG64Numbers", "advanced", "state_words"]
 
-#: The factor of a step.
 FACTOR = 0x2360ED051FC65DA44385DF649FCCF645
 _MODULUS = 1 << 128
 _WORD = (1 << 64) - 1
 
-#: Minimum number of samples per GPU work item, because computing the item's first state takes as long as several
-#: samples.
+#: Minimum number of samples per GPU work item, whose first state takes as long as several samples.
 LEAST_PER_ITEM = 8
 #: Maximum number of work items per compute unit of a GPU.
 ITEMS_PER_UNIT = 2048
@@ -46,9 +37,8 @@ _HELPERS = "typedef struct { ulong low, high; } pcg_number;\n" + "".join(
     _KERNELS[f"pcg_{name}"] for name in ("of", "high", "times", "carry", "plus", "after", "word")
 )
 
-#: Maps the dtype, and whether the interval is open, to the expression that converts a word to a number. NumPy's numbers
-#: are multiples of 2^-53 in [0, 1), and a float32 is such a number, rounded, so it may be 1. Numbers in the open
-#: interval (0, 1) are odd multiples.
+#: Maps the dtype, and whether the interval is open, to a number's expression. NumPy's numbers are multiples of 2^-53 in
+#: [0, 1), and a rounded float32 may be 1. Numbers in (0, 1) are odd multiples.
 _NUMBERS = {
     ("float64", False): "convert_double(word >> 11) * 0x1p-53",
     ("float32", False): "convert_float_rte(word >> 11) * 0x1p-53f",

@@ -20,15 +20,15 @@ from optdb.runtime.sizes import as_int
 class PlacedElementwise(Operation):
     """A scalar program applied elementwise; its first results are written to slices of an array of zeros.
 
-    The inputs are the lengths of that array, as host integers, and the inputs of the program. The outputs are that
-    array and the program's other results.
+    The inputs are the lengths of that array, as host integers, and those of the program. The outputs are that array and
+    the program's other results.
     """
 
-    #: Computes the results. The first results are written to slices, and have the dtype of the array.
+    #: Computes the results, of which the first have the array's dtype.
     program: ScalarProgram
-    #: Specs of the program's inputs, all of the same rank. Lengths may differ only where one of them is known to be 1.
+    #: Specs of the program's inputs, all of one rank; see `Elementwise`.
     inputs: Sequence[ArraySpec]
-    #: Axis of the slices, and the bounds of each slice. The slices are ascending and disjoint.
+    #: Axis of the slices, and the bounds of each slice, ascending and disjoint.
     axis: int
     places: Sequence[tuple[int, int]]
 

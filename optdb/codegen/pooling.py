@@ -1,12 +1,8 @@
 """Pooling of the windows of an array, and its gradients.
 
-The inputs are arrays of the same dtype with any layout, then three host vectors with one number per pooled axis: the
-sizes, the strides and the padding of the windows. The pooled axes are the last `ndim` axes.
-
-The largest element of a window is the first element that no later one exceeds, so a NaN is the largest only if it comes
-first. For gradients, a CPU work item fills rows: it loops over the windows that cover a row, and adds their gradients
-to the row. On other devices, each item loops over the windows that cover one element. In both cases, gradients are
-added in window order.
+The inputs are arrays of the same dtype, then three host vectors with one number per pooled axis (the last axes): sizes,
+strides and padding. The largest element of a window is the first that no later one exceeds. Gradients are added in
+window order: a CPU work item fills rows, an item on other devices one element.
 """
 
 from __future__ import annotations
@@ -28,12 +24,9 @@ from optdb.runtime.arrays import Array
 class WindowOperation(Operation):
     """Base class of the operations of this module."""
 
-    #: Spec of the array that is divided into windows. All arrays have its dtype and rank.
     x: ArraySpec
-    #: Number of pooled axes, which are the last ones.
     ndim: int = 2
-    #: Reduction of a window: 'max', 'sum', or a mean that includes or excludes the padding ('average_inc_pad',
-    #: 'average_exc_pad').
+    #: 'max', 'sum', or a mean that includes or excludes the padding ('average_inc_pad', 'average_exc_pad').
     mode: str = "max"
     #: Whether windows that do not fit are omitted instead of truncated.
     ignore_border: bool = True
@@ -54,13 +47,12 @@ class WindowOperation(Operation):
 
     @abstractmethod
     def _counts(self, *arrays: Array) -> Sequence[int] | None:
-        """Return the numbers of windows, checked against an array's shape; raise ValueError for a mismatch."""
+        """Return the numbers of windows, if an array has one element for each; raise ValueError for a mismatch."""
 
     def _check(self, x: Array, windows: Windows) -> None:
         """Raise ValueError if the windows cannot be pooled."""
 
     def _launch(self, windows: Windows, arrays: Sequence[Array], storage: list[Any], kernels: Kernels) -> None:
-        """Compute one number for each window."""
         shape = (*arrays[0].shape[: -self.ndim], *windows.counts)
         out = output_array(storage, self.context, shape, self.x.dtype)
         ready = self._in_order(arrays, kernels)
@@ -80,7 +72,6 @@ class PoolWindows(WindowOperation):
         return window_kernel(self.ndim, self.x.dtype, ["x", "z"], start, each, f"z[o] = STORE({self._result()});")
 
     def _result(self) -> str:
-        """Return the OpenCL C expression of the result, from a window's sum or largest element."""
         if self.mode in ("max", "sum"):
             return "acc"
         whole = self.mode == "average_inc_pad" and self.ignore_border
@@ -136,7 +127,7 @@ class LargestGradient(WindowOperation):
     The arrays are the pooled array, the largest elements, and the gradient with respect to these elements.
     """
 
-    #: Names of the kernel parameters for the arrays that the gradient reads; these arrays are the last inputs.
+    #: Kernel parameters for the arrays that the gradient reads, which are the last inputs.
     names: ClassVar[Sequence[str]] = ("x", "top", "gz")
 
     def _kernel(self) -> Kernel:
@@ -144,7 +135,7 @@ class LargestGradient(WindowOperation):
         return gradient_kernel(self.ndim, self.x.dtype, self.names, self._given(), by_rows)
 
     def _given(self) -> str:
-        """Return the OpenCL C expression for the gradient that element ``q`` gets from window ``o``."""
+        """Return the expression for the gradient that element ``q`` gets from window ``o``."""
         # Adding zero is cheaper than an unpredictable branch.
         return "LOAD(x[q]) == LOAD(top[o]) ? LOAD(gz[o]) : 0"
 
@@ -169,10 +160,7 @@ class LargestGradient(WindowOperation):
 
 
 class MeanGradient(LargestGradient):
-    """The gradient of sum or average pooling.
-
-    The arrays are the pooled array, and the gradient with respect to the sums or means.
-    """
+    """The gradient of sum or average pooling, from the pooled array and the gradient of the sums or means."""
 
     names = ("gz",)
 

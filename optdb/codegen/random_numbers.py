@@ -1,19 +1,9 @@
 """Random numbers, bitwise equal to Theano's: uniform numbers from MRG31k3p, and draws from discrete distributions.
 
-The state of MRG31k3p is an int32 matrix with a row of six numbers for each stream. Sample i is the next number of
-stream ``i % n_streams``, so streams are independent. A work item processes one stream on GPUs, so that writes are
-coalesced, or sixteen streams in a vector on CPUs. It generates all samples of its streams, and writes their new state.
-State and samples stay on the device.
-
-Each row of a matrix is a discrete distribution to draw from. A work item processes the draws of one row in the
-order of Theano's C code, so the results are equal: probabilities are accumulated in double precision, and the first
-outcome where the sum exceeds the random number is drawn. Theano's Python code accumulates in single precision when
-drawing without replacement.
-
-References
-----------
-P. L'Ecuyer and R. Touzin, Fast Combined Multiple Recursive Generators with Multipliers
-of the form a = +/- 2^d +/- 2^e, Winter Simulation Conference, 2000.
+The state of MRG31k3p is an int32 matrix with a row of six numbers for each stream; sample i is the next number of
+stream ``i % n_streams``. A GPU work item processes one stream, a CPU work item sixteen in a vector. Draws from the rows
+of a matrix follow the order of Theano's C code, and accumulate in double precision. Source: P. L'Ecuyer and R. Touzin,
+Fast Combined Multiple Recursive Generators with Multipliers of the form a = +/- 2^d +/- 2^e (2000).
 """
 
 from __future__ import annotations
@@ -32,7 +22,6 @@ from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words,
 from optdb.runtime.arrays import copy, empty
 from optdb.runtime.sizes import lengths_of
 
-#: The larger modulus, which is also the maximum number of samples in one call.
 MOST = 2**31 - 1
 
 #: Number of streams in a vector on CPUs.
@@ -40,9 +29,8 @@ LANES = 16
 
 _MRG_KERNELS = functions("mrg31k3p.cl")
 
-#: Maps the dtype of samples to the integer taken from a step, and the factor that scales it. Float16 uses the last 15
-#: bits, so that no sample becomes 1: 511 / 2^24 times the integer plus one is then exact in float32, and is rounded
-#: once.
+#: Maps the dtype of samples to the integer taken from a step, and its factor. Float16 uses the last 15 bits, so that no
+#: sample becomes 1: 511 / 2^24 times the integer plus one is exact in float32, and is rounded once.
 _SCALED = {
     "float16": ("convert_float{v}(({step} & 0x7fff) + 1)", float(511 * 2.0**-24)),
     "float32": ("convert_float{v}({step})", float(np.float32(4.6566126e-10))),
@@ -58,9 +46,7 @@ class UniformNumbers(Operation):
     are the new state and the sample.
     """
 
-    #: Floating-point dtype of the sample.
     dtype: str
-    #: Number of axes of the sample.
     ndim: int
     #: Whether the new state overwrites the old one.
     inplace: bool = False
@@ -146,9 +132,8 @@ _DRAW_KERNELS = functions("draws.cl")
 class CountDraws(Operation):
     """The number of times each outcome is drawn, for each row of probabilities.
 
-    The inputs are the probabilities (one row for each distribution), the random numbers, and the number of draws (a
-    host integer). The random numbers are a vector with the first draw of every row, then the second draw of every row,
-    and so on.
+    The inputs are the probabilities, the random numbers, and the number of draws (a host integer). The random numbers
+    are a vector with the first draw of every row, then the second draw of every row, and so on.
     """
 
     #: The kernel's name, and whether the kernel works on a copy of the probabilities.
@@ -158,9 +143,7 @@ class CountDraws(Operation):
     #: Specs of the probabilities and of the random numbers, both floating-point.
     p: ArraySpec
     u: ArraySpec
-    #: The dtype of the output.
     dtype: str
-    #: Whether to draw with replacement.
     replace: bool = False
 
     def kernels(self) -> list[Kernel]:
@@ -184,10 +167,7 @@ class CountDraws(Operation):
 
 
 class ChooseOutcomes(CountDraws):
-    """The outcomes drawn for each row of probabilities; -1 if the row's sum is too small.
-
-    The inputs and parameters are the same as for `CountDraws`.
-    """
+    """The outcomes drawn for each row of probabilities, as in `CountDraws`; -1 if the row's sum is too small."""
 
     kernel, changes_probabilities = "choose", True
 
@@ -211,7 +191,6 @@ class FirstOutcomes(Operation):
     #: Specs of the probabilities and of the random numbers, both float32 or float64.
     p: ArraySpec
     u: ArraySpec
-    #: The dtype of the output.
     dtype: str
 
     def kernels(self) -> list[Kernel]:

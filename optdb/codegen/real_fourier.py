@@ -1,9 +1,7 @@
 """Fourier transforms of real arrays over their last axes, and their inverses.
 
-Inputs and outputs store complex numbers as pairs along a last axis. The kernels compute with complex numbers, in double
-precision where the device supports it. A transformed axis is moved to the end so that its elements are contiguous
-(`optdb.codegen.fourier`). Lengths come from the host: longer axes are truncated, and shorter ones are padded with
-zeros.
+Inputs and outputs store complex numbers as pairs along a last axis. Lengths come from the host: longer axes are
+truncated, and shorter ones are padded with zeros.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ class RealFourier(Operation):
     #: Whether the input, rather than the output, consists of complex pairs.
     inverse: ClassVar[bool] = False
 
-    #: Spec of the floating-point array.
     x: ArraySpec
 
     def __post_init__(self) -> None:
@@ -81,7 +78,6 @@ class RealFourier(Operation):
         return z
 
     def _along(self, z: Array, axis: int, kernels: Kernels, direction: int) -> Array:
-        """Transform along an axis; return a view with the axes in their original order."""
         rows = transform_rows(kernels, self.context, self._in_order(axis_last(z, axis), kernels), direction)
         order = [*range(axis), rows.ndim - 1, *range(axis, rows.ndim - 1)]
         return view(rows, [rows.shape[d] for d in order], [rows.strides[d] for d in order])
@@ -91,11 +87,7 @@ class RealFourier(Operation):
 
 
 class InverseRealFourier(RealFourier):
-    """The unnormalized inverse of `RealFourier`: the real array times the product of the lengths.
-
-    The inputs and parameters are the same as for `RealFourier`; the array's last axis has pairs of real and imaginary
-    parts.
-    """
+    """The unnormalized inverse of `RealFourier`; the array's last axis has pairs of real and imaginary parts."""
 
     inverse = True
 

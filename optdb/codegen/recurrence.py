@@ -20,11 +20,10 @@ from optdb.runtime.arrays import Array, empty
 class SavedProducts(Operation):
     """Products of a loop's states with a matrix, plus an addend, for some of its steps.
 
-    The inputs are the products that the loop saved for all steps; the loop's states, starting with the initial state;
-    the states in the requested steps; and the matrix. If there is an addend, two more inputs are the sequence that
-    contains it, and the elements of this sequence in the requested steps. If memory addresses show that the requested
-    states and addends are views of the same steps, the result is a view of the saved products. Otherwise the products
-    are computed.
+    The inputs are the products that the loop saved for all steps; its states, starting with the initial one; the states
+    in the requested steps; the matrix; and, for an addend, the sequence that contains it, and its elements in these
+    steps. The result is a view of the saved products if addresses show that the requested arrays are views of the same
+    steps.
     """
 
     #: Spec of the requested states. All arrays have this dtype; all except the matrix have three axes.
@@ -60,7 +59,7 @@ class SavedProducts(Operation):
         return result
 
     def _flat(self, array: Array, kernels: Kernels) -> Array:
-        """Return an array with its two leading axes merged: a view where the strides allow it, else a copy."""
+        """Return an array with its two leading axes merged: a view where strides allow it, else a copy."""
         shape = array.shape[0] * array.shape[1], array.shape[2]
         strides = strides_for(array, shape)
         if strides is None:
@@ -71,7 +70,7 @@ class SavedProducts(Operation):
 
 
 def _rows_of(part: Array, array: Array) -> tuple[Any, Any, Any] | None:
-    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is not such a view."""
+    """Return the rows of `array` that `part` is a view of, as (first, step, count); None if it is no such view."""
     if not (array.size and part.size and part.base_data == array.base_data and is_contiguous(array, leading=1)):
         return None
     row, distance = array.strides[0], part.offset - array.offset

@@ -17,14 +17,9 @@ from optdb.runtime.sizes import lengths_of
 
 @dataclass(eq=False)
 class Reshape(Operation):
-    """An array in a new shape, of which one length may be -1.
+    """An array in a new shape, of which one length may be -1; the inputs are the array and a host vector of lengths."""
 
-    The inputs are the array and the lengths (a host vector).
-    """
-
-    #: Spec of the array.
     x: ArraySpec
-    #: The number of lengths.
     ndim: int
 
     def __post_init__(self) -> None:
@@ -46,7 +41,7 @@ class Reshape(Operation):
 
 
 class Flatten(Reshape):
-    """An array whose last axes are merged into one, so that it has `ndim` axes. The input is the array."""
+    """An array whose last axes are merged into one, so that it has `ndim` axes."""
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs

@@ -1,11 +1,7 @@
 """Scratch memory and tables that operations keep on a device between calls.
 
-Operations whose launches are enqueued immediately share one context's memory: the queue runs commands in order, so each
-operation may overwrite the contents left by others. The memory grows to the largest requested size, because an
-allocation costs more than most kernels. Tables are small, and cached.
-
-If a thread's commands go to a listener, each operation gets its own memory. A plan repeats recorded commands, and held
-commands are enqueued late, so other threads' commands may run in between and would overwrite shared memory.
+Operations whose launches are enqueued immediately share one context's memory, which the queue's order makes safe. If a
+thread's commands go to a listener, each operation gets its own memory, since other commands may run in between.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 _ALIGNMENT = 256
 #: Maximum number of entries in a context's caches of tables and of lent arrays.
 _KEPT = 256
-#: The keys under which a context keeps the memory, the arrays into which the memory is divided, and tables.
+#: The keys under which a context keeps the memory, the arrays that divide it, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
 #: Held until all launches that use shared memory are in the queue, so that other threads enqueue later.
 _using_memory = threading.RLock()
@@ -39,8 +35,7 @@ _using_memory = threading.RLock()
 def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
     """Lend uninitialized one-dimensional arrays of these sizes for launches until the block exits.
 
-    The arrays are new if this thread's commands go to a listener: in plans and files, buffer assignment shares memory
-    among commands.
+    They are new if this thread's commands go to a listener: buffer assignment then shares memory among commands.
     """
     if listening() is not None:
         lengths = _lengths(dtype, sizes)

@@ -1,7 +1,6 @@
-"""Searches: for the largest elements along axes and their indices, and for values in a sorted vector.
+"""Searches: for the largest elements along axes and their indices, and by bisection in a sorted vector.
 
-Sorted vectors are searched by bisection. Values are compared in the dtype to which NumPy promotes both arrays; NaN is
-the largest value, as in sorting.
+Values are compared in the dtype to which NumPy promotes both arrays; NaN is the largest value.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ class FindLargest(Operation):
     The first of equal elements is found; the first NaN is the largest.
     """
 
-    #: Spec of the array, which has a real dtype.
     x: ArraySpec
-    #: The axes, as nonnegative integers.
     axes: Sequence[int]
     #: Whether the elements are the first output; otherwise the indices are the only output.
     values: bool = True
@@ -82,7 +79,6 @@ class FindLargest(Operation):
 
 
 def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return lengths and strides of given axes, collapsed if strides allow it, and padded with axes of length 1."""
     strides = [[steps_of(x)[axis] for axis in axes]]
     lengths, (steps,) = collapse([x.shape[axis] for axis in axes], strides, max(len(axes), 1))
     return lengths, steps
@@ -90,15 +86,10 @@ def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 @dataclass(eq=False)
 class SearchSorted(Operation):
-    """The index (int64) at which to insert each value into a sorted vector: 'left' or 'right' of equal elements.
+    """The index (int64) at which to insert each value into a sorted vector: 'left' or 'right' of equal elements."""
 
-    The inputs are the vector and the values.
-    """
-
-    #: Specs of the vector and of the values, which have real dtypes.
     x: ArraySpec
     values: ArraySpec
-    #: 'left' or 'right'.
     side: str = "left"
 
     def kernels(self) -> list[Kernel]:

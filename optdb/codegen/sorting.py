@@ -1,7 +1,4 @@
-"""Sorting along an axis: sort, argsort and top-k.
-
-The sort is stable. The k largest or smallest elements are also sorted, with equal elements ordered by index.
-"""
+"""Sorting along an axis: sort, argsort and top-k. The sort is stable; equal elements are ordered by index."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ class SortAlongAxis(Operation):
     The inputs are the array (of a real dtype) and the axis (a host integer).
     """
 
-    #: Spec of the array.
     x: ArraySpec
-    #: Whether to return the indices.
     indices: bool = False
 
     def __post_init__(self) -> None:
@@ -75,11 +70,9 @@ class TopK(Operation):
     The inputs are the array (of a real dtype) and k (a host integer).
     """
 
-    #: Spec of the array.
     x: ArraySpec
-    #: Axis to sort along.
     axis: int
-    #: The value of k if known; the kernels are then specialized for its order.
+    #: The value of k if known, which specializes the kernels.
     k: int | None = None
     #: Whether the elements are the first output.
     values: bool = True
@@ -126,8 +119,7 @@ def _check(k: int, length: int, axis: int) -> None:
 def _order(k: int) -> int:
     """Return the sort order that puts the requested elements first.
 
-    To find the single smallest element, the host calls `numpy.min`, which returns NaN if there is one. To find several
-    elements, the host partitions the array, which treats NaN as the largest.
+    For one smallest element, NumPy returns NaN if there is one; for several, it treats NaN as the largest.
     """
     if k > 0:
         return DESCENDING

@@ -1,12 +1,8 @@
-"""Templates for OpenCL C, in files next to the modules that use them.
+"""Templates for OpenCL C, in files next to the modules that use them; :func:`filled` substitutes placeholders.
 
-A template has placeholders, for example for a type, the load of a float16, or the rows of a block. Placeholders look
-like preprocessor macros, and :func:`filled` substitutes them before the code is compiled.
-
-A float16 is stored in 16 bits and computed in 32, so that no device has to support ``half``: float32 represents every
-float16 exactly, and a store rounds once. Kernels compute in `work_dtype`, and load and store through prelude functions,
-which `load_w` and `write_w` name. For all dtypes except float16 these names are empty, so that one template serves all
-dtypes: ``f"{load_w(dtype)}(x[i])"``.
+A float16 is stored in 16 bits and computed in 32, so that no device has to support ``half``. Kernels compute in
+`work_dtype`, and load and store through functions that `load_w` and `write_w` name; these names are empty for all
+dtypes except float16, so that one template serves all dtypes: ``f"{load_w(dtype)}(x[i])"``.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ _FUNCTION = re.compile(r"^(?:__attribute__[^\n]*\n)?[A-Za-z_][^\n(]*?(?P<name>\w
 
 @functools.cache
 def functions(file: str) -> dict[str, str]:
-    """Return the functions in a file of this package, by name. Each must start and end at the beginning of a line."""
+    """Return the functions in a file of this package, by name. Each starts and ends at the beginning of a line."""
     text = importlib.resources.files("optdb.codegen").joinpath(file).read_text(encoding="utf-8")
     return {function["name"]: function[0] for function in _FUNCTION.finditer(text)}
 
@@ -84,8 +80,8 @@ def joined(lines: Iterable[str]) -> str:
 def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str], step: str = "ga_ssize") -> str:
     """Return statements that unravel an index into axes, starting with the last one, and add to offsets.
 
-    The statements overwrite the variable `index`. `lengths` is the name of the axes' lengths, without the axis number.
-    They add to each variable of `offsets`, of type `step`, the index along each axis times the named stride.
+    `lengths` names the axes' lengths without the axis number. Each variable of `offsets`, of type `step`, is increased
+    by the index along each axis times the named stride; `index` is overwritten.
     """
     lines = []
     for d in reversed(range(dims)):
@@ -104,8 +100,7 @@ def row_offsets(
 ) -> str:
     """Return statements that locate element `i`: its column (index along the last axis) and its offset in each array.
 
-    Names of lengths and strides omit the axis number; `offsets` maps each offset to its start and its strides. Indexes
-    have the type `size`, and offsets the type `step`.
+    Names omit the axis number; `offsets` maps each offset to its start and its strides.
     """
     last = dims - 1
     lines = [f"const {size} column = {f'i % {lengths}{last}' if last else 'i'};"]

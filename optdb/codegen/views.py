@@ -17,13 +17,7 @@ def axis_last(x: Array, axis: int) -> Array:
 
 
 def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
-    """Return the view of `x` that a basic index (integers and slices) selects, as in NumPy.
-
-    Raises
-    ------
-    IndexError
-        If an integer is out of bounds.
-    """
+    """Return the view that a basic index (integers and slices) selects; raise IndexError if one is out of bounds."""
     shape, strides, offset = [], [], 0
     padded = [*index, *[slice(None)] * (x.ndim - len(index))]
     for axis, (entry, length, stride) in enumerate(zip(padded, x.shape, x.strides, strict=True)):
@@ -42,13 +36,7 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
 
 
 def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Return the requested shape, with a length of -1 inferred.
-
-    Raises
-    ------
-    ValueError
-        If `old` has a different number of elements.
-    """
+    """Return the requested shape, with a length of -1 inferred; raise ValueError if the sizes differ."""
     if len(wanted) != ndim:
         raise ValueError(f"a reshape to {ndim} dimensions got {len(wanted)} lengths: {tuple(wanted)}")
     size = size_of(old)
@@ -92,9 +80,9 @@ def backwards(x: Array) -> DeviceArray:
 
 
 def in_matching_order(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return two arrays, unchanged or both with their first axes reversed, for a sum over the two leading axes.
+    """Return two arrays, unchanged or both reversed, for a sum over the two leading axes.
 
-    Both orders give the same sum. Choose the order in which more arrays can merge the two axes without a copy.
+    Both orders give the same sum; choose the one in which more arrays can merge the two axes without a copy.
     """
     if x.shape[:2] != y.shape[:2]:
         return x, y
@@ -109,13 +97,7 @@ def _are_merged(*arrays: Array) -> int:
 
 
 def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
-    """Return a view of the diagonals of two axes; its last axis runs along the diagonals.
-
-    Raises
-    ------
-    ValueError
-        If the two axes are not different axes of `x`.
-    """
+    """Return a view of the diagonals of two axes, along its last axis; raise ValueError unless these are two axes."""
     ndim = x.ndim
     rows, columns = axis1 + ndim * (axis1 < 0), axis2 + ndim * (axis2 < 0)
     if not (0 <= rows < ndim and 0 <= columns < ndim) or rows == columns:
@@ -132,13 +114,7 @@ def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
 
 
 def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
-    """Return a view of `y` that broadcasts to `shape` and has as many dimensions.
-
-    Raises
-    ------
-    ValueError
-        If `y` does not broadcast to `shape`.
-    """
+    """Return a view of `y` that broadcasts to `shape` and has as many dimensions; raise ValueError if it does not."""
     missing = len(shape) - y.ndim
     lengths = tuple(y.shape)
     extra = [length for length in lengths[: max(-missing, 0)] if length != 1]

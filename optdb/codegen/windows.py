@@ -1,8 +1,7 @@
 """Windows over the last axes of C-contiguous arrays: window positions, and kernels that process windows.
 
-The pooled axes come last and form a plane; all axes before them are merged. A window covers `size` elements from
-``index * step - pad`` on. Kernels read a window's elements inside the plane in C order, like the host's C code, so sums
-are bitwise equal.
+The pooled axes form a plane; all axes before them are merged. A window covers `size` elements from ``index * step -
+pad`` on. Kernels read a window's elements in C order, like the host's C code, so sums are bitwise equal.
 """
 
 from __future__ import annotations
@@ -23,11 +22,8 @@ _NUMBERS = ("len", "count", "size", "step", "pad")
 class Windows:
     """The windows over the pooled axes; each field has one number per axis."""
 
-    #: Lengths of the axes.
     lengths: tuple[int, ...]
-    #: Numbers of windows.
     counts: tuple[int, ...]
-    #: Sizes and strides of the windows, and the padding before the first element.
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
     pads: tuple[int, ...]
@@ -36,14 +32,9 @@ class Windows:
     def read(
         cls, op: Any, lengths: Sequence[int], numbers: Sequence[HostArray], counts: Sequence[int] | None = None
     ) -> Windows:
-        """Return the windows of an operation, which has `ndim` and `ignore_border`, over axes with given lengths.
+        """Return the windows of an operation over axes with given lengths; raise ValueError if they are not valid.
 
         `numbers` are host vectors: sizes, strides and padding. The number of windows is `counts`, or as many as fit.
-
-        Raises
-        ------
-        ValueError
-            If the numbers describe no valid windows.
         """
         for name, values in zip(("ws", "stride", "pad"), numbers, strict=True):
             if values.shape != (op.ndim,):
@@ -113,9 +104,8 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes one element of the last array per window of the other arrays.
 
-    All arrays have the same dtype, and `ndim` pooled axes. The code `start` runs first for each window, `each` runs for
-    each of its elements, and `finish` runs last. The code uses the placeholders of `typed`; ``q`` is the index of an
-    element, ``first`` the index of the first element, and ``o`` the index of the window.
+    The code `start` runs first for each window, `each` for each of its elements, and `finish` last. ``q`` is the index
+    of an element, ``first`` that of the first element, and ``o`` that of the window.
     """
     last = ndim - 1
     outer = "\n".join(
@@ -149,9 +139,8 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by_rows: bool) -> Kernel:
     """Return a kernel, named ``gradient``, that sums the gradients of each element over the windows that cover it.
 
-    The kernel reads the arrays and computes ``gx``. `given` is an expression, with placeholders of `typed`, for the
-    value that window ``o`` adds to its element ``q``; for each axis, ``whole`` says whether all windows end within the
-    padding. A work item fills rows (`by_rows`), or single elements.
+    `given` is an expression for the value that window ``o`` adds to its element ``q``; for each axis, ``whole`` says
+    whether all windows end within the padding. A work item fills rows (`by_rows`), or single elements.
     """
     whole = "\n".join(
         f"const bool whole{d} = (count{d} - 1) * step{d} + size{d} <= len{d} + 2 * pad{d};" for d in range(ndim)
@@ -184,9 +173,8 @@ def _decode(ndim: int) -> str:
 def _rows(ndim: int, add: str) -> str:
     """Return the code with which a work item fills `chunk` of all `n` rows.
 
-    The outer loop runs over the elements of a window, from the last to the first, and the inner loop over the windows
-    of a row: each element still sums in window order. Non-overlapping windows of size 2 are common, so their elements
-    are filled in pairs.
+    The outer loop runs over the elements of a window, from the last to the first, so that each element sums in window
+    order. Common windows of size 2 are filled in pairs.
     """
     last = ndim - 1
     at = f"const ga_ssize at{last} = j, o = windows + j;"
@@ -226,7 +214,6 @@ else {{ {along(f"step{last}")} }}
 
 
 def _elements(ndim: int, add: str) -> str:
-    """Return the code with which a work item fills `chunk` of all `n` elements."""
     return f"""
 const ga_size end = min((ga_size)get_global_id(0) * chunk + chunk, n);
 for (ga_size q = get_global_id(0) * chunk; q < end; ++q) {{

@@ -1,9 +1,8 @@
 """The elements selected by an advanced index, computed on the host from shapes and strides alone.
 
-An index is a tuple of slices, ``None``, integers, integer arrays and masks. It selects a grid of elements: axes from
-slices are strided, and a single axis of positions, in C order, represents all arrays. A :class:`Pattern` describes the
-axes of the grid from the kinds of the entries; `find` computes the grid from their values. NumPy itself raises the
-error for an invalid index.
+An index of slices, ``None``, integers, integer arrays and masks selects a grid of elements: axes from slices are
+strided, and one axis of positions represents all arrays. A :class:`Pattern` has what the entries' kinds determine;
+`find` computes the grid from their values.
 """
 
 from __future__ import annotations
@@ -90,15 +89,13 @@ class IndexArray:
 class IndexLayout:
     """The positions of the elements selected by an index."""
 
-    #: Lengths and strides of the strided axes, in elements.
+    #: Lengths, strides and offset of the strided axes, in elements.
     lengths: tuple[int, ...]
     steps: tuple[int, ...]
-    #: Offset of the strided axes, in elements.
     start: int
     #: The arrays of the index, and the shape to which they broadcast.
     arrays: Sequence[IndexArray]
     shape: tuple[int, ...]
-    #: Order of the axes.
     pattern: Pattern
 
     @property
@@ -117,7 +114,7 @@ class IndexLayout:
         return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
     def names(self) -> tuple[HostArray, int]:
-        """Return an id for each position, equal for positions of the same element, and an upper bound of the ids."""
+        """Return an id for each position, equal for the same element, and an upper bound of the ids."""
         weights: list[int] = []
         total = 1
         for numbers in reversed(self.arrays):
@@ -133,13 +130,7 @@ class IndexLayout:
 
 
 def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: Sequence[Any]) -> IndexLayout:
-    """Return the layout of an index into an array whose strides are in elements.
-
-    Raises
-    ------
-    IndexError
-        If the index is invalid, as in NumPy.
-    """
+    """Return the layout of an index into an array whose strides are in elements; raise IndexError as NumPy does."""
     lengths: list[int] = []
     steps: list[int] = []
     arrays: list[IndexArray] = []
@@ -169,7 +160,6 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
 
 
 def _broadcast_shape(arrays: Sequence[IndexArray], shape: Sequence[int], index: Sequence[Any]) -> tuple[int, ...]:
-    """Return the shape to which index arrays broadcast; raise IndexError, as NumPy does, if an array is not valid."""
     try:
         named = np.broadcast_shapes(*[numbers.values.shape for numbers in arrays])
     except ValueError as error:
@@ -192,7 +182,6 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _consumed(index: Sequence[Any]) -> int:
-    """Return the number of axes that an index consumes."""
     return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 
@@ -223,13 +212,7 @@ def last_mentions(names: HostArray, total: int) -> HostArray:
 
 
 def host_indexes(values: HostArray, length: int, op: Any, axis: int = 0) -> HostArray | DeferredArray:
-    """Return indexes as int64; negative indexes are resolved.
-
-    Raises
-    ------
-    IndexError
-        If an index is out of bounds for an axis of this length.
-    """
+    """Return indexes as int64, with negative ones resolved; raise IndexError if one is out of bounds."""
     try:
         return computed("indexes", values, length, axis)
     except IndexError as error:

@@ -1,10 +1,7 @@
 """Advanced indexing: taking, setting and incrementing the elements selected by arrays and masks.
 
-The host checks the index and computes the positions of its elements. If an element is selected several times, one work
-item applies all changes in order, so results are deterministic.
-
-The selected elements form a grid of strided axes and one axis of positions, whose offsets are in a table (see
-:mod:`optdb.codegen.indexing.index_layout`).
+The host computes the positions of the elements (:mod:`optdb.codegen.indexing.index_layout`). If an element is selected
+several times, one work item applies all changes in order, so results are deterministic.
 """
 
 from __future__ import annotations
@@ -39,14 +36,9 @@ from optdb.runtime.arrays import Array, from_host
 
 @dataclass(eq=False)
 class TakeElements(Operation):
-    """The elements of an array selected by an index.
+    """The elements of an array selected by an index; the inputs are the array, and the entries (on the host)."""
 
-    The inputs are the array, and the entries of the index (on the host).
-    """
-
-    #: Spec of the array, of any dtype.
     x: ArraySpec
-    #: Kinds of the index entries.
     index: Sequence[EntryKind]
 
     def __post_init__(self) -> None:
@@ -68,14 +60,13 @@ class TakeElements(Operation):
 class ChangeElements(Operation):
     """An array in which the elements selected by an index are set or incremented.
 
-    The inputs are the array, the values (broadcast to the elements), and the entries of the index (on the host). An
-    element that is selected several times gets the last value, or is incremented by all values in order.
+    The inputs are the array, the values (broadcast to the elements), and the entries (on the host). An element that is
+    selected several times gets the last value, or is incremented by all values in order.
     """
 
     #: Specs of the array and of the values; to set elements, both must have the same dtype.
     x: ArraySpec
     y: ArraySpec
-    #: Kinds of the index entries.
     index: Sequence[EntryKind]
     #: The dtype to add in; None to set elements.
     sum_dtype: str | None = None
@@ -110,8 +101,8 @@ class ChangeElements(Operation):
     def _tables(self, grid: IndexLayout) -> list[HostArray]:
         """Return the tables that the kernel reads.
 
-        To set elements, these are the offsets of distinct elements, and the position of the last value for each. To
-        add to elements, these are the offsets, the positions of all values grouped by element, and each group's start.
+        To set elements, these are the offsets of distinct elements, and each one's last position. To add, these are the
+        offsets, the positions of all values grouped by element, and each group's start.
         """
         offsets = grid.offsets()
         names, total = grid.names()
@@ -124,7 +115,7 @@ class ChangeElements(Operation):
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:
-        """Return `y`, its stride along positions and its other strides; copy `y` if positions have no single stride."""
+        """Return `y`, its stride along positions and its other strides; copy it if positions have no single stride."""
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
         steps = broadcast_strides(seen)
@@ -135,10 +126,10 @@ class ChangeElements(Operation):
 
 
 def _taking(dtype: str, pattern: Pattern) -> Kernel:
-    """Return the kernel that copies the elements of a grid from an array of any dtype, bitwise.
+    """Return the kernel that copies the elements of a grid bitwise.
 
-    Its arguments are n, the chunk size, the length of each axis, x, the table of offsets, the C-contiguous result, and
-    the stride of x along each axis except the axis of positions.
+    It takes n, the chunk size, the length of each axis, x, the offsets, the result, and x's strides except along
+    positions.
     """
     arrays = ["ARRAY RAW *x", "ARRAY ga_long *offsets", "ARRAY RAW *z"]
     body = f"z[i] = x[offsets[at{pattern.before}]{_steps('x', pattern)}];"
@@ -146,10 +137,10 @@ def _taking(dtype: str, pattern: Pattern) -> Kernel:
 
 
 def _setting(dtype: str, pattern: Pattern) -> Kernel:
-    """Return the kernel that sets the elements of a grid, bitwise.
+    """Return the kernel that sets the elements of a grid bitwise.
 
-    Its arguments are n, the chunk size, the length of each axis, x, y, the table of offsets, the table of the positions
-    whose values are written, the stride of y along positions, and the strides of x and y along the other axes.
+    It takes n, the chunk size, the length of each axis, x, y, the offsets, the positions whose values are written, y's
+    stride along positions, and the other strides of x and y.
     """
     arrays = ["ARRAY RAW *x", "ARRAY RAW *y", "ARRAY ga_long *offsets", "ARRAY ga_long *order", "ga_ssize y_mention"]
     position = f"at{pattern.before}"
@@ -160,8 +151,7 @@ def _setting(dtype: str, pattern: Pattern) -> Kernel:
 def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern) -> Kernel:
     """Return the kernel that adds `by` to the elements of a grid, in the dtype `wide`.
 
-    Its arguments are n, the chunk size, the length of each axis, x, y, the table of offsets, the table of positions
-    grouped by element, the table of each group's start, and the remaining arguments of `_setting`.
+    After the offsets, it takes the positions grouped by element, and each group's start; see `_setting`.
     """
     code = scalar_code(ScalarProgram.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
     tables = [f"ARRAY ga_long *{name}" for name in ("offsets", "order", "starts")]
@@ -213,10 +203,9 @@ for (; i < stop; ++i, ++at{last}) {{
 def _stepped_axes(
     pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], positions: int
 ) -> tuple[list[int], list[int]]:
-    """Return the collapsed lengths of a grid's axes, and the strides of all axes except the axis of positions.
+    """Return the collapsed lengths of a grid's axes, and the strides of all axes except the one of positions.
 
-    Merged axes are replaced by axes of length 1, because the kernels have a fixed number of axes. The axis of positions
-    has length `positions`.
+    Axes of length 1 replace merged axes, because the kernels have a fixed number of axes.
     """
     cut = pattern.before
     front, front_steps = collapse(lengths[:cut], [array_steps[:cut] for array_steps in steps], cut)

@@ -28,7 +28,6 @@ _KERNELS = functions("indexing/named_rows.cl")
 class TakeRows(Operation):
     """The rows of an array that a host vector of indexes selects."""
 
-    #: Spec of the array, of any dtype.
     x: ArraySpec
 
     reads_tables_alone = True
@@ -50,8 +49,8 @@ class TakeRows(Operation):
 class ChangeRows(Operation):
     """An array in which the rows selected by a host vector of indexes are set or incremented.
 
-    The inputs are the array, the values (broadcast to the rows), and the indexes. A row that is selected several
-    times gets the last value, or is incremented by all values in order.
+    The inputs are the array, the values (broadcast to the rows), and the indexes. A row that is selected several times
+    gets the last value, or is incremented by all values in order.
     """
 
     #: Spec of the array; the values have the same dtype.
@@ -96,16 +95,12 @@ class ChangeRows(Operation):
             self._copying.launch(kernels, context, out.shape, [flat, out])
 
     def _named(self, shape: Sequence[int], indexes: HostArray) -> HostArray | DeferredArray:
-        """Return the indexes with negative indexes resolved; raise NumPy's error if an index is out of bounds."""
         if size_of(shape[1:]):
             return host_indexes(indexes, shape[0], self)
         check_by_numpy(shape, [indexes])
         return indexes  # the rows have no elements
 
     def _check_rows(self, shape: Sequence[int]) -> None:
-        """Raise IndexError if there are no rows but a row would have elements.
-
-        During tracing, nothing else raises: no kernel reads the table that checks the indexes of a call.
-        """
+        """Raise IndexError if there are no rows but a row would have elements; in a trace, nothing else does."""
         if size_of(shape[1:]):
             raise IndexError(f"{self}: an index is out of bounds for axis 0 with size 0")

@@ -1,9 +1,7 @@
 """Kernel bodies as functions that another kernel calls, for ``optdb.device.launches``.
 
-A kernel that runs other kernels' work groups passes to each body the ids that the original kernel would query, and the
-local memory that the original kernel declares, because a function cannot declare local memory. :func:`bodies_of` parses
-the kernels of a translation unit. Kernels that the small scanner does not understand have no body. If a function in a
-unit queries ids itself, no kernel in the unit has a body.
+A body gets the ids that the original kernel would query, and its local memory, which a function cannot declare. Kernels
+that the small scanner does not understand have no body, nor has any kernel next to a function that queries ids.
 """
 
 from __future__ import annotations
@@ -52,8 +50,7 @@ class KernelBody:
     body: str
     shared: tuple[str, ...]  #: Declarations of the kernel's arrays in local memory.
     synchronizes: bool  #: Whether the items in a group depend on each other.
-    #: Whether all synchronization is by barriers in the body, so that the kernel can run in *teams*: parts of a larger
-    #: group with their own barriers.
+    #: Whether the body's barriers are all its synchronization, so that it can run in *teams*, parts of a group.
     may_be_team: bool
 
     @property
@@ -77,8 +74,8 @@ class KernelBody:
     def definition(self, attribute: str, teams: bool) -> str:
         """Return the definitions of the function, and of the struct if there is one.
 
-        Functions that do not synchronize get the attribute. With `teams`, functions that may run in teams also take the
-        number and the size of a team.
+        Functions that do not synchronize get the attribute. With `teams`, those that may run in teams take a team's
+        number and size.
         """
         params = [*(f"const size_t {name}" for name, _ in self.queries)]
         params += [f"__local {self.struct} *its_locals"] * bool(self.shared)
@@ -156,7 +153,6 @@ def _read(code: str) -> UnitBodies:
 
 
 def _kernel_body(name: str, params: str, body: str, together: bool) -> KernelBody | None:
-    """Return the body of a kernel; None if the scanner does not understand it."""
     declared = declared_params(params)
     if declared is None or any(_LOCAL_POINTER.search(kind) for kind, _ in declared):
         return None

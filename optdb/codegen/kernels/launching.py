@@ -1,8 +1,7 @@
 """Kernel launches.
 
-A :class:`CompiledKernel` checks the arguments of each launch and enqueues it on the context's queue. All nodes with the
-same kernel share one `CompiledKernel`. Computing the non-array arguments of a launch takes longer than most launches,
-so ops cache them: a :class:`BoundKernel`, or a plan, in a :class:`LaunchCache`.
+All nodes with the same kernel share one :class:`CompiledKernel`. Computing the non-array arguments of a launch takes
+longer than most launches, so ops cache them as a :class:`BoundKernel`, in a :class:`LaunchCache`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from optdb.runtime.sizes import SymInt, as_int
 #: Default work-group sizes, by device kind and number of dimensions.
 GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16, 16), 3: (8, 8, 4)}}
 
-#: A number of work items: one integer, or one for each dimension.
 Size = int | Sequence[int]
 Value = TypeVar("Value")
 
@@ -34,14 +32,7 @@ Value = TypeVar("Value")
 class CompiledKernel:
     """A kernel that can be launched on one context's queue, by any thread.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Name and parameters.
-    context : Context
-        Context that it runs in.
-    build : callable
-        Called at the first launch if no program has been attached yet; it must call `attach`.
+    `build` is called at the first launch if no program has been attached yet; it must call `attach`.
     """
 
     def __init__(self, kernel: Kernel, context: Context, build: Callable[[], None]) -> None:
@@ -100,8 +91,7 @@ class CompiledKernel:
     def scall(self, n: Size, *args: Any) -> None:
         """Launch the kernel on at least `n` work items, in groups of the device's default size.
 
-        The number of items is rounded up to whole groups: kernels skip the excess with ``if (i < n)``, or
-        use a grid-stride loop.
+        Kernels skip the excess items with ``if (i < n)``, or use a grid-stride loop.
         """
         self.call(*self.automatic_grid(n), *args)
 
@@ -115,10 +105,7 @@ class CompiledKernel:
         return [-(-items // size) * size for items, size in zip(sizes, group)], group
 
     def bound(self, global_size: Size, local_size: Size | None, args: Sequence[Any]) -> BoundKernel:
-        """Return a launch in which all arguments except the arrays are bound; arrays in `args` are placeholders.
-
-        The parameters and errors are the same as for `call`.
-        """
+        """Return a launch in which all arguments except the arrays, which are placeholders, are bound; see `call`."""
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
     def grid(self, global_size: Size, local_size: Size | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -209,21 +196,14 @@ class BoundKernel:
 
 
 class LaunchCache(Generic[Value]):
-    """A cache of at most `size` values, which computes missing values. Keys are, for example, shapes and strides.
-
-    A full cache drops all values, because a program with many shapes rarely returns to earlier ones. Threads may share
-    a cache: at worst, two of them compute the same value.
-    """
+    """A cache of at most `size` values, which threads may share, and which drops all values when it is full."""
 
     def __init__(self, size: int = 64) -> None:
         self._size = size
         self._entries: dict[Hashable, tuple[object, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
-        """Return the value for a key, which `make` computes if it is missing.
-
-        Values belong to an owner, such as the kernels to launch: with another owner, the value is computed again.
-        """
+        """Return the value for a key and an owner, such as the kernels to launch; compute it if it is missing."""
         entry = self._entries.get(key)
         if entry is not None and entry[0] is owner:
             return entry[1]
@@ -235,7 +215,6 @@ class LaunchCache(Generic[Value]):
 
 
 def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
-    """Return the indexes of array buffers among the OpenCL arguments; each offset follows its buffer."""
     slots, index = [], 0
     for param in params:
         if type(param) is ArrayParam:
@@ -249,7 +228,6 @@ def _sizes(size: Size) -> tuple[int, ...]:
 
 
 def _shrunk(group: tuple[int, ...], most: int, limits: Sequence[int]) -> tuple[int, ...]:
-    """Halve a work-group size until the device supports it."""
     sizes = [min(size, limit) for size, limit in zip(group, limits)]
     while math.prod(sizes) > most:
         largest = sizes.index(max(sizes))

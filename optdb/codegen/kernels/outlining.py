@@ -1,11 +1,8 @@
 """Outlines kernel bodies into functions that the compiler does not duplicate.
 
-PoCL compiles a kernel's body three times, because it generates three functions per kernel and inlines the body into
-each. :func:`outlined` moves the body of a kernel declared with `OUTLINED_KERNEL` into a function that is not inlined;
-the kernel calls it with its arguments, and with the ids of its work item, which only kernels can query. This halves
-compile time, and does not slow down launches in which each work item has a chunk of work.
-
-Code that the small scanner here does not understand, and kernels whose items synchronize, are left unchanged.
+PoCL compiles a kernel's body three times. :func:`outlined` moves the body of an `OUTLINED_KERNEL` into a function that
+is not inlined, and that gets the ids of the work item. This halves compile time. Code that the small scanner does not
+understand, and kernels whose items synchronize, are left unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL
 
 @dataclass(frozen=True, eq=False)
 class OutlinedKernel:
-    """A kernel whose body is a separate function. Its string is the code of the kernel and the function."""
+    """A kernel whose body is a separate function."""
 
     name: str
     code: str
@@ -66,7 +63,7 @@ def parts_of_kernel(code: str, begin: int) -> tuple[str, str, int] | None:
 
 
 def _closing(code: str, begin: int) -> int | None:
-    """Return the position after the bracket that closes the bracket at `begin`; None if no bracket does."""
+    """Return the position after the bracket that closes the bracket at `begin`; None if there is none."""
     depth = 0
     for match in STRUCTURE.finditer(code, begin):
         if match.lastgroup == "strange":
@@ -79,7 +76,6 @@ def _closing(code: str, begin: int) -> int | None:
 
 
 def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
-    """Return the outlined kernel; None if it cannot be outlined."""
     declared = declared_params(params)
     if declared is None or TOGETHER.search(body):
         return None

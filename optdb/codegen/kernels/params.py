@@ -1,7 +1,6 @@
 """The parameters of a kernel, and the checks of its arguments.
 
-A parameter converts one launch argument to OpenCL arguments: a value, or an array's buffer and its offset in bytes. An
-argument of the wrong type raises an error here; OpenCL itself would reinterpret its bits.
+An argument of the wrong type raises an error here; OpenCL itself would reinterpret its bits.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("f", numbers.Real),
     ("c", numbers.Complex),
 )
-#: The dtype of an array's offset in its buffer.
 _OFFSET_DTYPE = np.dtype("uint64")
-#: An array's memory.
 _Data: TypeAlias = "cl.MemoryObjectHolder | cl.SVMPointer | None"
 
 
@@ -43,13 +40,7 @@ class KernelArgumentError(TypeError):
 
 
 class Param:
-    """A parameter of a kernel.
-
-    Attributes
-    ----------
-    slots : tuple
-        The OpenCL parameters that it represents: a dtype for a number, None for a pointer.
-    """
+    """A parameter of a kernel; its `slots` are OpenCL parameters: a dtype for a number, None for a pointer."""
 
     slots: tuple[AnyDtype | None, ...] = (None,)
 
@@ -62,10 +53,7 @@ class Param:
     def bind(self, value: Any, context: Context) -> tuple[Any, ...]:
         """Return the OpenCL arguments for a value, one for each of `slots`.
 
-        Raises
-        ------
-        KernelArgumentError
-            If the value does not fit; the message continues "argument 1 is".
+        Raise KernelArgumentError if the value does not fit; the message continues "argument 1 is".
         """
         raise NotImplementedError
 
@@ -142,13 +130,7 @@ class SSizesParam(Param):
         return (value if packed else self.pack(value),)
 
     def pack(self, value: Sequence[int]) -> Packed:
-        """Pack integers for OpenCL, once for repeated launches.
-
-        Raises
-        ------
-        KernelArgumentError
-            If there are more than 16, or one is not a 64-bit integer.
-        """
+        """Pack integers for OpenCL, once for repeated launches; raise KernelArgumentError if they do not fit."""
         try:
             integers = [number if isinstance(number, SymInt) else int(SSIZE.converted(number)) for number in value]
         except TypeError as error:

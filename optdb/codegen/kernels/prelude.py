@@ -1,9 +1,7 @@
 """The macros and types that kernels use, defined before every kernel's code.
 
-The prelude matches the prelude of Theano's GPU back-end, so that the back-end's kernels can be ported: ``KERNEL``, the
-address spaces, the sizes and ids of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` returns
-the type's name. `OUTLINED_KERNEL` is specific to optdb. It declares a kernel in which each work item processes a chunk
-of work if groups have one item, as on CPUs (see :mod:`optdb.codegen.kernels.outlining`).
+The prelude matches that of Theano's GPU back-end, so that its kernels can be ported. `OUTLINED_KERNEL` is optdb's own:
+in it, each work item processes a chunk of work (:mod:`optdb.codegen.kernels.outlining`).
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import importlib.resources
 import numpy as np
 from numpy.typing import DTypeLike
 
-#: OpenCL C source of the prelude.
 PRELUDE = importlib.resources.files("optdb.codegen.kernels").joinpath("prelude.cl").read_text(encoding="utf-8")
 
 #: Name of each dtype in kernels.
@@ -36,13 +33,7 @@ CTYPES = {
 
 
 def ctype(dtype: DTypeLike) -> str:
-    """Return the name of a dtype in kernels.
-
-    Raises
-    ------
-    TypeError
-        If kernels have no type for it.
-    """
+    """Return the name of a dtype in kernels; raise TypeError if there is none."""
     # Fast path: this is called with a name for each array in each graph.
     name = dtype if isinstance(dtype, str) and dtype in CTYPES else np.dtype(dtype).name
     if name not in CTYPES:

@@ -1,10 +1,9 @@
 """Builds kernels: all kernels of a function in one program.
 
-:func:`compile_kernels` makes a :class:`TranslationUnit` from the codes of a node's kernels; nodes with the same codes
-share a unit. A `one_program` block collects units and builds them in few programs when it exits, because each build has
-a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. If a driver can compile programs
-concurrently, units are divided among several programs. Outside of `one_program`, a unit is built immediately. If a
-joint program does not compile, its units are built one by one, so that the error shows the faulty code.
+:func:`compile_kernels` makes a :class:`TranslationUnit` from the codes of a node's kernels. A `one_program` block
+collects units and builds them in few programs when it exits: on PoCL, twenty kernels take 3.1 s in twenty programs, and
+0.13 s in one. If a joint program does not compile, its units are built one by one, so that the error shows the faulty
+code.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDicti
 
 
 class TranslationUnit:
-    """The distinct codes of kernels that are built together, and the kernels built from them.
-
-    `title` names the owner in errors.
-    """
+    """The distinct codes of kernels that are built together, and their kernels; `title` names the owner in errors."""
 
     def __init__(self, context: Context, codes: tuple[str, ...], title: str) -> None:
         self.context = context
@@ -162,11 +158,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
 def try_compile(
     kernels: Iterable[Kernel], context: Context, name: str, consequence: str
 ) -> dict[str, CompiledKernel] | None:
-    """Build optional kernels; if they do not build, log a warning with the consequence and return None.
-
-    The kernels are built immediately, even within `one_program`, so that the caller can choose other kernels on
-    failure.
-    """
+    """Build optional kernels at once; if they do not build, log a warning with the consequence and return None."""
     waiting = getattr(_waiting, "units", None)
     _waiting.units = None
     try:
@@ -180,10 +172,7 @@ def try_compile(
 
 @contextmanager
 def one_program() -> Iterator[None]:
-    """Collect the kernels that this thread compiles in the block; build one program per context when it exits.
-
-    Errors of `TranslationUnit.build` are raised when the block exits.
-    """
+    """Collect the kernels that this thread compiles in the block; build one program per context when it exits."""
     if getattr(_waiting, "units", None) is not None:
         yield  # a nested function, such as Scan's: the outer block builds
         return
@@ -267,7 +256,6 @@ def _build_concurrently(context: Context, parts: Sequence[list[_Part]]) -> None:
 
 
 def _ending(number: int) -> str:
-    """Return the suffix for a unit's names in a joint program."""
     return f"__{number}"
 
 

@@ -1,11 +1,6 @@
-"""Parses a kernel's code: name, parameters and dtypes.
+"""Parses a kernel's code: name, parameters and dtypes, as in ``KERNEL void scale(ga_size n, ARRAY ga_float *x) {...}``.
 
-A kernel is declared once, in its code::
-
-    KERNEL void scale(ga_size n, ga_float by, ARRAY ga_float *x, ga_ssize x_step, ARRAY ga_float *y) {...}
-
-Only `ARRAY` is not C: an array is a pointer to its buffer and its offset in the buffer, in bytes. :func:`expand_arrays`
-declares both parameters, and adds the offset to the pointer before the body.
+Only `ARRAY` is not C: :func:`expand_arrays` declares a pointer to the buffer and an offset in bytes, and adds them.
 """
 
 from __future__ import annotations
@@ -66,12 +61,9 @@ def kernel_names(code: str) -> tuple[str, ...]:
 
 @_remembered
 def kernel_params(code: str, name: str) -> tuple[Param, ...]:
-    """Return the declared parameters of a kernel; a pointer and its offset count as one parameter (an array).
+    """Return the declared parameters of a kernel; a pointer and its offset count as one (an array).
 
-    Raises
-    ------
-    ValueError
-        If there is no such kernel, or a launch cannot pass one of its parameters.
+    Raise ValueError if there is no such kernel, or a launch cannot pass one of its parameters.
     """
     head = next((head for head in _HEAD.finditer(code) if head["name"] == name), None)
     if head is None:
@@ -85,7 +77,6 @@ def kernel_params(code: str, name: str) -> tuple[Param, ...]:
 
 
 def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, str]) -> Param:
-    """Return the parameter that some words declare; `names` has the names of all parameters."""
     if "*" in words:
         if words[0] == "LOCAL_MEM_ARG":
             return LOCAL

@@ -13,15 +13,7 @@ from optdb.runtime.context import Context
 
 
 class Stacking:
-    """Converts arrays to batches of matrices: views if strides allow it, else copies.
-
-    Parameters
-    ----------
-    dtype : str
-        The dtype of the arrays.
-    ndim : int
-        Rank to which the arrays broadcast.
-    """
+    """Converts arrays of a dtype, which broadcast to a rank, to batches of matrices: views if possible, else copies."""
 
     def __init__(self, dtype: str, ndim: int) -> None:
         self._ndim = ndim
@@ -86,13 +78,7 @@ def part(x: Array, rows: tuple[int, int], columns: tuple[int, int] | None = None
 
 
 def broadcast_batches(op: object, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape to which the batches of arrays broadcast.
-
-    Raises
-    ------
-    ValueError
-        If the batches do not broadcast.
-    """
+    """Return the shape to which the batches of arrays broadcast; raise ValueError if they do not."""
     ndim = max(map(len, shapes))
     padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]
     result = []

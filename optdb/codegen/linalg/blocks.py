@@ -1,7 +1,7 @@
 """Kernels for small matrices and for blocks of large ones, and their launches.
 
-On a CPU, a work item processes a whole block with vectors; on a GPU, a work group processes a block in local memory.
-All kernels take a batch of matrices with any strides, and operate on lower triangles.
+On a CPU, an item processes a whole block with vectors; on a GPU, a work group processes it in local memory. All kernels
+take a batch of matrices with any strides, and operate on lower triangles.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from optdb.runtime.sizes import smallest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: For each kernel that processes one matrix per vector lane, the maximum number of rows.
+#: Maximum numbers of rows for the kernels that process one matrix per vector lane.
 SIDES = (4, 8)
-#: Maximum number of rows in a block that a CPU work item, or a GPU work group, processes.
+#: Maximum number of rows in a block that one CPU work item or GPU work group processes.
 LEAF = {"cpu": 64, "gpu": 32}
-#: Number of rows that a CPU work item computes at a time, and number of vectors per row. A row has at least `_ROWS`
-#: elements.
+#: Number of rows that a CPU work item computes at a time, and number of vectors per row.
 _ROWS, _VECTORS = 4, 2
 #: Maximum work-group size on a GPU; a power of two.
 _GROUP = 64
@@ -63,8 +62,8 @@ def factor_block(
 ) -> None:
     """Set the lower triangles of `z` to the factors of `x`, which may be `z`; both have at most `leaf_rows`.
 
-    The upper triangle of a `whole` matrix becomes 0. The upper triangle of a block, which begins at row `begin` of a
-    matrix, is unchanged. `info` receives the number of the first pivot that is not positive, or 0.
+    The upper triangle of a `whole` matrix becomes 0; that of a block, which begins at row `begin`, is unchanged. `info`
+    receives the number of the first pivot that is not positive, or 0.
     """
     count, n, _ = z.shape
     arrays = [x, *_steps(x), z, *_steps(z), info]

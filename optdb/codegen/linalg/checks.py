@@ -1,7 +1,6 @@
-"""Detection, on the device, of inputs that the host's linear algebra rejects, and the errors for them.
+"""Detection, on the device, of inputs that the host's linear algebra rejects, and SciPy's errors for them.
 
-Operations with checks have an int32 output of two numbers: whether an input has an element that is not finite, and the
-position of an invalid pivot or diagonal element, if any. The errors are SciPy's.
+The second output has two numbers: whether an input is not finite, and the position of an invalid pivot, if any.
 """
 
 from __future__ import annotations
@@ -49,15 +48,7 @@ def require_factor(faults: HostArray) -> None:
 
 
 def require_solution(faults: HostArray, rows: int) -> None:
-    """Raise SciPy's error for the faults that `CheckedSolveTriangular` found in triangles of `rows` rows, if any.
-
-    Raises
-    ------
-    ValueError
-        If a number is not finite.
-    numpy.linalg.LinAlgError
-        If there is a 0 on a diagonal.
-    """
+    """Raise ValueError or LinAlgError, like SciPy, for the faults that `CheckedSolveTriangular` found, if any."""
     require_finite(faults)
     if faults[1]:
         matrix, row = divmod(_NONE - int(faults[1]), rows)
@@ -66,8 +57,6 @@ def require_solution(faults: HostArray, rows: int) -> None:
 
 
 class _FaultFinder:
-    """The kernel that finds faults in arrays of a dtype, for operations that stack matrices."""
-
     def __init__(self, context: Context, dtype: str, stacking: Stacking) -> None:
         self._context = context
         self._dtype = dtype

@@ -1,12 +1,8 @@
 """Operations on positive definite matrices and triangular systems, of float32 or float64.
 
-Matrices are the last two axes of an array; the other axes are a batch, and batches broadcast.
-Factorization and solution work in place, by recursion on halves: off-diagonal parts are matrix products.
-
-References
-----------
-Elmroth, Gustavson, Jonsson and Kågström, "Recursive blocked algorithms and hybrid data structures for dense matrix
-library software" (SIAM Review, 2004).
+Matrices are the last two axes of an array; the other axes are a batch, and batches broadcast. Source: Elmroth,
+Gustavson, Jonsson and Kågström, "Recursive blocked algorithms and hybrid data structures for dense matrix library
+software" (SIAM Review, 2004).
 """
 
 from __future__ import annotations
@@ -115,17 +111,13 @@ def check_square(operation: Any, x: Array) -> None:
 class Cholesky(Operation):
     """The triangular factors of positive definite matrices; the other triangle is 0.
 
-    Only the requested triangle is read. The factor of a matrix that is not positive definite is all NaN. With `info`, a
-    second output of int32 has a number for each matrix, as in LAPACK: 0, or k if the leading minor of order k is the
-    first that is not positive. :func:`optdb.codegen.linalg.checks.require_positive_definite` raises an error if a
-    number is not 0.
+    The factor of a matrix that is not positive definite is NaN. With `info`, a second output of int32 has a number for
+    each matrix, as in LAPACK: 0, or k if the leading minor of order k is the first that is not positive.
     """
 
-    #: Spec of the matrices.
     x: ArraySpec
     #: Whether the factors are lower triangles.
     lower: bool = True
-    #: Whether there is a second output.
     info: bool = False
 
     def __post_init__(self) -> None:
@@ -171,11 +163,9 @@ def factors(
 class _Solving(Operation):
     """Base class of operations that solve systems. The inputs are the matrices and the right-hand sides."""
 
-    #: Spec of the matrices.
     a: ArraySpec
-    #: Spec of the right-hand sides.
     b: ArraySpec
-    #: Whether the lower triangle of the matrices is read, rather than the upper triangle.
+    #: Whether the lower triangle of the matrices is read, rather than the upper one.
     lower: bool = True
 
     #: Whether right-hand sides are vectors along the last axis, rather than matrices in the last two axes.
@@ -191,7 +181,7 @@ class _Solving(Operation):
         return [*solve_kernels(dtype, context), *matmul_kernels(dtype, context), *self._stacking.kernels()]
 
     def _placed(self, a: Array, b: Array, outputs: Outputs, kernels: Kernels) -> tuple[tuple[int, ...], Array | None]:
-        """Return the batch shape, and the output as a batch that holds the right-hand sides (None if empty)."""
+        """Return the batch shape, and the output as a batch of the right-hand sides (None if empty)."""
         check_square(self, a)
         b = with_axis(b, b.ndim) if self.vectors else b
         if b.shape[-2] != a.shape[-1]:

@@ -68,7 +68,6 @@ class Buffer:
 
     size: int
     dtype: str
-    #: A description of the content, for reports.
     name: str = "a value"
 
     @property
@@ -108,7 +107,7 @@ class LoopIndex:
 Source = Load | RowProduct | LoopIndex
 
 
-#: Maximum number of steps in a body; compile time grows faster than the number of steps.
+#: Maximum number of steps in a body; compile time grows faster than their number.
 MOST_STEPS = 1500
 
 #: A value, or a constant of the program.
@@ -120,15 +119,7 @@ class TooLarge(Exception):
 
 
 class LoopBody:
-    """The body of a kernel that loops over a domain: a scalar program and its sources.
-
-    Identical steps and identical sources are emitted once.
-
-    Parameters
-    ----------
-    domain : sequence of int
-        The lengths of the loops; if it is empty, the kernel has no loops.
-    """
+    """The body of a kernel that loops over a domain: a scalar program and its sources, each emitted once."""
 
     def __init__(self, domain: Sequence[int]) -> None:
         self.domain = tuple(domain)
@@ -220,10 +211,7 @@ class LoopBody:
 
 
 def _gathers_first(steps: Sequence[tuple[Scalar, tuple[Operand, ...]]]) -> list[int]:
-    """Return an order of the steps in which reads at computed indices come early and next to each other.
-
-    A kernel reads such elements lane by lane; adjacent reads share a loop over the lanes.
-    """
+    """Return an order of the steps in which reads at computed indices are early and adjacent, and share a loop."""
     needs = [[x.number for x in operands if isinstance(x, LoweredValue) and x.is_step] for _, operands in steps]
     is_gather = [scalar.name == "Element" for scalar, _ in steps]
     if not any(is_gather):
@@ -258,8 +246,7 @@ def power(
 ) -> Value | None:
     """Return a power of a float as products and roots, applied with `apply`; None if ``pow`` must be used.
 
-    Only integers and half-integers are supported exponents. The results for zeros, infinities and NaN equal those of
-    ``pow``.
+    Exponents are integers and half-integers. Results for zeros, infinities and NaN equal those of ``pow``.
     """
     doubled = 2 * float(exponent)
     if not 0 < abs(doubled) <= 2 * _LARGEST_EXPONENT or doubled != int(doubled):

@@ -1,9 +1,6 @@
 """The code of fused loops: kernels that compute any number of tensors in one pass over a domain.
 
-A kernel computes a :class:`LoopBody` for each point of a domain; the results are passed to *targets*, see
-`optdb.codegen.loops.targets`.
-
-On a CPU, an item computes vectors of points; on other devices, an item computes one point at a time.
+A kernel computes a :class:`LoopBody` for each point, in vectors on a CPU, and passes the results to *targets*.
 """
 
 from __future__ import annotations
@@ -44,8 +41,7 @@ _CODE = functions("loops/loops.cl")
 def collapsed(domain: Sequence[int], indices: Iterable[Index]) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
     """Collapse a domain to the fewest axes that the indices allow; return the domain and a mapping of axes.
 
-    The mapping maps each old axis to its new axis, and to the last old axis that is merged there.
-    Axes of length 1 are dropped, and are not in the mapping.
+    It maps each old axis to its new axis and to the last old axis merged there; axes of length 1 are dropped.
     """
     indices = list(indices)
     groups: list[list[int]] = []
@@ -68,7 +64,6 @@ class LoopKernel:
     body: LoopBody
     targets: Sequence[Target]
     profile: DeviceProfile
-    #: The kernel's buffers, in the order of its parameters.
     buffers: list[Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -197,7 +192,6 @@ class LoopKernel:
         return lines
 
     def _strided_indices(self, names: Sequence[str]) -> list[tuple[str, Index]]:
-        """Return names and indices of all loads, stores and loop indices whose offsets vary."""
         indices = [
             (name, source.index)
             for name, source in zip(names, self.body.sources)
@@ -282,7 +276,6 @@ class LoopKernel:
         ]
 
     def _functions(self, names: Sequence[str]) -> list[str]:
-        """Return the functions that the code calls."""
         found = []
         for name, source in zip(names, self.body.sources):
             if isinstance(source, Load) and self.width > 1 and not self._is_uniform(source):
@@ -315,9 +308,7 @@ class LoopGrid:
 
     #: The number of parts: one per work item on a CPU, or one per work group on other devices.
     parts: int
-    #: The number of points per item on a CPU.
     chunk: int
-    #: The total number of work items, and the number per group.
     items: int
     group: int
 

@@ -1,7 +1,4 @@
-"""Kernels that repeat fused loops: a single CPU work item runs all steps, and rows advance with each step.
-
-This saves launches: a launch takes longer than a step with a few thousand points, which a single item computes anyway.
-"""
+"""Kernels that repeat fused loops: a single CPU work item runs all steps, since a launch takes longer than a step."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class MovingRow:
 
 @dataclass(frozen=True)
 class _Param:
-    """An array parameter of a function: the function's buffer, the caller's buffer, and the first element's offset."""
+    """An array parameter of a function: its buffer, the caller's buffer, and the first element's offset."""
 
     inner: Buffer
     outer: Buffer
@@ -129,12 +126,11 @@ class RepeatedLoops:
         )
 
     def _wraps(self, buffer: Buffer) -> bool:
-        """Return whether a buffer's row wraps around; other rows need no code that depends on the number of steps."""
+        """Return whether a buffer's row wraps around."""
         row = self._rows.get(buffer)
         return row is not None and row.start % row.length + self.steps > row.length
 
     def _argument(self, param: _Param) -> str:
-        """Return the code of the argument that passes an array to a part."""
         buffer = param.outer
         row = self._rows.get(buffer)
         if buffer not in self._params:
@@ -150,7 +146,6 @@ class RepeatedLoops:
 
 
 def _renamed(code: str, ending: str) -> str:
-    """Return code with a suffix on each name that it defines."""
     isolated = isolate(code)
     if isolated is None:
         raise NotRepeatable("the code of a loop cannot be parsed")

@@ -1,9 +1,6 @@
 """Targets for a fused loop's results: results are stored, folded, or added to other values.
 
-An :class:`ElementStore` writes a result into a buffer, a :class:`Fold` accumulates it over the whole domain, a
-:class:`ColumnSum` adds matrix rows times the result, and a :class:`Scatter` adds the result at computed indices. Each
-work item or group accumulates into its own part, so that no item waits for another; readers of the result add up the
-parts. `TargetCode` writes the statements.
+Each work item or group accumulates into its own part, so that no item waits for another; readers add up the parts.
 """
 
 from __future__ import annotations
@@ -77,7 +74,7 @@ class Scatter:
     offset: int
     size: int
     parts: Buffer
-    #: The number of zero-initialized parts that work groups share; 0 if each item has its own part.
+    #: The number of zero-initialized parts that work groups share; 0 if each item has its own.
     part_count: int = 0
 
 
@@ -103,16 +100,13 @@ def atomic_addition(dtype: str) -> str:
 
 
 class Loop(Protocol):
-    """The interface that a fused loop offers to the code of its targets."""
+    """The part of a fused loop that its targets' code uses."""
 
     targets: Sequence[Target]
-    #: The program that computes the results.
     program: ScalarProgram
     #: The number of points that an item computes at a time.
     width: int
-    #: Whether the domain has a single point.
     is_scalar: bool
-    #: Whether the device runs items sequentially, rather than running the items of a group in parallel.
     is_serial: bool
     group: int
 
@@ -171,7 +165,6 @@ class TargetCode:
         return f"{at}[s{number}_p] = {operand.store}({result});"
 
     def _add_rows(self, target: ColumnSum, result: str) -> None:
-        """Add a matrix row times the result to the item's own part."""
         self._find_zeroed_part(target.parts, target.length)
         row = f"{self._at(target.matrix)} + {target.offset}L + {target.row_stride}L * (ga_ssize)i"
         kind, sums = c_type(target.matrix.dtype), f"{self._kernel.name_of(target.parts)}_mine"
@@ -179,7 +172,6 @@ class TargetCode:
         self.body.append(f"add_rows_{kind}({sums}, {row}, {target.row_stride}L, {factor}, count, {target.length}UL);")
 
     def _scatter(self, target: Scatter, result: str, index: str) -> None:
-        """Add the result to an element of a part, atomically if the part is shared."""
         element = f"{self._kernel.name_of(target.parts)}_mine[{{1}} + {target.offset}L]"
         if target.part_count:
             self._find_shared_part(target)
@@ -208,7 +200,7 @@ class TargetCode:
         ]
 
     def _each_lane(self, statements: Sequence[tuple[str, str, str]]) -> str:
-        """Return the statements for each lane in use: fill each template with the result and the index."""
+        """Return the statements for each lane in use, with the result and the index in each template."""
         program = self._kernel.program
         if self._kernel.width == 1:
             return joined(statement.format(*values) for statement, *values in statements)
@@ -226,7 +218,6 @@ class TargetCode:
         return joined([*lines, "for (int l = 0; l < count; ++l) {", *each, "}", "}"])
 
     def _fold(self, number: int, target: Fold, result: str) -> None:
-        """Fold the result into an accumulator, which an item or a group stores in its part after the loop."""
         fold = _FoldCode(number, target, f"{self._at(target.parts)}[{target.number}UL * items + item]")
         width = self._kernel.width
         self.begin.append(fold.declared(width))
@@ -240,8 +231,6 @@ class TargetCode:
 
 
 class _FoldCode:
-    """The statements for one fold: its accumulator, which is a vector or a scalar, and the reduction to a part."""
-
     def __init__(self, number: int, target: Fold, part: str) -> None:
         dtype = target.parts.dtype
         self.acc, self._whole, self._part = f"acc{number}", f"whole{number}", part

@@ -1,9 +1,7 @@
 """Kernels that compute arrays elementwise with per-channel numbers.
 
-The kernels in numbers.cl compute the per-channel numbers, with one item per channel. The kernels of `ChannelMap`
-process all elements. They process pieces of rows, in which the per-channel numbers are constant, or pieces of columns,
-in which each element has its own numbers. Unless a device runs items serially, an item processes four neighbours if
-they are aligned and in the same row.
+They process pieces of rows, in which the per-channel numbers are constant, or of columns, in which each element has its
+own. On GPUs, an item processes four aligned neighbours of a row.
 """
 
 from __future__ import annotations
@@ -32,15 +30,12 @@ _NARROW = 2**31 - 1
 class ChannelMap:
     """An elementwise expression of arrays and of per-channel numbers."""
 
-    #: The dtype of the arrays.
     dtype: str
-    #: Number of runs of the arrays' axes.
     runs: Runs
     #: Names of the arrays' elements in the expression.
     arrays: tuple[str, ...]
     #: Names of the per-channel numbers in the expression; they have the dtype to compute in.
     numbers: tuple[str, ...]
-    #: The expression, in OpenCL C.
     expression: str
 
     def kernels(self, serial: bool) -> list[Kernel]:
@@ -77,7 +72,6 @@ class ChannelMap:
         return ", ".join([*params, f"ARRAY {stored} *restrict z"])
 
     def _quads_kernel(self, name: str, columns: bool) -> str:
-        """Return a kernel in which an item processes four neighbours of a row."""
         stored, computed, load = ctype(self.dtype), ctype(work_dtype(self.dtype)), load_w(self.dtype)
         raw = QUADS[np.dtype(self.dtype).itemsize]
         numbers = joined(f"const {computed} {x} = c_{x}[k{' + l' if columns else ''}];" for x in self.numbers)

@@ -1,9 +1,7 @@
 """Kernels that reduce channels in double precision, on CPUs: sums over the elements of each channel.
 
-`Pass` objects describe the sums, one for each pass over the elements. There are kernels for rows
-and for columns (see :mod:`optdb.codegen.normalization.channels`): an item sums a row in vectors,
-or several neighbouring columns. A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k``
-of ``n``. The kernels for other devices are in :mod:`optdb.codegen.normalization.compensated`.
+An item sums a row in vectors, or several neighbouring columns. A channel may be reduced in parts: result ``[part * n +
+k]`` belongs to channel ``k`` of ``n``.
 """
 
 from __future__ import annotations
@@ -43,17 +41,14 @@ class Pass:
 class ChannelFold:
     """Kernels that reduce channels."""
 
-    #: The dtype of the arrays.
     dtype: str
-    #: Number of runs of the arrays' axes.
     runs: Runs
     #: Names of the arrays in the passes.
     arrays: tuple[str, ...]
-    #: Passes over the elements, in order.
     passes: tuple[Pass, ...]
     #: Variables of the passes that are stored in the arrays ``out0``, ``out1`` and so on.
     results: tuple[str, ...]
-    #: Whether there is another array, ``center``, with one element for each channel, named ``c`` in the passes.
+    #: Whether there is another array with one element for each channel, ``c`` in the passes.
     center: bool = False
 
     @property
@@ -101,7 +96,6 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
 """
 
     def _loads(self, width: int, at: str) -> str:
-        """Return the macros that passes use, for vectors or for single elements."""
         if width == 1:
             return f"#undef T\n#undef LOAD\n#define T double\n#define LOAD(a) ((double){load_w(self.dtype)}(a[{at}]))"
         read = f"vload{width}(0, a + {at})"
@@ -116,14 +110,12 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
         return joined([base, self._loads(width, "k"), center, self._loads(width, "p")])
 
     def _element_location(self) -> str:
-        """Return code that locates element `i` of a channel."""
         return f"ga_size at = i;\nga_ssize p = base;\n{add_offsets('at', 'r', self.runs.folded, {'p': 'rs'})}"
 
     def _results(self) -> str:
         return joined(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
 
     def _rows(self) -> str:
-        """Return code that reduces one row at a time, in vectors."""
         last = self.runs.folded - 1
         steps = []
         for once in self.passes:
@@ -199,7 +191,6 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         return joined(stores)
 
     def _passes(self) -> str:
-        """Return the code for all passes of an item."""
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
             f"for (ga_size i = begin; i < end; ++i) {{\n{self._element_location()}\n{once.each}\n}}\n{once.after}"

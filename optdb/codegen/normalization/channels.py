@@ -1,9 +1,7 @@
 """The channels of C-contiguous arrays: a channel consists of all elements with the same indexes along the kept axes.
 
-Neighbouring axes that are all kept, or all reduced, are merged into a *run*. The elements of a channel
-are contiguous (in rows) if the last run is reduced; if it is kept, they are in columns, and neighbours
-belong to other channels. `Channels` computes lengths and strides for one shape; kernels depend only on
-the number of runs.
+Neighbouring axes that are all kept, or all reduced, are merged into a *run*. The elements of a channel are contiguous
+(in rows) if the last run is reduced; otherwise, they are in columns.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ if TYPE_CHECKING:
 
 #: Number of columns that a CPU work item reduces at a time.
 WIDTH = 16
-#: Maximum number of bytes in a part, so that a second pass finds the part in the CPU's cache.
+#: Maximum number of bytes in a part, so that a second pass finds it in the CPU's cache.
 PART_BYTES = 1 << 18
 PART_ROWS = 1024
-#: Work items per compute unit of a CPU; on other devices, work groups (rows) or work items (columns) per compute unit.
+#: Work items per compute unit of a CPU; elsewhere, work groups (rows) or work items (columns).
 ITEMS_PER_UNIT = 8
 GROUPS = 1024
 ITEMS = 1 << 16
@@ -34,7 +32,6 @@ ITEMS = 1 << 16
 class Runs:
     """Numbers of kept and reduced runs; kernels also accept arrays with fewer runs."""
 
-    #: Number of runs of each kind; at least one.
     kept: int
     folded: int
 
@@ -54,7 +51,6 @@ class Runs:
 class Channels:
     """The channels of a C-contiguous array."""
 
-    #: Number of runs that the kernels take.
     runs: Runs
     #: Lengths of the runs for this shape, outermost first; no length is 1.
     lengths: tuple[int, ...]

@@ -1,12 +1,7 @@
 """Kernels that reduce channels without float64: for float32 and float16, with compensated sums in float32.
 
-The kernels are for devices whose profile does not accumulate in float64. Means and squared deviations are computed in
-one pass: an item loads some elements, computes their moments in registers, and merges these into its accumulated
-moments. The sums of a gradient are compensated element by element. Rounding errors do not grow with the number of
-elements: the error of a mean is a few rounding errors relative to the channel's spread, and a sum's accumulated
-compensation is added at the end. Items of a group merge in local memory; a second kernel merges the parts of each
-channel.
-
+Means and squared deviations take one pass: an item computes the moments of some elements in registers, and merges them
+into its own. Rounding errors do not grow with the number of elements. A second kernel merges the parts of each channel.
 A value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
 """
 
@@ -40,8 +35,7 @@ GROUP = 256
 _GROUP_OF_NUMBERS = 64
 #: Number of elements that an item has in flight to hide latency.
 SEVERAL = 8
-#: Teams of up to this many items may have only one element per item, so that neighbouring items read neighbouring
-#: elements.
+#: Teams of up to this many items may have one element per item, so that neighbours read neighbours.
 _WARP = 32
 
 _CODE = functions("normalization/compensated.cl")
@@ -51,21 +45,16 @@ _CODE = functions("normalization/compensated.cl")
 class Statistic:
     """A statistic of each channel: its state (an OpenCL C struct) and the code that accumulates it."""
 
-    #: Name and members of the struct.
     name: str
     members: tuple[str, ...]
     #: Function that merges two states, and all functions that the code uses.
     merge: str
     helpers: tuple[str, ...]
-    #: Names of the arrays that are read.
     arrays: tuple[str, ...]
-    #: Code that accumulates `SEVERAL` elements of each array, and code that accumulates one element. ``x[u]`` is an
-    #: element of array ``x``.
+    #: Code that accumulates `SEVERAL` elements, ``x[u]``, of each array, and code that accumulates one.
     several: str
     one: str
-    #: Whether there is another array with one number, ``c``, for each channel.
     center: bool
-    #: Maps the name of an array to the value of a state that is stored there.
     results: Mapping[str, str]
     #: The initializer that sets a part's state from these arrays.
     partial: str
@@ -111,11 +100,8 @@ GRADIENT_SUMS = Statistic(
 class CompensatedFold:
     """Kernels that reduce channels."""
 
-    #: The dtype of the arrays.
     dtype: str
-    #: Number of runs of the arrays' axes.
     runs: Runs
-    #: The statistic to compute.
     statistic: Statistic
 
     @property
@@ -136,10 +122,7 @@ class CompensatedFold:
         part: int,
         arrays: Sequence[Array],
     ) -> None:
-        """Reduce nonempty channels, each in `parts` parts of `part` elements.
-
-        The arrays are the inputs, the centers if there are any, and the results; all are C-contiguous.
-        """
+        """Reduce nonempty channels; see `ChannelFold.launch`."""
         n, m = channels.number, channels.size
         if channels.in_columns:
             kernels["fold_columns"].scall(n * parts, n, 1, m, parts, part, *channels.fold_args(), *arrays)
@@ -169,17 +152,13 @@ def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, 
 
 
 def _group(context: Context, most: int) -> int:
-    """Return the work-group size."""
     if context.profile.runs_items_serially:
         return 1
     return min(most, 1 << (context.profile.max_local_size.bit_length() - 1))
 
 
 def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
-    """Return code with its placeholders substituted, including those in the substituted text.
-
-    The kernels that merge parts share a program with the kernels that reduce, so the names of helpers get a prefix.
-    """
+    """Return code with its placeholders substituted; helpers of the merging kernels get a prefix."""
     merged = body(_CODE["merged"]).replace("PARTIAL", statistic.partial)
     code = typed(code.replace("MERGED", merged).replace("MEET", body(_CODE["meet"])), dtype, **words)
     code = filled(code, State=statistic.name, MERGE=statistic.merge)
@@ -190,7 +169,7 @@ def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str 
 
 @functools.lru_cache(maxsize=256)
 def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
-    """Return the kernels of the statistic called `name`; cached, because many nodes of a graph have equal kernels."""
+    """Return the kernels of a statistic; cached, because many nodes of a graph have equal kernels."""
     statistic = next(known for known in (MOMENTS, GRADIENT_SUMS) if known.name == name)
     code = statistic.declarations + _CODE["fold_rows"] + _CODE["fold_columns"]
     fold = body(_CODE["fold"])
@@ -219,14 +198,12 @@ def _params(dtype: str, runs: Runs, statistic: Statistic) -> str:
 
 
 def _base(runs: Runs, statistic: Statistic) -> str:
-    """Return code that locates the first element of channel `k`."""
     center = ["const W c = LOAD(a_center[k]);"] * statistic.center
     offsets = add_offsets("rest_of_k", "k", runs.kept, {"base": "ks"})
     return joined([*center, "ga_size rest_of_k = k;\nga_ssize base = 0;", offsets])
 
 
 def _locate(runs: Runs) -> str:
-    """Return code that locates the element at a row and a column of a channel."""
     last = runs.folded - 1
     lines = [f"p = base + (ga_ssize)column * rs{last};"]
     if last:
@@ -246,7 +223,6 @@ def _next(runs: Runs) -> str:
 
 
 def _read(runs: Runs, statistic: Statistic, count: str, take: str) -> str:
-    """Return code that loads `count` elements of each array, and accumulates them with `take`."""
     loads = joined(f"{x}[u] = LOAD(a_{x}[p]);" for x in statistic.arrays)
     declared = joined(f"W {x}[{count}];" for x in statistic.arrays)
     loop = f"#pragma unroll\nfor (uint u = 0; u < {count}; ++u) {{\n{loads}\n{_next(runs)}\n}}"

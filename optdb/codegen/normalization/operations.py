@@ -1,15 +1,9 @@
 """Batch normalization: for training, its gradient, and normalization with given means and variances.
 
-Per-channel numbers are arrays of length 1 along the normalized axes.
-Training launches three kernels. The first reads the elements of each channel (or of a part that stays in the cache)
-twice: for the mean, and for the deviations from the mean. The second merges the parts and computes each channel's
-factor and offset. The third normalizes. Parts are merged as in Chan, Golub and LeVeque, Updating formulae and a
-pairwise algorithm for computing sample variances (1979). The gradient also launches three kernels; normalization with
-given numbers launches two. If a batch is distributed over several devices, the first two kernels of training or of the
-gradient compute the numbers that the devices exchange. CPUs accumulate in float64; other devices use compensated sums,
-in one pass.
-
-All arrays have the same floating-point dtype.
+Per-channel numbers are arrays of length 1 along the normalized axes. A first kernel reduces each channel, or parts of
+it, a second merges the parts and computes each channel's numbers, and a third computes the elements. Parts are merged
+as in Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979). CPUs
+accumulate in float64; other devices use compensated sums.
 """
 
 from __future__ import annotations
@@ -60,15 +54,9 @@ _NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
 
 @dataclass(eq=False)
 class _OfChannels(Operation):
-    """Base class of the operations of this module.
+    """Base class: `_fold` reduces each channel, `_numbers` computes per-channel numbers, and `_map` each element."""
 
-    `_fold` reduces each channel, `_numbers` is the kernel that computes per-channel numbers, and `_map` computes each
-    element from these numbers. `_fold` and `_map` may be None.
-    """
-
-    #: Spec of the array to normalize.
     x: ArraySpec
-    #: The axes to normalize over.
     axes: Sequence[int]
 
     def __post_init__(self) -> None:
@@ -98,7 +86,6 @@ class _OfChannels(Operation):
     def _folded(
         self, kernels: Kernels, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
     ) -> list[Array]:
-        """Return the partial sums of each channel."""
         fold = self._fold
         assert fold is not None  # chosen by `__post_init__` of the operations that reduce
         sums: list[Array] = [empty(self.context, (parts, channels.number), dtype) for dtype in fold.sum_dtypes]
@@ -129,7 +116,6 @@ class _OfChannels(Operation):
         return tuple(1 if axis in self.axes else as_int(length) for axis, length in enumerate(shape))
 
     def _check_channel_counts(self, arrays: Sequence[Array], shape: Sequence[int]) -> None:
-        """Check that each array has a number for each channel."""
         for x in arrays:
             check_shapes(self, self._channel_shape(shape), x.shape)
 
@@ -140,10 +126,9 @@ class BatchNormTraining(_OfChannels):
 
     The inputs are the array, the per-channel scale and bias, epsilon and the weight of a running average (both host
     scalars). With `running`, the running averages of means and variances are two more inputs. The outputs are the
-    array, the means and the inverse standard deviations, and the new averages.
+    array, the means, the inverse standard deviations, and the new averages.
     """
 
-    #: Whether there are running averages.
     running: bool
 
     def __post_init__(self) -> None:
@@ -171,7 +156,7 @@ class BatchNormTraining(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormGradient(_OfChannels):
-    """The gradient of batch normalization for training, from the means and deviations computed in training.
+    """The gradient of batch normalization for training.
 
     The inputs are the array, the gradient of the result, the per-channel scale, the means, the inverse standard
     deviations, and epsilon. The outputs are the gradients of the array, of the scale and of the bias.
@@ -205,10 +190,7 @@ class BatchNormGradient(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormMoments(_OfChannels):
-    """The moments of each channel, as a vector: means, their rounding errors, and sums of squared deviations.
-
-    The input is the array.
-    """
+    """The moments of each channel of an array, as a vector: means, their rounding errors, and squared deviations."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -229,10 +211,9 @@ class BatchNormMoments(_OfChannels):
 
 @dataclass(eq=False)
 class BatchNormGradientSums(_OfChannels):
-    """The per-channel sums that the gradient of batch normalization needs, as a vector.
+    """The gradients of scale and bias, and sums of deviations from the means, as a vector.
 
-    The sums are the gradients of the scale and of the bias, and sums of deviations from the means. The inputs are the
-    array, the gradient of the result, the means and the inverse standard deviations.
+    The inputs are the array, the gradient of the result, the means and the inverse standard deviations.
     """
 
     def __post_init__(self) -> None:

@@ -1,17 +1,10 @@
 """Code of reductions: kernels that compute elements with a program, and fold them.
 
-The ``along`` kernels fold neighbouring elements into the same output; the ``across`` kernels fold neighbouring elements
-into neighbouring outputs. A CPU folds vectors of elements: in ``along`` into one vector, whose lanes are folded at the
-end, and in ``across`` into a strip of outputs. On other devices, a team of work items folds each output, and merges its
-partial results in local memory. In ``along``, neighbouring items of a team read neighbouring elements: one element at a
-time, or four in ``along_quads``. In ``across``, items of neighbouring teams read neighbouring elements.
-
-If one output has many elements, they are folded in parts. The parts are stored contiguously in the accumulator's dtype,
-and kernels from another `ReductionCode` fold the parts. An `Epilogue` is computed from each result, and its outputs are
-stored.
-
-A program may compute several values per element; each value is folded separately, in one pass over the arrays. The
-accumulator is then a struct. Kernels with explicit vectors support only one value.
+The ``along`` kernels fold neighbouring elements into the same output, the ``across`` kernels into neighbouring outputs.
+A CPU folds vectors; on other devices, a team of work items folds each output in local memory. If one output has many
+elements, they are folded in parts, which kernels of another `ReductionCode` fold. An `Epilogue` is computed from each
+result. A program may compute several values per element, which are folded in one pass; the accumulator is then a
+struct.
 """
 
 from __future__ import annotations
@@ -34,10 +27,9 @@ from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, body, filled, fun
 STRIP = 1024
 #: Number of rows that are folded at a time, so that a strip is loaded and stored less often.
 ROWS = 4
-#: Number of independent accumulators per work item, which hide latency. The first number applies in general (sums of
-#: rows take 1.7 times as long with sixteen as with eight), the second to compensated sums of all elements (16384 x
-#: 16384 takes 278 us on an H200, and 300 us with eight), and the third to passes that compute several sums, each of
-#: which needs registers.
+#: Number of independent accumulators per work item, which hide latency: in general (sums of rows take 1.7 times as long
+#: with sixteen), for compensated sums of all elements (16384 x 16384 takes 278 us on an H200, and 300 us with eight),
+#: and for passes that compute several sums.
 SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 
 
@@ -45,11 +37,10 @@ SEVERAL, SEVERAL_OF_ALL, SEVERAL_OF_EACH = 8, 16, 4
 class Epilogue:
     """A computation that is fused into a reduction: it is applied to each result, and its outputs are stored."""
 
-    #: Computes the outputs from the results, which are its first inputs, and from elements of other arrays.
+    #: Computes the outputs from the results, its first inputs, and from elements of other arrays.
     program: ScalarProgram
     #: For each of the other arrays, whether it has one element.
     single: tuple[bool, ...]
-    #: Number of results.
     results: int = 1
 
     @property
@@ -80,15 +71,12 @@ class Epilogue:
 class ReductionCode:
     """The arrays, programs and dtypes of a reduction, from which its kernels are generated."""
 
-    #: Name of the scalar that folds two elements into one.
     fold: str
-    #: The prologue, which computes one or several elements from elements of the arrays.
     pre: ScalarProgram
-    #: For each array, whether it has one element.
+    #: For each array, whether it has one element; then, whether it has one element per result, which vectors do not
+    #: support.
     single: tuple[bool, ...]
-    #: For each array, whether it has one element per result, which is read once; not supported with vectors.
     fixed: tuple[bool, ...]
-    #: The dtype of the accumulator.
     acc_dtype: str
     post: Epilogue
     #: Numbers of kept and of reduced axes; at least 1.
@@ -98,21 +86,15 @@ class ReductionCode:
     vectors: bool
     #: Maximum number of work items in a team, if the code uses no vectors.
     group: int
-    #: Whether there is a kernel that reads four elements at a time.
     quads: bool = False
-    #: Whether float32 sums are accumulated in float32, with compensation for rounding errors. The total has the
-    #: accumulator's dtype, float64.
+    #: Whether float32 sums are accumulated in float32, with compensation, for a total of float64.
     compensated: bool = False
-    #: Number of independent accumulators of a work item, if the code uses no vectors.
     several: int = SEVERAL
-    #: The `wrong_vector_functions` of the driver.
     wrong_functions: frozenset[str] = frozenset()
-    #: Prefix of the kernels' names.
     name: str = "fold"
 
     @functools.cached_property
     def _inputs(self) -> list[Operand]:
-        """The arrays whose elements are folded."""
         return [Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(self.pre.dtypes, self.single, strict=True))]
 
     @functools.cached_property
@@ -127,17 +109,14 @@ class ReductionCode:
 
     @property
     def _width(self) -> int:
-        """The number of elements computed and folded at a time."""
         return WIDTH if self.vectors else 1
 
     @functools.cached_property
     def _count(self) -> int:
-        """The number of elements that the prologue computes."""
         return len(self.pre.out_dtypes)
 
     @property
     def _acc(self) -> str:
-        """The type of the accumulator."""
         return c_type(self.acc_dtype) if self._count == 1 else f"{self.name}_acc"
 
     def _each(self, name: str) -> list[str]:
@@ -149,7 +128,6 @@ class ReductionCode:
         return [accumulator] if self._count == 1 else self._each(f"{accumulator}.of")
 
     def _accumulator(self, values: Sequence[str]) -> str:
-        """Return the expression of an accumulator with these values."""
         return values[0] if self._count == 1 else f"({self._acc}){{{', '.join(values)}}}"
 
     def kernels(self) -> list[Kernel]:
@@ -181,7 +159,6 @@ class ReductionCode:
         return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, self._struct(), *readers, text]), flags)
 
     def _struct(self) -> str:
-        """Return the definition of the accumulator, if it is a struct."""
         if self._count == 1:
             return ""
         members = joined(f"{c_type(self.acc_dtype)} {member};" for member in self._each("of"))
@@ -219,8 +196,6 @@ class ReductionCode:
         }
 
     def _items(self, code: Mapping[str, str]) -> str:
-        """Return the kernels without vectors, and their helpers."""
-
         def kernel(name: str, quads: bool = False) -> str:
             called = f"{self.name}_{name}{'_quads' if quads else ''}"
             fold = filled(body(code["fold"]), **self._taking(quads), RESTART=restart)
@@ -262,7 +237,6 @@ class ReductionCode:
         }
 
     def _several_begin(self) -> str:
-        """Return the declarations of the independent accumulators."""
         count = self.several
         if self.compensated:
             names = zip(self._each("several"), self._each("lost"), strict=True)
@@ -273,9 +247,8 @@ class ReductionCode:
     def _steps(self) -> dict[str, str]:
         """Return statements that locate the element at an index, and the element `step` positions further.
 
-        ``c<d>`` is the index along axis d, and ``s<d>`` is the step's digit for that axis; the outermost axis needs
-        neither. For each array x, ``x_s`` is the offset of a step, and ``x_w<d>`` is the offset to add when the index
-        along axis d wraps around.
+        ``c<d>`` is the index along axis d, and ``s<d>`` the step's digit. For each array x, ``x_s`` is the offset of a
+        step, and ``x_w<d>`` the offset to add when the index along axis d wraps around.
         """
         inner = range(self.folded - 1, 0, -1)
 
@@ -317,7 +290,6 @@ class ReductionCode:
         return ", ".join([*numbers, *[x.param for x in self._inputs], *steps, *post])
 
     def _offsets(self) -> dict[str, str]:
-        """Return statements that compute the offsets of elements and results, and that read elements."""
         side, row = f"k{self.kept - 1}", f"r{self.folded - 1}"
         begins = {f"{x.name}_base": f"{x.name}_k" for x in self._many}
         begins |= {f"{x.name}_index": f"{x.name}_k" for x in (*self._fixed, *self.post.stepping)}

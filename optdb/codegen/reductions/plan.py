@@ -1,8 +1,7 @@
 """Chooses and launches the kernels for reductions of arrays with given shapes and strides.
 
-Axes are sorted in memory order, and merged if strides allow it. If there are few outputs and many elements, several
-work items share an output: each stores a partial result, and a second kernel folds these. Launches are cached for
-arrays of the same shapes and strides.
+If there are few outputs and many elements, several work items share an output: each stores a part, and a second kernel
+folds the parts. Launches are cached by shapes and strides.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from optdb.runtime.sizes import SymInt, largest, smallest
 SMALLEST_PART = 4096
 #: Minimum number of elements per work item on a device that runs thousands of items.
 _SMALLEST_ITEM = 16
-#: Teams of up to this many items may have only one element per item, so that neighbouring items read neighbouring
-#: elements.
+#: Teams of up to this many items may have one element per item, so that neighbours read neighbours.
 _WARP = 32
 #: Maximum work-group size.
 _GROUP = 256
@@ -39,7 +37,7 @@ _GROUP = 256
 _SERIAL_GROUP = 64
 #: Work groups per compute unit on a device that runs thousands of work items.
 _GROUPS_PER_UNIT = 8
-#: Minimum number of elements that are read four at a time; smaller launches can be exported for other batch sizes.
+#: Minimum number of elements that are read in quads; smaller launches can be exported for more batch sizes.
 _LEAST_FOR_QUADS = 1 << 16
 #: Maximum length of an axis whose index fits into 32 bits.
 _NARROW = 2**31 - 1
@@ -52,16 +50,12 @@ _Launches = list[tuple[BoundKernel, list[Array | int]]]
 class Axes:
     """The loops of a reduction: lengths of axes, and the strides of each array along them."""
 
-    #: Lengths of the kept and of the reduced axes; at least one each.
     kept: tuple[int, ...]
     folded: tuple[int, ...]
-    #: For each array, its strides along the kept and along the reduced axes.
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    #: For each array with one element per result, its strides along the kept axes: first the inputs, then the
-    #: epilogue's arrays.
+    #: For each array with one element per result, inputs first, its strides along the kept axes.
     out: tuple[tuple[int, ...], ...]
-    #: Number of neighbours along the last reduced axis that are read at a time; the axis length counts groups of
-    #: neighbours.
+    #: Number of neighbours along the last reduced axis that are read at a time; its length counts groups of them.
     neighbours: int = 1
 
     @property
@@ -134,12 +128,10 @@ def axes_of_arrays(
 class Grid:
     """The launch configuration of a kernel."""
 
-    #: Kind of the kernel: 'along', 'along_quads' or 'across'.
     kind: str
     #: Global and local size; with a local size of 0, `automatic_grid` chooses both.
     items: int
     group: int
-    #: Arguments of the kernel: the amount of work per item, and the number of parts per output.
     each: int
     parts: int
 
@@ -250,8 +242,7 @@ class ReductionPlans:
     ) -> bool:
         """Return whether to read four elements of the inputs at once; `key` is their shapes and strides.
 
-        Offsets are examined only if the strides allow reading four elements, so that a trace gets no needless guards on
-        offsets.
+        Offsets are examined last, so that a trace gets no needless guards on them.
         """
         many = self._many(arrays)
         lie = self._quad_decisions.get(key, lambda: axes_of_arrays(shape, *axes, many, ()).consists_of_quads)
@@ -270,7 +261,6 @@ class ReductionPlans:
         self._parts_launch(kernels, parts, others).launch([*parts, *others])
 
     def _parts_launch(self, kernels: Kernels, parts: Sequence[Array], others: Sequence[Array]) -> BoundKernel:
-        """Return the launch that folds the parts of each result, and applies the epilogue."""
         like = parts[0]
         over = axes_of_arrays(like.shape, range(1, like.ndim), [0], parts, self._stepping(others))
         grid = self._make_grid(self._context.profile.compute_units, over, whole=True)
@@ -359,7 +349,6 @@ def _grid_of_columns(target_groups: int, over: Axes, whole: bool, group: int) ->
 
 
 def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epilogue, **_: Any) -> bool:
-    """Return whether float16 or float32 elements are summed in float64 for a float16 or float32 result."""
     narrow = ("float16", "float32")
     dtypes = *pre.out_dtypes, *post.program.dtypes[: post.results]
     return fold == "Add" and acc_dtype == "float64" and all(dtype in narrow for dtype in dtypes)
@@ -368,7 +357,7 @@ def _is_sum_of_float32(fold: str, pre: ScalarProgram, acc_dtype: str, post: Epil
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
     """Return the number of parts per output, for `n` outputs with `m` elements each; no part is empty.
 
-    `wanted` is the total number of parts that occupies the device. `most` is the length to split, by default `m`.
+    `wanted` parts in total occupy the device. `most` is the length to split, by default `m`.
     """
     most = m if most is None else most
     parts = max(1, min(wanted // n, m // smallest, most))

@@ -21,27 +21,18 @@ from optdb.runtime.arrays import Array, from_host
 
 @dataclass(eq=False)
 class Reduction(Operation):
-    """A reduction over axes of arrays, or of elements computed from arrays.
+    """A reduction over axes of arrays, or of elements computed from arrays; the epilogue's arrays come last."""
 
-    The inputs are the arrays to reduce, then the epilogue's arrays.
-    """
-
-    #: Name of the scalar that folds two elements into one: one of ``folds.FOLDS``.
     fold: str
     #: Specs of the arrays to reduce, which have the same rank and broadcast to one shape.
     inputs: Sequence[ArraySpec]
-    #: The reduced axes.
     axes: Sequence[int]
-    #: The dtypes of the result and of the accumulator.
     dtype: str
     acc_dtype: str
-    #: The prologue, which computes one or several elements from elements of the arrays; each computed element is folded
-    #: separately. Without a prologue, there is only one array, whose elements are folded.
+    #: The prologue computes one or several elements from elements of the arrays, which are folded separately.
     pre: ScalarProgram | None = None
-    #: The epilogue, which computes the outputs from the results (its first inputs) and from elements of other arrays.
-    #: Without an epilogue, the outputs are the results.
+    #: The epilogue computes the outputs from the results, its first inputs, and from elements of other arrays.
     post: ScalarProgram | None = None
-    #: Specs of the epilogue's other arrays, which broadcast to the result's shape.
     others: Sequence[ArraySpec] = ()
 
     def __post_init__(self) -> None:
@@ -102,7 +93,6 @@ class Reduction(Operation):
             self._plans.apply_epilogue(kernels, whole, [*others, *outs])
 
     def _folded_shape(self, folded: Sequence[Array]) -> tuple[int, ...]:
-        """Return the shape to which the inputs broadcast."""
         if self.pre is not None:
             return common_shape(self, self.inputs, folded)
         check_lengths(self, self.inputs, folded, empty=True)

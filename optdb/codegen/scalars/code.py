@@ -1,8 +1,4 @@
-"""Translates scalar programs to OpenCL C statements.
-
-A program is translated step by step. Values that are the same for all elements are hoisted out of the loop. With a
-width above one, the statements compute vectors.
-"""
+"""Translates scalar programs to OpenCL C statements, which compute vectors if the width is above one."""
 
 from __future__ import annotations
 
@@ -21,13 +17,12 @@ from optdb.codegen.scalars.types import NoCode, c_type, literal
 class ScalarCode:
     """The OpenCL C that computes one element, or one vector of elements."""
 
-    #: Functions that the statements call.
     helpers: str
     #: Statements that assign the outputs, which are declared outside.
     statements: str
-    #: All dtypes of inputs, outputs and intermediate values; a device must support all of them.
+    #: All dtypes of inputs, outputs and intermediate values, which a device must support.
     dtypes: frozenset[str]
-    #: Hoisted statements, which precede the loop; their values are the same for all elements.
+    #: Hoisted statements, which precede the loop.
     once: str
 
 
@@ -40,16 +35,10 @@ def scalar_code(
     helpers: Helpers | None = None,
     wrong_functions: frozenset[str] = frozenset(),
 ) -> ScalarCode:
-    """Return the OpenCL C of a program, whose inputs and outputs are given by name.
+    """Return the OpenCL C of a program, whose inputs and outputs are given by name; raise NoCode if a step has none.
 
     Inputs named in `uniform` are the same for all elements. With a width above one, the other inputs and the outputs
-    are vectors. `helpers` collects the functions that the statements call, if several programs share a source.
-    `wrong_functions` are the scalars whose vector functions the driver computes incorrectly; they are replaced.
-
-    Raises
-    ------
-    NoCode
-        If a step has no OpenCL C; the message says why.
+    are vectors. `helpers` collects called functions. `wrong_functions` are scalars whose vector functions are replaced.
     """
     writer = _CodeWriter(uniform, width, helpers, wrong_functions)
     results = program.evaluate(list(zip(inputs, program.dtypes, strict=True)), writer.step, _constant)
@@ -63,13 +52,7 @@ def scalar_code(
 
 @functools.lru_cache(maxsize=4096)
 def computed_dtypes(program: ScalarProgram) -> frozenset[str]:
-    """Return all dtypes that a program computes in; results are cached, since graphs repeat a few programs.
-
-    Raises
-    ------
-    NoCode
-        If there is no OpenCL C for it.
-    """
+    """Return all dtypes that a program computes in; raise NoCode if there is no OpenCL C for it."""
     names = [f"i{i}" for i in range(len(program.dtypes))], [f"o{i}" for i in range(len(program.results))]
     return scalar_code(program, *names).dtypes
 
@@ -93,7 +76,6 @@ class _CodeWriter:
         self._width = width
         self._wrong_functions = wrong_functions
         self._names = 0
-        #: Statements for single lanes that have not been written yet.
         self._pending: list[str] = []
         self._read: dict[str, str] = {}
         self._made: dict[str, str] = {}

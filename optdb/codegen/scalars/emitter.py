@@ -1,8 +1,7 @@
 """Emitters of OpenCL C for one application of a scalar op, to numbers or to vectors.
 
-On CPUs, vector functions are many times faster than scalar functions, and compilers do not vectorize scalar calls.
-Expressions are built with the methods of a :class:`ScalarEmitter`, so they are also valid for a :class:`VectorEmitter`,
-in which comparisons return masks, and choices are selects.
+Expressions that are built with the methods of a :class:`ScalarEmitter` are also valid for a :class:`VectorEmitter`, in
+which comparisons return masks, and choices are selects.
 """
 
 from __future__ import annotations
@@ -25,11 +24,8 @@ class ScalarEmitter:
     """Emits the parts of an expression: one application of a scalar op to numbers."""
 
     scalar: Scalar
-    #: The dtypes of the inputs.
     dtypes: list[str]
-    #: Expressions of the inputs.
     args: list[str]
-    #: Collects the functions that the expression calls.
     helpers: Helpers
     #: Collects the dtypes of intermediate values.
     used: set[str]
@@ -107,11 +103,8 @@ class ScalarEmitter:
 class VectorEmitter(ScalarEmitter):
     """Emits the parts of an expression: one application of a scalar op to vectors."""
 
-    #: Vector width.
     width: int
-    #: Returns whether an input is one number for all lanes instead of a vector.
     is_uniform: Callable[[str], bool]
-    #: Whether the driver's vector function returns wrong results.
     is_wrong: bool = False
 
     def number(self, value: Any, dtype: str | None = None) -> str:
@@ -150,7 +143,6 @@ class VectorEmitter(ScalarEmitter):
         return f"{c_type(dtype or self.out)}{self.width}"
 
     def _mask(self, dtype: str) -> str:
-        """Return the type that comparisons of vectors of a dtype return."""
         return f"{_SIGNED[c_type(dtype)]}{self.width}"
 
 

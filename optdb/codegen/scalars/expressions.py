@@ -1,13 +1,8 @@
 """The OpenCL C expression of each scalar op.
 
-An entry takes a :class:`ScalarEmitter` for one application of an op, and returns an expression of the output's dtype,
-or of a dtype that C converts to the output's. A short entry is a string, in which ``{0}`` is the first input, and
-``{T}`` is the output type. Unless an entry says otherwise, inputs are first converted to the output's dtype, as in
-NumPy: when C adds an int to a float, it converts the int to float and loses digits.
-
-Real and complex numbers have separate entries; most of those for real numbers also work for vectors. A complex number
-is a vector of two, so sums, differences and signs use vector operators; the rest is in
-``optdb/codegen/scalars/complexes.cl``.
+An entry takes a :class:`ScalarEmitter` for one application of an op; a short entry is a string, in which ``{0}`` is the
+first input, and ``{T}`` the output type. Inputs are first converted to the output's dtype, as in NumPy. A complex
+number is a vector of two; see ``optdb/codegen/scalars/complexes.cl``.
 """
 
 from __future__ import annotations
@@ -28,12 +23,7 @@ Entry = str | Callable[[ScalarEmitter], str]
 def expression(emit: ScalarEmitter) -> str:
     """Return the OpenCL C expression of one application of a scalar op.
 
-    Raises
-    ------
-    NoCode
-        If the op has no OpenCL C.
-    NotInVectors
-        If an application to vectors must be computed lane by lane.
+    Raise NoCode if there is none, or NotInVectors if an application to vectors must be computed lane by lane.
     """
     name = emit.scalar.name
     entry = (_COMPLEX if emit.is_complex else _REAL).get(name)
@@ -48,7 +38,6 @@ def expression(emit: ScalarEmitter) -> str:
 
 
 def _c_name(name: str) -> str:
-    """Return the C name of the function that a scalar op is named after."""
     return name.lower().replace("arc", "a")
 
 
@@ -113,7 +102,7 @@ def _comparing(operator: str) -> Entry:
 
 
 def _common_dtype(emit: ScalarEmitter) -> str:
-    """Return the dtype in which numbers are compared: the promoted dtype of all inputs."""
+    """Return the dtype in which numbers are compared."""
     return functools.reduce(np.promote_types, map(np.dtype, emit.dtypes)).name
 
 
@@ -235,8 +224,7 @@ _REAL: dict[str, Entry] = {
 }
 
 
-#: Ops that are computed in floating point, and in double precision if the output dtype is an integer. The output is an
-#: integer if the op overwrites an integer input; the host's C code then also computes in double precision.
+#: Ops that are computed in floating point, and in double precision if the output is an integer, as in C code.
 _IN_FLOATS = frozenset(
     {
         *("ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Ceil", "Cos", "Cosh", "Erf"),

@@ -1,9 +1,7 @@
-"""OpenCL C functions for scalar ops that need more than an expression.
+"""OpenCL C functions for scalar ops that need more than an expression, from the .cl files of this package.
 
-The functions are in the .cl files of this package. Their placeholders are ``T`` (the type that a function computes in),
-``U`` (the unsigned type in which overflow is defined), ``EPSILON`` (the machine epsilon), and ``TINY`` (a number close
-to zero). Complex functions have other placeholders, see ``complexes.cl``. The names of called functions are also
-substituted. A program contains each function that its expressions call, directly or indirectly, only once.
+Their placeholders are ``T`` (the computed type), ``U`` (the unsigned type in which overflow is defined), ``EPSILON``,
+``TINY`` (a number close to zero), and the names of called functions; for complex ones, see ``complexes.cl``.
 """
 
 from __future__ import annotations
@@ -83,10 +81,7 @@ class Helpers:
         self._sources: dict[str, str] = {}
 
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
-        """Add the function `kind` for the C type `name`, and return the function's name.
-
-        The function's integer arithmetic uses the type `unsigned`, which has the same width.
-        """
+        """Add the function `kind` for the C type `name`, and return its name; overflow is defined in `unsigned`."""
         called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:
             code = _FUNCTIONS[kind]

@@ -1,8 +1,4 @@
-"""Scalar programs: sequences of scalar ops.
-
-A :class:`Scalar` names one step; ``expressions`` has its OpenCL C. The host framework translates its scalar ops, and
-graphs of scalar ops, into programs; loop fusion combines programs.
-"""
+"""Scalar programs: sequences of scalar ops. ``expressions`` has the OpenCL C of each op."""
 
 from __future__ import annotations
 
@@ -16,17 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar op: a function of numbers, by name, with the dtype of its result.
-
-    Parameters
-    ----------
-    name : str
-        The op's name in ``expressions``, such as 'Add' or 'Cast'.
-    dtype : str
-        The dtype of the result.
-    properties : tuple of (str, value)
-        Other parameters, such as ``("openlow", True)``, which ``scalar["openlow"]`` returns.
-    """
+    """A scalar op: its name in ``expressions``, the dtype of its result, and properties (``op["openlow"]``)."""
 
     name: str
     dtype: str
@@ -41,7 +27,6 @@ class Number:
     """A constant of a program, compared bitwise."""
 
     dtype: str
-    #: The bytes of the value, so that NaN equals itself, and -0 does not equal 0.
     raw: bytes
 
     @classmethod
@@ -81,17 +66,8 @@ Value = TypeVar("Value")
 class ScalarProgram:
     """A sequence of scalar ops.
 
-    Parameters
-    ----------
-    dtypes : tuple of str
-        The dtypes of the inputs.
-    steps : tuple of (Scalar, tuple of slots)
-        The applications of scalars, in order.
-    results : tuple of slots
-        Slots of the outputs.
-    takes_arguments : bool
-        Whether kernels take the program's numbers as arguments, see `with_arguments`. Equality ignores this flag,
-        because the results are the same.
+    `steps` are applications of scalars to inputs and results of earlier steps. With `takes_arguments`, kernels take the
+    program's numbers as arguments (`with_arguments`); equality ignores this.
     """
 
     def __init__(
@@ -189,9 +165,8 @@ class ScalarProgram:
     def with_arguments(self) -> tuple[ScalarProgram, tuple[Number, ...]]:
         """Turn factors, terms, bounds and exponents into inputs; return the program and the values of these inputs.
 
-        Programs that differ only in such numbers become equal and share a kernel, but each argument adds about 50 ns to
-        a launch. Numbers that a compiler may exploit remain in the program: small ones such as 1 and 2, integers, and
-        the operands of other scalars.
+        Programs that differ only in such numbers then share a kernel. Numbers that a compiler may exploit remain in the
+        program: small ones such as 1 and 2, integers, and the operands of other scalars.
         """
         arguments: dict[Number, int] = {}
         count = len(self.dtypes)
@@ -236,7 +211,6 @@ class ProgramBuilder:
         return self._slots[step]
 
     def _is_square(self, dtype: str, base: Slot, exponent: Slot) -> bool:
-        """Return whether a power is the product of a float with itself."""
         if not isinstance(exponent, Number) or exponent.value != 2 or not dtype.startswith("float"):
             return False
         return self._dtype_of(base) == dtype
@@ -265,16 +239,8 @@ def program_of_graph(
 ) -> ScalarProgram:
     """Translate a graph of the host framework's scalar ops to a program.
 
-    Parameters
-    ----------
-    dtypes : sequence of str
-        The dtypes of the inputs.
-    inputs, outputs : sequence
-        The graph's variables. Each has a ``type.dtype``, and a constant has its value as ``data``.
-    nodes : iterable
-        Nodes in topological order. Each has an ``op``, ``inputs`` and ``outputs``.
-    program_of : callable
-        Returns an op's program for inputs with given dtypes.
+    Variables have a ``type.dtype``, and constants ``data``; nodes, in topological order, have an ``op``, ``inputs`` and
+    ``outputs``. `program_of` returns an op's program for inputs with given dtypes.
     """
     builder = ProgramBuilder(dtypes)
     values: dict[Any, tuple[Slot, str]] = dict(zip(inputs, enumerate(dtypes), strict=True))

@@ -1,8 +1,7 @@
 """Numbers in OpenCL C: computed types of dtypes, conversions and literals.
 
-Booleans are bytes with the values 0 and 1. Halves are stored as such and computed as floats, so
-intermediate values are not rounded; an explicit cast to float16 rounds. Complex numbers are
-vectors of two; programs with complex numbers have no other vectors.
+Booleans are bytes with the values 0 and 1. Halves are computed as floats, and an explicit cast to float16 rounds.
+Complex numbers are vectors of two; programs with complex numbers have no other vectors.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ def c_type(dtype: str) -> str:
 def unsigned(dtype: str) -> str:
     """Return the C type in which integers of `dtype` are added and multiplied.
 
-    It is unsigned, because signed overflow is undefined, and at least as wide as an int,
-    because C promotes narrower types to int.
+    It is unsigned, because signed overflow is undefined, and at least as wide as an int.
     """
     return "ulong" if dtype.endswith("64") else "uint"
 
@@ -73,7 +71,7 @@ def part_dtype(dtype: str) -> str:
 def convert(code: str, source: str, target: str, width: int = 1) -> str:
     """Convert `code`, an expression of dtype `source`, to `target`; `code` is a vector if the width is above 1.
 
-    Raise NoCode if `source` is complex, and `target` is not.
+    Raise NoCode if only `source` is complex.
     """
     if source == target or c_type(source) == c_type(target) != "uchar":
         return code
