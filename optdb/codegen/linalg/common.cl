@@ -14,26 +14,6 @@ KERNEL void finish_triangle(ga_size rows, ga_size n, ga_size lower, ARRAY T *z, 
     }
 }
 
-/* Twice the sum of the logarithms of each diagonal. */
-KERNEL void log_determinant(ga_size count, ga_size n, ARRAY T *x, ga_ssize xb, ga_ssize step, ARRAY T *z)
-{
-    LOCAL_MEM W sums[GROUP];
-    for (ga_size matrix = GID_0; matrix < count; matrix += GDIM_0) {
-        W sum = 0;
-        for (ga_size i = LANE; i < n; i += LANES)
-            sum += log(x[(ga_ssize)matrix * xb + (ga_ssize)i * step]);
-        sums[LANE] = sum;
-        for (ga_size half_of = LANES / 2; half_of > 0; half_of /= 2) {
-            local_barrier();
-            if (LANE < half_of)
-                sums[LANE] += sums[LANE + half_of];
-        }
-        if (LANE == 0)
-            z[matrix] = 2 * sums[0];
-        local_barrier();
-    }
-}
-
 /* faults[0] becomes 1 if an element of the `rows` rows is not finite. With `diagonal`, faults[1] becomes the maximum of
 a fixed number minus the index of each 0 on a diagonal; matrices have n rows. */
 KERNEL void find_faults(ga_size rows, ga_size n, ga_size columns, ga_size diagonal,

@@ -19,13 +19,11 @@ from optdb.codegen.linalg.blocks import (
     factor_block,
     factor_kernels,
     finish,
-    launch_groups,
     leaf_rows,
     panel_kernels,
     solve_block,
     solve_kernels,
     solve_vectors,
-    whole_kernel,
 )
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.runtime.arrays import Array, empty, fill_zeros
@@ -222,68 +220,9 @@ class CholeskySolve(_Solving):
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         a, b = inputs
         batch, z = self._placed(a, b, outputs, kernels)
-        if z is not None:
-            _solve_by_factors(
-                kernels, self.context, self._stacking.batch(kernels, self.context, a, batch), z, self.lower
-            )
-
-
-@dataclass(eq=False)
-class SolvePositiveDefinite(_Solving):
-    """The solutions of positive definite systems; NaN for matrices that are not positive definite.
-
-    With `info`, there is a second output, as in `Cholesky`.
-    """
-
-    #: Whether there is a second output.
-    info: bool = False
-
-    def kernels(self) -> list[Kernel]:
-        return [*super().kernels(), *factor_kernels(self.a.dtype, self.context)]
-
-    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        a, b = inputs
-        batch, z = self._placed(a, b, outputs, kernels)
-        info = output_array(outputs[1], self.context, a.shape[:-2], "int32") if self.info else None
-        factor = empty(self.context, a.shape, a.dtype)
-        factors(kernels, self.context, self._stacking, a, factor, info, self.lower)
-        if z is not None:
-            t = self._stacking.batch(kernels, self.context, factor, batch)
-            _solve_by_factors(kernels, self.context, t, z, self.lower)
-
-
-def _solve_by_factors(kernels: Kernels, context: Context, t: Array, z: Array, lower: bool) -> None:
-    """Solve systems in place with a triangle and its transpose, starting with the lower one."""
-    lower_factor = t if lower else transposed(t)
-    solve(kernels, context, lower_factor, z, lower=True)
-    solve(kernels, context, transposed(lower_factor), z, lower=False)
-
-
-@dataclass(eq=False)
-class LogDeterminant(Operation):
-    """The log-determinants of positive definite matrices, computed from the diagonals of their factors."""
-
-    #: Spec of the factors.
-    x: ArraySpec
-
-    def __post_init__(self) -> None:
-        check_dtypes(self, self.x)
-        self._stacking = Stacking(self.x.dtype, self.x.ndim)
-
-    def kernels(self) -> list[Kernel]:
-        return [whole_kernel("log_determinant", self.x.dtype, self.context), *self._stacking.kernels()]
-
-    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        (x,) = inputs
-        check_square(self, x)
-        out = output_array(outputs[0], self.context, x.shape[:-2], x.dtype)
-        if not x.size:
-            fill_zeros(out)
+        if z is None:
             return
-        matrices = self._stacking.batch(kernels, self.context, x, x.shape[:-2])
-        item = x.dtype.itemsize
-        step, row, column = (stride // item for stride in matrices.strides)
-        step = 0 if matrices.shape[0] == 1 else step
-        launch_groups(
-            kernels["log_determinant"], self.context, out.size, x.shape[-1], matrices, step, row + column, out
-        )
+        t = self._stacking.batch(kernels, self.context, a, batch)
+        lower_factor = t if self.lower else transposed(t)
+        solve(kernels, self.context, lower_factor, z, lower=True)
+        solve(kernels, self.context, transposed(lower_factor), z, lower=False)
