@@ -9,10 +9,16 @@ import numpy as np
 
 from memcheck.case import Case, array, floats, values
 from optdb.opencl import OpenCLArrayType
-from optdb.opencl.ops.axes import OpenCLCumOp, OpenCLSearchsortedOp
-from optdb.opencl.ops.fft import OpenCLIRFFTOp, OpenCLRFFTOp
+from optdb.opencl.ops.axes import (
+    OpenCLArgSortOp,
+    OpenCLCumOp,
+    OpenCLIRFFTOp,
+    OpenCLRFFTOp,
+    OpenCLSearchsortedOp,
+    OpenCLSortOp,
+    OpenCLTopKOp,
+)
 from optdb.opencl.ops.random import OpenCLChoiceFromUniform, OpenCLMRGUniform, OpenCLMultinomialFromUniform
-from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
 
 
 def _uniform(dtype: str, *size: int, inplace: bool = False) -> Callable[[Any], Any]:

@@ -40,16 +40,22 @@ from optdb.opencl.ops.blas import (
     OpenCLGemm,
     OpenCLGemv,
     OpenCLGer,
+    OpenCLSparseBlockGemv,
+    OpenCLSparseBlockOuter,
     OpenCLStackedDot22,
 )
-from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous
-from optdb.opencl.ops.diag import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
-from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.eye import OpenCLEye
-from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
+from optdb.opencl.ops.elemwise import OpenCLElemwise, OpenCLPlacedElemwise
+from optdb.opencl.ops.memory import (
+    OpenCLAlloc,
+    OpenCLAllocDiag,
+    OpenCLARange,
+    OpenCLEye,
+    OpenCLFillDiagonal,
+    OpenCLFillDiagonalOffset,
+    OpenCLTri,
+)
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLPad, OpenCLSplit, OpenCLTile
-from optdb.opencl.ops.placed import OpenCLPlacedElemwise
 from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import (

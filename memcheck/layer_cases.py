@@ -12,10 +12,10 @@ from optdb.opencl.ops.batch_norm import (
     OpenCLChannelGradientSums,
     OpenCLChannelMoments,
 )
-from optdb.opencl.ops.neighbours import OpenCLImages2Neibs
 from optdb.opencl.ops.pool import (
     OpenCLAveragePoolGrad,
     OpenCLDownsampleFactorMaxGradGrad,
+    OpenCLImages2Neibs,
     OpenCLMaxPoolGrad,
     OpenCLMaxPoolRop,
     OpenCLPool,

@@ -23,7 +23,7 @@ from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
 from fuzzing.states.model import Model, contents
 from fuzzing.states.separate import Attempt, Stateful, attempts, of_file, on_device, with_private_state
 from fuzzing.states.specs import COUNT, Spec, kinds, shapes_of, specs
-from optdb.opencl.simulator.execution.merging import RepeatedMethod
+from optdb.opencl.simulator.execution.calls import RepeatedMethod
 
 __all__ = ["Differs", "SharedVariables"]
 

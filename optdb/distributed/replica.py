@@ -21,7 +21,7 @@ from optdb.device.plans.plan import Before
 from optdb.distributed.agreements import Agreement
 from optdb.distributed.exchange import Exchange
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.results import Results
+from optdb.opencl.simulator.execution.calls import Results
 from optdb.runtime.commands import CommandList
 from optdb.runtime.scripts import Script
 

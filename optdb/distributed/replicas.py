@@ -22,10 +22,9 @@ from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
 from optdb.distributed.training_functions import LocalTraining, SynchronousTraining
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.execution.merging import RepeatedMethod, TrustedMethod, merge_at_once
+from optdb.opencl.simulator.execution.calls import PendingResults, RepeatedMethod, Results, TrustedMethod, merge_at_once
 from optdb.opencl.simulator.packing import finish
 from optdb.opencl.simulator.piecewise_copies import Piece
-from optdb.opencl.simulator.results import PendingResults, Results
 from optdb.runtime.commands import CommandList
 from optdb.runtime.scripts import IMMEDIATE, Calls, Script, can_script
 

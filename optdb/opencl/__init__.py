@@ -1,8 +1,7 @@
 """The compile-time part of the OpenCL device: types, variables, transfers, ops and their lifters.
 
-Importing this package imports Theano and PyOpenCL, and registers the device with Theano, so that ``theano.shared(value,
-target='dev0')``, ``x.transfer('dev0')`` and pickles of their results work. Devices are enumerated only when one is
-needed.
+Importing this package registers the device with Theano, so that ``theano.shared(value, target='dev0')`` works. Devices
+are enumerated only when one is needed.
 """
 
 from optdb.host import import_host
@@ -12,13 +11,19 @@ import_host()
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.api.config import config
 from optdb.host.theano.functions.compiled import wrap_compilation
-from optdb.opencl import blas, linking, pickling, rewriters, shared, transfers, variables
+from optdb.opencl import blas, linking, rewriters, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
-from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.creation import empty, zeros
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
 from optdb.opencl.fusing import rewriters as _fusion  # noqa: F401  registers itself
-from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
+from optdb.opencl.registry import contexts, get_context
+from optdb.opencl.transfers import (
+    HostFromOpenCL,
+    OpenCLFromHost,
+    OpenCLToOpenCL,
+    as_opencl_variable,
+    infer_context_name,
+)
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
 from optdb.runtime import binaries
@@ -44,9 +49,7 @@ __all__ = [
     "get_context",
     "infer_context_name",
     "lifters_db",
-    "pickling",
     "rewriters",
-    "shared",
     "transfers",
     "variables",
     "zeros",

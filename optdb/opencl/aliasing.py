@@ -1,14 +1,4 @@
-"""Alias analysis: finds which variables in a graph may share memory.
-
-A node shares memory between variables in two ways: an output is a view of an input (``view_map``), or the node works in
-place and writes an output over an input (``destroy_map``). This module answers all questions about whether values may
-share memory:
-
-- `memory_of`, `may_lie_in` and `view_root` trace a variable back to the variables whose memory it may share.
-- `AliasSets` holds the sets of variables that may share memory; `exposed_variables` returns the variables whose memory
-  is overwritten, or is visible outside the nodes that read them.
-- `overwriting` finds the nodes that overwrite protected variables, such as the inputs of a function.
-"""
+"""Alias analysis: finds which variables in a graph may share memory, through views (``view_map``) and in-place ops."""
 
 from __future__ import annotations
 
@@ -17,15 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from optdb.host.api.graph import Apply, Variable, reachable
 from optdb.host.api.slots import destroyed_slots, viewed_slots
-
-__all__ = [
-    "AliasSets",
-    "exposed_variables",
-    "may_lie_in",
-    "memory_of",
-    "overwriting",
-    "view_root",
-]
 
 
 def memory_of(var: Variable) -> list[Variable]:
@@ -53,16 +34,9 @@ def view_root(var: Variable) -> Variable:
 
 
 def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[Apply]:
-    """Return the nodes that overwrite protected variables or views of them.
+    """Return the nodes, in topological order, that overwrite protected variables or views of them.
 
     A node that overwrites the result of one of these nodes is not included, since it runs later.
-
-    Parameters
-    ----------
-    order : iterable of Apply
-        The nodes, in topological order.
-    protected : iterable of Variable
-        The protected variables, such as the inputs of a function.
     """
     aliases = set(protected)
     nodes = []
@@ -76,17 +50,10 @@ def overwriting(order: Iterable[Apply], protected: Iterable[Variable]) -> list[A
 class AliasSets:
     """The sets of variables that may share memory, for the variables of given nodes.
 
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        The nodes, in any order.
-    overwrites : callable
-        Predicate that tells whether a node works in place when it runs. By default, a node does if its op has a
-        ``destroy_map``.
+    `overwrites` tells whether a node works in place when it runs; by default, if its op has a ``destroy_map``.
     """
 
     def __init__(self, nodes: Sequence[Apply], overwrites: Callable[[Apply], object] = destroyed_slots) -> None:
-        #: The inputs that the nodes overwrite.
         self.overwritten: set[Variable] = set()
         self._neighbours: dict[Variable, list[Variable]] = defaultdict(list)
         for node in nodes:
@@ -101,20 +68,3 @@ class AliasSets:
     def of(self, variables: Iterable[Variable]) -> set[Variable]:
         """Return `variables` and all variables that may share memory with any of them."""
         return set(reachable(variables, lambda var: self._neighbours.get(var, ())))
-
-
-def exposed_variables(
-    nodes: Sequence[Apply],
-    inputs: Iterable[Variable],
-    outputs: Iterable[Variable],
-    overwrites: Callable[[Apply], object] = destroyed_slots,
-) -> set[Variable]:
-    """Return the variables whose memory is visible outside the function's nodes, or that a node overwrites.
-
-    These are all inputs, outputs and next values, the inputs that nodes overwrite in place, and all variables that may
-    share memory with one of these. The memory of inputs belongs to the caller or to a shared variable. The caller
-    receives the outputs and next values, and their cells are emptied before each call. `overwrites` is the same
-    predicate as in `AliasSets`.
-    """
-    sets = AliasSets(nodes, overwrites)
-    return sets.of([*inputs, *outputs, *sets.overwritten])

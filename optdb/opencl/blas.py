@@ -1,8 +1,7 @@
 """Matrix products of device arrays under their BLAS names, for use in hand-written ops.
 
-The functions take the same arguments as in ``pygpu.blas``: factors, arrays, and flags that transpose or overwrite an
-array. All arrays in a call have the same float dtype and context, and may have any strides. The functions launch
-kernels without waiting for them to finish; they can be called from an op's ``run``, in a thunk, and outside Theano.
+The functions take the same arguments as in ``pygpu.blas``. All arrays in a call have the same float dtype and context,
+and may have any strides. The functions do not wait; they can be called from an op's ``run``, in a thunk, or elsewhere.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from optdb.codegen.gemm.blocks import chosen
 from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.gemm.vector import matvec, matvec_kernels
 from optdb.codegen.layout import view
-from optdb.opencl.contexts import contexts, get_context
 from optdb.opencl.kernel_ops import CompiledKernel, Kernel, compile_kernels
+from optdb.opencl.registry import contexts, get_context
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["dot", "gemm", "gemv"]
 
-#: The dtypes that the products support.
 DTYPES = ("float16", "float32", "float64")
 
 
@@ -97,7 +95,6 @@ def dot(a: Array, b: Array) -> Array:
 def _check(
     name: str, first: Array, arrays: dict[str, tuple[Array | None, int]], beta: float, overwrite: bool
 ) -> Context:
-    """Check the ranks and dtypes of a product's arrays, and return the context of the first array."""
     *_, (added, _) = arrays.values()
     if added is None and (beta or overwrite):
         raise ValueError(f"{name} has no array to add to or overwrite: pass {list(arrays)[-1]}=")

@@ -1,6 +1,7 @@
-"""Finds the branches that need each node, since a branch that is not taken must compute nothing and raise nothing.
+"""Finds what needs a node: branches and users.
 
-Nodes may therefore be merged only if the same branches need them.
+A branch that is not taken must compute nothing and raise nothing, so nodes may be merged only if the same branches need
+them.
 """
 
 from __future__ import annotations
@@ -8,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from optdb.host.api.control_flow import IfElse
-from optdb.host.api.graph import Apply, FunctionGraph, clients, is_output
-
-__all__ = ["ALWAYS", "Needs", "needs_of"]
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
 
 #: A set of branches, each given as an IfElse node and the branch's index; `ALWAYS` for nodes that every call computes.
 Needs = frozenset[tuple[Apply, int]]
@@ -41,3 +40,9 @@ def _needs(fgraph: FunctionGraph, node: Apply, of_users: Mapping[Apply, Needs]) 
             else:
                 branches |= of_users[client]
     return frozenset(branches)
+
+
+def is_for_one(fgraph: FunctionGraph, var: Variable) -> bool:
+    """Tell whether a variable is used exactly once, as an input of a node."""
+    users = clients(fgraph, var)
+    return len(users) == 1 and not is_output(users[0][0])

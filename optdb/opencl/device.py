@@ -1,7 +1,6 @@
 """The description of the OpenCL device for the lift, and the database of the device's lifters.
 
-Lifters are registered in `lifters_db`, which is in Theano's main database under the tag ``opencl``, after
-canonicalization and specialization and before CPU-only rewrites. A mode lifts if it includes the tag; if the flag
+`lifters_db` is in Theano's main database under the tag ``opencl``. A mode lifts if it includes the tag; if the flag
 ``optdb.device`` names a device, every mode lifts.
 """
 
@@ -101,7 +100,6 @@ def _unsupported_reason(dtype: str, context_name: ContextName) -> str | None:
 
 
 def _notes(context_name: ContextName) -> list[str]:
-    """Return messages about flags that have no effect in a context."""
     precision, profile = config.optdb.matmul_precision, get_context(context_name).profile
     if precision == "highest" or profile.has_tensor_cores:
         return []

@@ -9,10 +9,10 @@ from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, PureOp, Variable
 from optdb.host.api.scalars import cast_op
 from optdb.lifters.lifter import Lifter, LiftFunction, OpT, Predicate, op_lifter
-from optdb.opencl.contexts import get_context
 from optdb.opencl.device import lifters_db
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.counterpart_base import CounterpartBase, counterpart_class, to_host_variable
+from optdb.opencl.registry import get_context
 from optdb.opencl.scalar_programs import signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
@@ -80,18 +80,9 @@ def lifts(
 def register_counterparts(
     name: str, position: float, host_classes: Sequence[type[OpT]], supports: Predicate[OpT] | None = None
 ) -> Lifter:
-    """Register a lifter for host ops whose counterparts declare everything that the lifter needs.
+    """Register a lifter, called `name` in reports, for host ops whose counterparts declare everything that it needs.
 
-    Parameters
-    ----------
-    name : str
-        The lifter's name in reports.
-    position : float
-        The lifter's position among all lifters.
-    host_classes : sequence of Op classes
-        The classes of the host ops to lift.
-    supports : callable, optional
-        The predicate; see `op_lifter`.
+    `position` orders the lifters; for `supports`, see `op_lifter`.
     """
 
     def lift(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
@@ -108,18 +99,15 @@ def register_counterparts(
 
 
 def node_like(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
-    """Apply a device op to the inputs of a host node.
+    """Apply a device op to the inputs of a host node, with the output types that the host op has inferred.
 
-    The host op has already checked the inputs and inferred the output types. The device op's ``make_node`` would repeat
-    both and take several times as long. All outputs of the device op are device arrays, and so are its inputs, except
-    inputs that a counterpart takes on the host.
+    The device op's ``make_node`` would check the inputs again and take several times as long.
     """
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
     return Apply(op, _moved(op, context_name, inputs), made).outputs
 
 
 def _moved(op: PureOp, context_name: str | None, inputs: Inputs) -> list[Variable]:
-    """Move a node's inputs to the device or to the host, wherever the device op takes them."""
     device_slots = op.device_slots(len(inputs)) if isinstance(op, CounterpartBase) else range(len(inputs))
     return [on_device(x, context_name) if i in device_slots else to_host_variable(x) for i, x in enumerate(inputs)]
 

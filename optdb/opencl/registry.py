@@ -6,11 +6,9 @@ from collections.abc import Hashable
 
 from optdb.flags import context_pairs
 from optdb.host.api.config import config
-from optdb.lifters.contexts import ContextNotDefined, Contexts
+from optdb.lifters.contexts import Contexts
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
-
-__all__ = ["DEFAULT_NAME", "ContextNotDefined", "context_of", "contexts", "get_context"]
 
 #: The name of the context for the flag optdb.device, whichever device the flag selects, so that pickles made with one
 #: device can be loaded with another.
@@ -29,7 +27,6 @@ def _fill(known: Contexts) -> None:
     known.default = device
 
 
-#: The contexts of the OpenCL device.
 contexts = Contexts(Context, fill=_fill)
 
 
@@ -49,10 +46,7 @@ def get_context(name: Hashable = None) -> Context:
 def context_of(device: str | None = "auto") -> Hashable:
     """Return the name of a device's context, creating it if needed; `device` is specified as for `SimulatorOCL`.
 
-    Raises
-    ------
-    optdb.runtime.errors.DeviceError
-        If there is no such device, or if it does not work.
+    Raises DeviceError if there is no such device, or if it does not work.
     """
     if device is None or device == "auto":
         if contexts.default is not None:

@@ -22,12 +22,7 @@ from optdb.host.api.graph import io_toposort
 def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:
     """Return a scalar op's program for inputs of `dtypes`, cached because graphs reuse a few programs many times.
 
-    Raises
-    ------
-    NoCode
-        If the op has no known name.
-    TypeError
-        If the op does not accept inputs of these dtypes.
+    Raises NoCode if the op has no known name, and TypeError if it does not accept these dtypes.
     """
     dtypes = tuple(dtypes)
     if not isinstance(op, ScalarProgram):

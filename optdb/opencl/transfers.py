@@ -1,7 +1,7 @@
 """Transfers between the host and the device, and between devices.
 
-`as_opencl_variable` moves any variable or value to a device in as few transfers as possible. Three ops perform the
-transfers. They always copy, so a host value and a device value never share memory.
+`as_opencl_variable` moves any variable or value to a device in as few transfers as possible. Transfers always copy, so
+a host value and a device value never share memory.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import numpy as np
 from optdb.host.api.graph import Apply, Constant, Op, Variable
 from optdb.host.api.tensor import copy_stack_trace
 from optdb.host.api.variables import TensorType, add_transfer, as_tensor_variable
+from optdb.lifters.contexts import ContextNotDefined
 from optdb.lifters.transfers import record_transfer, transfer_once
 from optdb.numpy_types import HostArray
-from optdb.opencl.registry import ContextNotDefined, contexts
+from optdb.opencl.registry import contexts
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime import arrays
 
 __all__ = [
     "HostFromOpenCL",
+    "MixedContexts",
     "OpenCLFromHost",
     "OpenCLToOpenCL",
     "TransferOp",
@@ -29,6 +31,7 @@ __all__ = [
     "as_opencl_variable",
     "as_typed",
     "host_from_opencl",
+    "infer_context_name",
     "record_transfer",
 ]
 
@@ -36,12 +39,8 @@ __all__ = [
 def as_typed(value: HostArray, var: Variable) -> HostArray:
     """Return a host array in its variable's dtype, since kernels read elements of that type.
 
-    Theano does not check the dtype and dimensions of op results, or of arguments if ``trust_input`` is set.
-
-    Raises
-    ------
-    TypeError
-        If the array has another number of dimensions or a dtype of another kind.
+    Theano does not check op results, or arguments if ``trust_input`` is set. Raises TypeError for another number of
+    dimensions or a dtype of another kind.
     """
     kind = var.type
     if value.dtype == kind.numpy_dtype and value.ndim == kind.ndim:
@@ -199,6 +198,39 @@ def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
         return transfer_once((x, name), lambda: _constant(x, name))
     op = OpenCLToOpenCL(name) if isinstance(x.type, OpenCLArrayType) else OpenCLFromHost(name)
     return transfer_once((x, op), lambda: copy_stack_trace(start, op(x)))
+
+
+class MixedContexts(ValueError):
+    """An op's inputs belong to more than one context."""
+
+
+def infer_context_name(*variables: Variable) -> Hashable:
+    """Return the name of the context in which an op with these inputs should run.
+
+    In order of precedence, this is the context of an input on a device, the context of an input that was transferred
+    from a device, the context named in an input's ``tag.context_name`` or ``tag.target``, and the default context.
+
+    Raises
+    ------
+    MixedContexts
+        If inputs are on different devices.
+    ContextNotDefined
+        If no input determines a context and there is no default.
+    """
+    here = {var.type.context_name: var for var in variables if isinstance(var.type, OpenCLArrayType)}
+    if len(here) > 1:
+        where = ", ".join(f"{var} is on {name}" for name, var in here.items())
+        raise MixedContexts(f"{where}; move them to one of these first: x.transfer({next(iter(here))!r})")
+    if here:
+        return next(iter(here))
+    for var in variables:
+        if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL):
+            return var.owner.inputs[0].type.context_name
+    for var in variables:
+        noted = getattr(var.tag, "context_name", None) or getattr(var.tag, "target", None)
+        if noted is not None and noted != "cpu":
+            return contexts.resolve(noted)
+    return contexts.resolve(None)
 
 
 def _before_transfers(x: Any, name: Hashable) -> Variable:

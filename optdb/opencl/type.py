@@ -1,8 +1,7 @@
 """The type of arrays on an OpenCL device.
 
-A value of this type is a ``pyopencl.array.Array`` on the queue of the type's context; views with strides and offsets
-are allowed. NumPy arrays and numbers are first converted by the host's own array type, which decides which casts are
-allowed, and then copied to the device. The type stores only the context's name, so that it can be pickled.
+A value is a ``pyopencl.array.Array`` on the queue of the type's context, in any layout. The host's own array type
+decides which casts from NumPy arrays and numbers are allowed. The type stores only the context's name, for pickling.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from optdb.opencl.registry import contexts, get_context
 from optdb.runtime import arrays
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
-
-__all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type", "without_zeros"]
 
 
 class UnsupportedDtype(TypeError):
@@ -47,10 +44,7 @@ _local = threading.local()
 
 @contextmanager
 def without_zeros() -> Iterator[None]:
-    """Leave arrays of zeros uninitialized within the block, which runs a Scan.
-
-    A Scan writes all elements of the arrays in which it stores its results, including the zeros after its last step.
-    """
+    """Leave arrays of zeros uninitialized within the block, which runs a Scan; a Scan writes all elements itself."""
     outer = getattr(_local, "skips_zeros", False)
     _local.skips_zeros = True
     try:
@@ -81,7 +75,6 @@ class OpenCLArrayType(Type):
         If the device does not support the dtype.
     """
 
-    #: The class of shared variables of this type.
     SharedVariable: ClassVar[type[Variable]]
 
     def __init__(
@@ -198,14 +191,9 @@ class OpenCLArrayType(Type):
         return "value is valid"
 
     def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
-        """Convert another variable, or a value, to a variable of this type.
+        """Convert another variable, or a value, to a variable of this type, moving it to this type's context.
 
-        Variables on the host and in other contexts are moved to this type's context.
-
-        Raises
-        ------
-        TypeError
-            If the variable or value has another dtype or another number of dimensions.
+        Raises TypeError if the variable or value has another dtype or another number of dimensions.
         """
         if not isinstance(other, Variable):
             other = self.make_constant(other)

@@ -1,24 +1,24 @@
 """Variables, constants and shared variables whose values are on an OpenCL device.
 
-They support everything that the host's array variables support: a host op applied to one of them first transfers its
-value from the device, until a lifter replaces the host op with a device op.
+A host op applied to one of them first transfers its value from the device, until a lifter replaces the host op with a
+device op. ``theano.shared(value, target='dev0')`` creates a shared variable on a device.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 
 from optdb.host.api.graph import Constant, Variable
-from optdb.host.api.variables import SharedVariable, TensorConstantSignature, TensorOperators
+from optdb.host.api.variables import SharedVariable, TensorConstantSignature, TensorOperators, shared_constructor
 from optdb.numpy_types import HostArray
+from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import as_host_variable, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime import arrays
-
-__all__ = ["OpenCLConstant", "OpenCLSharedVariable", "OpenCLVariable"]
 
 
 class _Operators(TensorOperators, Variable):
@@ -38,17 +38,7 @@ class OpenCLVariable(_Operators):
 
 
 class OpenCLConstant(_Operators, Constant):
-    """A constant on a device.
-
-    Parameters
-    ----------
-    type : OpenCLArrayType
-        The constant's type.
-    data : object
-        The constant's value, on a device or on the host.
-    name : str, optional
-        The constant's name.
-    """
+    """A constant on a device; its data may be on a device or on the host."""
 
     def __init__(self, type: OpenCLArrayType, data: Any, name: str | None = None) -> None:
         super().__init__(type, data, name)
@@ -95,14 +85,9 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
     """A shared variable whose value stays on a device."""
 
     def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
-        """Return the value.
+        """Return the value on the host, or the device array if `return_internal_type`.
 
-        Parameters
-        ----------
-        borrow : bool
-            Whether the device array may be returned without a copy. Host arrays are always copies.
-        return_internal_type : bool
-            Whether to return the device array instead of a host array.
+        With `borrow`, the device array is returned without a copy. Host arrays are always copies.
         """
         value = self.container.value
         if not return_internal_type:
@@ -110,14 +95,10 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         return value if borrow else arrays.copy(value)
 
     def set_value(self, new_value: Any, borrow: bool = False) -> None:
-        """Set the value.
+        """Set the value to an array on a device or on the host.
 
-        Parameters
-        ----------
-        new_value : object
-            An array on a device or on the host. A host array is copied over the old value if their shapes are equal.
-        borrow : bool
-            Whether an array on the device may be used without a copy.
+        With `borrow`, an array on the device is used without a copy. A host array is copied over an old value of its
+        shape.
         """
         if isinstance(new_value, arrays.Array):
             self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)
@@ -134,3 +115,75 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
 OpenCLArrayType.Variable = OpenCLVariable
 OpenCLArrayType.Constant = OpenCLConstant
 OpenCLArrayType.SharedVariable = OpenCLSharedVariable
+
+
+_NOT_GIVEN = object()
+
+
+@shared_constructor
+def opencl_shared(
+    value: Any,
+    name: str | None = None,
+    strict: bool = False,
+    allow_downcast: bool | None = None,
+    borrow: bool = False,
+    broadcastable: Iterable[bool] | None = None,
+    target: Hashable = _NOT_GIVEN,
+) -> OpenCLSharedVariable:
+    """Create a shared variable on a device; Theano calls this for ``theano.shared``.
+
+    Parameters
+    ----------
+    value : object
+        An array on a device or on the host, or a number.
+    name : str, optional
+        The variable's name.
+    strict, allow_downcast : bool
+        Which conversions are allowed for later values; see `OpenCLArrayType.filter`.
+    borrow : bool
+        Whether an array on the device may be used without a copy.
+    broadcastable : sequence of bool, optional
+        For each axis, whether it always has length 1; by default, False for all axes.
+    target : str, optional
+        The name of the context; None selects the default context.
+
+    Raises
+    ------
+    TypeError
+        If the value does not belong on this device; Theano then tries other constructors.
+    ContextNotDefined
+        If there is no context of that name.
+    ValueError
+        If the context does not support the value.
+    """
+    if target == "cpu":
+        raise TypeError("for the host")
+    is_given = target is not _NOT_GIVEN
+    target = contexts.resolve(target) if is_given else _context_of(value)
+    try:
+        if isinstance(value, (np.generic, bool, int, float, complex)):
+            value = np.asarray(value)
+        if not isinstance(value, (np.ndarray, arrays.Array)):
+            raise TypeError(f"expected an array or a number, got {type(value).__name__}")
+        kind = OpenCLArrayType(value.dtype, (False,) * value.ndim if broadcastable is None else broadcastable, target)
+        on_device = kind.own(value, borrow, allow_downcast)
+        return OpenCLSharedVariable(name=name, type=kind, value=on_device, strict=strict, allow_downcast=allow_downcast)
+    except TypeError as error:
+        if not is_given:
+            raise
+        # On a TypeError, Theano would try other constructors and lose the reason.
+        raise ValueError(f"theano.shared(target={target!r}): {error}") from error
+
+
+def _context_of(value: Any) -> Hashable:
+    if isinstance(value, arrays.Array):
+        here = contexts.name_of(lambda context: context.queue == value.queue)
+        if here is None:
+            raise TypeError("an array of a context that has no name")
+        return here
+    if not isinstance(value, np.ndarray) or value.ndim == 0 or contexts.default is None:
+        raise TypeError("for the host, unless a target is given")
+    reason = contexts.get().unsupported_reason(value.dtype)
+    if reason is not None:
+        raise TypeError(reason)
+    return contexts.default

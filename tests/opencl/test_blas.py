@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optdb.opencl
+from optdb.lifters.contexts import ContextNotDefined
 from optdb.opencl import as_opencl_variable, blas, get_context, infer_context_name
-from optdb.opencl.contexts import ContextNotDefined
 from optdb.runtime.arrays import from_host
 
 

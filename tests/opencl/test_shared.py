@@ -13,8 +13,8 @@ import theano
 import theano.tensor as tt
 from hypothesis import given
 
+from optdb.lifters.contexts import ContextNotDefined
 from optdb.opencl import OpenCLArrayType, OpenCLConstant, OpenCLSharedVariable, contexts, get_context
-from optdb.opencl.contexts import ContextNotDefined
 from optdb.runtime import arrays
 from tests.opencl.values import values
 

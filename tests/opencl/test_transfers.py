@@ -11,6 +11,7 @@ import theano
 import theano.tensor as tt
 from hypothesis import given
 
+from optdb.lifters.contexts import ContextNotDefined
 from optdb.lifters.transfers import count_transfers, dedup_transfers
 from optdb.opencl import (
     HostFromOpenCL,
@@ -22,7 +23,7 @@ from optdb.opencl import (
     contexts,
     infer_context_name,
 )
-from optdb.opencl.contexts import ContextNotDefined, MixedContexts
+from optdb.opencl.transfers import MixedContexts
 from tests.opencl.values import values
 
 

@@ -13,8 +13,8 @@ import pytest
 import theano
 from hypothesis import given
 
+from optdb.lifters.contexts import ContextNotDefined
 from optdb.opencl import OpenCLArrayType, contexts, get_context
-from optdb.opencl.contexts import ContextNotDefined
 from optdb.opencl.type import UnsupportedDtype
 from optdb.runtime import arrays
 from tests.opencl.values import DTYPES, values

@@ -23,8 +23,6 @@ from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["export", "of_function", "of_method", "traceable"]
-
 
 def export(
     f: Any, path: str | Path, examples: Examples | None = None, device_kinds: Sequence[DeviceKind] = DEVICE_KINDS
@@ -61,12 +59,7 @@ def export(
 def of_function(function: Any) -> Exportable:
     """Return the exportable form of a ``theano.function`` compiled for a device in a mode with plans.
 
-    Raises
-    ------
-    TypeError
-        If `function` is not a compiled function.
-    Untraceable
-        If the function cannot be exported.
+    Raises TypeError for other objects, and Untraceable if the function cannot be exported.
     """
     refuse_pytensor("export", function)
     if not hasattr(function, "fn"):
@@ -78,10 +71,9 @@ def of_function(function: Any) -> Exportable:
 
 
 def of_method(function: Any, executable: Any) -> Exportable:
-    """Return the exportable form of a simulator's method, with the values that shared variables have in the simulator.
+    """Return the exportable form of a simulator's method, with the shared variables' values in the simulator.
 
-    The method was created from `function`; `executable`, from ``optdb.opencl.simulator``, runs it. Raises the same
-    errors as `of_function`.
+    `executable` runs the method, which was created from `function`. Raises the same errors as `of_function`.
     """
     cells = dict(zip(function.input_storage, executable.input_cells, strict=True))
     return _exportable(function, executable.run, cells.__getitem__)
@@ -130,7 +122,6 @@ def _calls(machine: PlannedVM, inputs: Sequence[int | Held]) -> list[list[tuple[
 
 
 def _context_name(linked: LinkedFunction) -> Hashable:
-    """Return the name of a function's only context; raise Untraceable if its arrays are in none or in several."""
     names = list(dict.fromkeys(var.type.context_name for var in as_variables(linked.contexts)))
     if not names:
         raise Untraceable("the function does not run on a device: compile it for one")
@@ -140,7 +131,6 @@ def _context_name(linked: LinkedFunction) -> Hashable:
 
 
 def _check_nodes(linked: LinkedFunction) -> None:
-    """Raise Untraceable if a file cannot store a node's computation."""
     for node in filter(is_user_inplace, applies(linked)):
         raise Untraceable(
             f"{node.op} overwrites the caller's argument, which a file cannot do: use the op that is not in place, "

@@ -1,12 +1,8 @@
 """Executes a trace's host nodes symbolically, since they compute numbers from shapes.
 
 A host value that is unknown before a call is a `SymInt`, a vector of these (`SymIntVector`), or a `DeferredArray`.
-`follow` applies a node to such values symbolically, so that each call of the exported function can recompute the
-result.
-
-Other nodes would need a call's values on the host, for example to increment an optimizer's counter or to multiply by a
-shared scalar. For these, `device_counterpart` returns an equivalent device node. The result stays on the device, and
-the host only returns it, keeps it or uploads it. If there is no counterpart, the trace fails and names the node.
+`follow` applies a node to such values, so that each call of the exported function recomputes the result. For nodes that
+need device values, `device_counterpart` returns an equivalent device node.
 """
 
 from __future__ import annotations
@@ -41,8 +37,6 @@ from optdb.runtime.sizes import (
     smallest,
 )
 from optdb.runtime.tracing import Untraceable
-
-__all__ = ["device_counterpart", "follow"]
 
 #: Maps scalar ops on integers to functions whose results are again symbolic sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {
@@ -82,10 +76,7 @@ class _NotFollowed(Exception):
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """Return a host node's results for values, some of which are unknown before a call.
-
-    Raise `Untraceable` if no rule reproduces the results.
-    """
+    """Return a host node's results for values, some of which are unknown; raise `Untraceable` if no rule gives them."""
     step = next((step for kinds, step in _STEPS if isinstance(node.op, kinds)), None)
     try:
         if step is not None:
@@ -101,10 +92,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
 
 
 def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int] | None:
-    """Return a device node equivalent to a host node, and the number of its device inputs.
-
-    The node has its own variables for the device inputs. Return None if there is no such device node.
-    """
+    """Return a device node equivalent to a host node, and the number of its device inputs; None if there is none."""
     counterpart = next(((make, count) for kind, make, count in _COUNTERPARTS if isinstance(node.op, kind)), None)
     if counterpart is None:
         return None
@@ -283,7 +271,6 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
 
 
 def _composite(op: Any, values: Sequence[Any]) -> Any:
-    """Apply the scalar ops of a composite."""
     results = dict(zip(op.inputs, values, strict=True))
     for node in io_toposort(op.inputs, op.outputs[:1]):
         operands = [results.get(x, getattr(x, "data", None)) for x in node.inputs]

@@ -1,9 +1,7 @@
 """Copies a function's nodes, and the inner functions of its loops, to execute them while a tracer listens.
 
-A copy has its own variables, cells and thunks: its kernels belong to the replacement context, and the function's own
-kernels do not change. Device nodes run normally, and `host_steps` executes host nodes symbolically. A loop calls its
-inner function once per step. A loop's copy calls a `Within` instead, which treats each node in the inner function like
-a node outside the loop.
+A copy has its own variables, cells and thunks: its kernels belong to the replacement context. Device nodes run
+normally, and `host_steps` executes host nodes symbolically. A loop's copy calls a `Within` for each step.
 """
 
 from __future__ import annotations
@@ -25,12 +23,11 @@ from optdb.device.plans.linked import LinkedFunction
 from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Constant, PureOp, Variable
 from optdb.host.api.scans import inner_function, thunk_around
-from optdb.opencl.aliasing import exposed_variables
+from optdb.opencl.aliasing import AliasSets
 from optdb.opencl.exporting.host_steps import device_counterpart, follow
 from optdb.opencl.linking.nodes import SHAPES, is_foreign, on_device, touches_device
 from optdb.opencl.linking.planned_vm import PlannedVM, applies, as_variables
-from optdb.opencl.ops.linalg import OpenCLRequire
-from optdb.opencl.ops.on_host import OpenCLOnHost
+from optdb.opencl.ops.linalg import OpenCLOnHost, OpenCLRequire
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.opencl.type import without_zeros
@@ -42,9 +39,6 @@ from optdb.runtime.dispatch import listened
 from optdb.runtime.sizes import SymInt, SymIntVector
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["copied_in"]
-
-#: The cells of variables: lists of one element.
 Cells = dict[Variable, list[Any]]
 
 
@@ -52,10 +46,7 @@ Cells = dict[Variable, list[Any]]
 def copied_in(linked: LinkedFunction, context_name: Hashable, context: Context) -> Iterator[LinkedFunction]:
     """Substitute `context` for a named context, and return a copy of a function that has all its arrays in `context`.
 
-    Raises
-    ------
-    Untraceable
-        If the host computes with a device array, or if a loop cannot be traced.
+    Raises Untraceable if the host computes with a device array, or if a loop cannot be traced.
     """
     _require_all_lifted(linked)
     with contexts.substituted(context_name, context):
@@ -83,8 +74,6 @@ def _step_on_host(op: PureOp) -> str | None:
 
 
 class _Copying:
-    """Copies functions to a context."""
-
     def __init__(self, context_name: Hashable, context: Context) -> None:
         self._context_name = context_name
         self._context = context
@@ -100,7 +89,8 @@ class _Copying:
         cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
         thunks = thunks_of(nodes, cells, loops)
         # In a loop, one step may overwrite the memory that another step used.
-        overwritten = variables.keys() if is_inner else exposed_variables(nodes, (), ())
+        sets = AliasSets(nodes)
+        overwritten = variables.keys() if is_inner else sets.of(sets.overwritten)
         steps = (functools.partial(self._step, cells, overwritten, node, thunk) for node, thunk in zip(nodes, thunks))
         return LinkedFunction(
             nodes=[Node(node, node.inputs, node.outputs, step) for node, step in zip(nodes, steps)],
@@ -127,7 +117,6 @@ class _Copying:
         return function, self.copied(function.fn.linked, is_inner=True)
 
     def _step(self, cells: Cells, overwritten: Any, node: Apply, thunk: Callable[[], Any]) -> None:
-        """Execute one node; errors name the node."""
         try:
             self._compute(cells, overwritten, node, thunk)
         except Untraceable as error:
@@ -158,7 +147,6 @@ class _Copying:
             cells[var][0] = value
 
     def _run(self, cells: Cells, node: Apply, thunk: Callable[[], Any]) -> None:
-        """Run a node's thunk."""
         if not touches_device(node):
             with listened(None):
                 thunk()

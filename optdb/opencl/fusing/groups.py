@@ -1,16 +1,8 @@
 """Fusion groups: sets of nodes that become one kernel each.
 
-Nodes are visited from the outputs to the inputs, and each joins a group of its users. If other nodes also use its
-result, the kernel has one more output. Two groups that use the same value are merged. DimShuffles between members do
-not split a group.
-
-No path may leave a group and reenter it. Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) therefore keeps the
-groups and all other nodes in a topological order: a node joins a group only if its other users can be ordered after the
-group. Nothing is computed twice, and fusion does not make expensive ops compute more elements. All nodes in a group are
-needed by the same branches, so no group computes values for a branch that is not taken.
-
-A frame maps the axes of a kernel to the axes of an array. It has an entry for each axis of the kernel: the array's
-axis, or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame.
+Each node, from the outputs to the inputs, joins a group of its users unless a path would leave the group and reenter
+it; Pearce and Kelly's algorithm (see :mod:`optdb.topo.order`) keeps the order. Nothing is computed twice. A frame maps
+each axis of a kernel to an axis of an array, or to ``'x'`` where the array is broadcast, like a DimShuffle's order.
 """
 
 from __future__ import annotations
@@ -80,7 +72,6 @@ class FusionGroup:
     __slots__ = ("after", "before", "context_name", "inputs", "members", "pattern", "steps", "wanted")
 
     def __init__(self, node: Apply) -> None:
-        #: The frame of each node.
         self.members: dict[Apply, Frame] = {}
         #: The groups that this group depends on, and the groups that depend on it.
         self.before: set[FusionGroup] = set()
@@ -136,7 +127,6 @@ class FusionGroups:
         return sorted(group.members, key=self._index.__getitem__)
 
     def _join_users(self, node: Apply) -> None:
-        """Add a node to the groups of its users where possible."""
         for (group, frame), between in self._users(node).items():
             if self._group_of[node] is not group and self._fits(node, group, frame, between):
                 self._join(node, group, frame, between)
@@ -169,7 +159,7 @@ class FusionGroups:
         return seen.pop() if len(seen) == 1 else None
 
     def _fits(self, node: Apply, group: FusionGroup, frame: Frame, between: list[Apply]) -> bool:
-        """Tell whether a node may join a group, provided that the topological order allows it."""
+        """Tell whether a node may join a group if the topological order allows it."""
         own_group = self._group_of[node]
         out = node.outputs[0]
         if own_group.context_name != group.context_name or not _has_room(group, own_group):
@@ -239,7 +229,6 @@ class FusionGroups:
 
 
 def _has_room(group: FusionGroup, own: FusionGroup) -> bool:
-    """Tell whether a kernel that computes both groups stays within the limits."""
     if group.steps + own.steps > MOST_STEPS:
         return False
     ndim = max(len(group.pattern), 1)

@@ -1,13 +1,8 @@
-"""Recomputation: kernels compute values that another kernel would otherwise store, if this reduces memory traffic.
+"""Recomputation: GPU kernels compute values that another kernel would otherwise store, if this reduces memory traffic.
 
-A kernel with several outputs, such as the part of a batch normalization's gradient before its sums, stores each output,
-and one or two other kernels read it. If these kernels instead read the first kernel's inputs and compute the values
-themselves, the device moves fewer arrays. XLA calls this producer-consumer fusion with duplication; rematerialization
-is the same transformation, done to save memory.
-
-Values with other users are still stored and read; one more value may be stored if that moves fewer arrays. Only ops
-that a GPU can compute while it waits for memory are recomputed. Nothing is recomputed on CPUs, which compute values
-more slowly than they read them.
+If the readers of a kernel's outputs read the kernel's inputs instead and compute the outputs themselves, the device may
+move fewer arrays. XLA calls this producer-consumer fusion with duplication. Only ops that a GPU can compute while it
+waits for memory are recomputed; CPUs compute values more slowly than they read them.
 """
 
 from __future__ import annotations
@@ -25,8 +20,6 @@ from optdb.opencl.fusing.reductions import has_room, prologue_of
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalar_programs import FusedScalars
-
-__all__ = ["recompute"]
 
 #: Scalar ops that a GPU can compute while it waits for memory.
 _QUICK = frozenset({"Sgn", "TrueDiv", "Inv", "Sqrt"})
@@ -69,7 +62,6 @@ class _Reader:
     #: The inputs that the kernel's program reads, without the epilogue's inputs.
     inputs: tuple[Variable, ...]
     program: ScalarProgram
-    #: The epilogue's inputs.
     others: tuple[Variable, ...] = ()
 
     def remade(self, inputs: list[Variable], program: ScalarProgram) -> Apply:
@@ -99,7 +91,6 @@ def _reader(client: Apply, node: Apply, needs: Mapping[Apply, Needs]) -> _Reader
 
 
 def _replacements(fgraph: FunctionGraph, node: Apply, needs: Mapping[Apply, Needs]) -> list[tuple[Variable, Variable]]:
-    """Return replacements for the outputs of a node's readers and for the node's own outputs that are still stored."""
     readers: dict[Apply, _Reader] = {}
     stored: set[int] = set()
     for number, out in enumerate(node.outputs):
@@ -128,10 +119,7 @@ def _cheapest(node: Apply, readers: Collection[_Reader], needed: set[int]) -> tu
 
 
 def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> float:
-    """Return how many arrays a node and its readers read and write if only `stored` outputs are stored.
-
-    Return infinity if a reader cannot recompute the other outputs.
-    """
+    """Return how many arrays a node and its readers move if they store only `stored`; infinity if they cannot."""
     whole = node.outputs[0].type.broadcastable
     moved = len(stored)
     kernels = [_kernel(node, stored)] if stored else []
@@ -144,7 +132,6 @@ def _moved(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> 
 
 
 def _fits(reader: _Reader, kernel: _Kernel) -> bool:
-    """Tell whether a kernel processes as many elements as a reader and stays within the limits."""
     inputs, program = kernel
     if len(program.steps) > MOST_STEPS or common_pattern(inputs) != common_pattern(reader.inputs):
         return False
@@ -156,7 +143,6 @@ def _fits(reader: _Reader, kernel: _Kernel) -> bool:
 
 
 def _kernel(node: Apply, outputs: Iterable[int]) -> _Kernel:
-    """Return a kernel that computes some of a node's outputs."""
     builder = ProgramBuilder([var.type.dtype for var in node.inputs])
     results = builder.inline(node_program(node), range(len(node.inputs)))
     return _without_unused(node.inputs, builder.build([results[number] for number in outputs]))
@@ -189,7 +175,6 @@ def _without_unused(inputs: Collection[Variable], program: ScalarProgram) -> _Ke
 
 
 def _made(node: Apply, readers: Iterable[_Reader], stored: tuple[int, ...]) -> list[tuple[Variable, Variable]]:
-    """Return the readers' outputs and the node's stored outputs, each with its replacement."""
     pairs: list[tuple[Variable, Variable]] = []
     kept: dict[Variable, Variable] = {}
     if stored:

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
-from optdb.codegen.scalars.program import ScalarProgram
+from optdb.codegen.scalars.program import Number, ProgramBuilder, ScalarProgram, Slot
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import Apply, FunctionGraph, Variable, op_of
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, op_of, owner_of
 from optdb.host.api.ops import Shape, Shape_i
 from optdb.host.api.rewriters import GraphRewriter
-from optdb.opencl.fusing.build import GroupBuilder
-from optdb.opencl.fusing.groups import FusionGroups, can_fuse
+from optdb.opencl.fusing.groups import (
+    Frame,
+    FusionGroup,
+    FusionGroups,
+    can_fuse,
+    identity,
+    node_program,
+    seen,
+    seen_through,
+    through,
+)
 from optdb.opencl.fusing.recomputing import recompute
-from optdb.opencl.fusing.reductions import with_epilogue, with_prologue
-from optdb.opencl.fusing.siblings import families_of, fused
+from optdb.opencl.fusing.reductions import families_of, fused, with_epilogue, with_prologue
 from optdb.opencl.fusing.splitting import split_wide_nodes
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.views import OpenCLDimShuffle
+from optdb.opencl.scalar_programs import FusedScalars
+from optdb.opencl.transfers import OpenCLFromHost
+from optdb.opencl.variables import OpenCLConstant
 
-#: The rewriter's position: after the lift and the device-only rewriters, before the host's fusion.
-POSITION = 48.7
+#: The source of a value: an array with its frame, or a constant.
+Source = tuple[Variable, Frame] | Number
 
 
 class OpenCLFusion(GraphRewriter):
-    """Fuses elementwise ops and reductions on the device into kernels.
-
-    Ops that compute operands of only one reduction join its kernel, and so do elementwise ops on its result. Reductions
-    of the same arrays are merged, and kernels recompute values that another kernel would otherwise store.
-    """
+    """Fuses elementwise ops and reductions on the device into kernels."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
         self.replace(fgraph, list(_shapes_of_operands(fgraph)))
         groups = FusionGroups(fgraph, separate=split_wide_nodes(fgraph))
         for group in groups:
-            self.replace(fgraph, GroupBuilder(fgraph, group, groups.in_order(group)).replacements())
+            self.replace(fgraph, _GroupBuilder(fgraph, group, groups.in_order(group)).replacements())
         for node in fgraph.toposort():
             reduction = with_prologue(fgraph, node)
             if reduction is not None:
@@ -49,9 +57,7 @@ class OpenCLFusion(GraphRewriter):
 def _shapes_of_operands(fgraph: FunctionGraph) -> Iterator[tuple[Variable, Variable]]:
     """Yield each shape of an elementwise result, and the shape of an operand that is not broadcast.
 
-    A shape counts as a user of its array. If a result is otherwise only summed, this second user would make the kernel
-    store the result before the sum. The mean of a result has such a user: it divides by the number of elements, which
-    comes from the shape.
+    A shape is a user of its array: without this, a result that is otherwise only summed would be stored.
     """
     for node in fgraph.toposort():
         if isinstance(node.op, Shape | Shape_i):
@@ -73,10 +79,7 @@ def _of_same_shape(var: Variable) -> Variable:
 
 
 def _share_kernels(fgraph: FunctionGraph) -> None:
-    """Pass constants as arguments if scalar programs in a graph differ only in their constants.
-
-    Other programs keep their constants in the kernel's source, since each argument makes a launch slower.
-    """
+    """Pass constants as arguments, which makes launches slower, if programs differ only in constants."""
     by_kernel: dict[Hashable, list[ScalarProgram]] = {}
     for node in fgraph.apply_nodes:
         program = op_of(node, OpenCLElemwise).scalar_op if can_fuse(node) else None
@@ -96,4 +99,86 @@ def _kernel_key(node: Apply, program: ScalarProgram) -> Hashable:
     return shared, single, kind.ndim, kind.context_name
 
 
-compile_db().register("opencl_fusion", OpenCLFusion(), POSITION, "opencl", "fusion")
+class _GroupBuilder:
+    """Builds the op for a group whose nodes are in `order`, operands first."""
+
+    def __init__(self, fgraph: FunctionGraph, group: FusionGroup, order: Sequence[Apply]) -> None:
+        self._fgraph = fgraph
+        self._group = group
+        self._order = order
+        sources = [self._source(var, group.members[node]) for node in order for var in node.inputs]
+        self._has_numbers = any(isinstance(source, Number) for source in sources)
+        outside = [source for source in sources if not isinstance(source, Number) and not self._is_inside(*source)]
+        self.inputs: list[tuple[Variable, Frame]] = list(dict.fromkeys(outside))
+        self.wanted = [out for node in order for out in node.outputs if self._is_wanted(out)]
+
+    def replacements(self) -> list[tuple[Variable, Variable]]:
+        """Return the outputs used outside the group, each with its replacement; empty if fusion changes nothing."""
+        if not self.inputs or (len(self._order) == 1 and not self._has_numbers):
+            return []
+        inputs = [seen(*source) for source in self.inputs]
+        new = OpenCLElemwise(FusedScalars.like(self.program())).make_node(*inputs).outputs
+        if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
+            return []  # dropping the constant would lose lengths that the type knows
+        return list(zip(self.wanted, new, strict=True))
+
+    def program(self) -> ScalarProgram:
+        """Return the scalar program that computes each element."""
+        builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
+        operand_slots: dict[tuple[Variable, Frame], Slot] = {source: slot for slot, source in enumerate(self.inputs)}
+        for node in self._order:
+            frame = self._group.members[node]
+            sources = [self._source(var, frame) for var in node.inputs]
+            operands = [source if isinstance(source, Number) else operand_slots[source] for source in sources]
+            slots = builder.inline(node_program(node), operands)
+            operand_slots.update(zip([(out, frame) for out in node.outputs], slots, strict=True))
+        return builder.build([operand_slots[out, self._group.members[owner_of(out)]] for out in self.wanted])
+
+    def _source(self, var: Variable, frame: Frame) -> Source:
+        """Return the source of a node's input, looking through DimShuffles."""
+        base, seen_by = seen_through(var, frame)
+        if self._is_inside(base, seen_by):
+            return base, seen_by
+        number = _constant_of(base)
+        if number is not None:
+            return number
+        return (var, frame) if frame == identity(var.type.ndim) else (base, seen_by)
+
+    def _is_inside(self, var: Variable, frame: Frame) -> bool:
+        return var.owner is not None and self._group.members.get(var.owner) == frame
+
+    def _is_wanted(self, out: Variable) -> bool:
+        return any(is_output(client) or not self._takes(client) for client, _ in clients(self._fgraph, out))
+
+    def _takes(self, client: Apply) -> bool:
+        """Tell whether a node is in the group or is a DimShuffle between its members."""
+        if client in self._group.members:
+            return True
+        if type(client.op) is not OpenCLDimShuffle:
+            return False
+        users = clients(self._fgraph, client.outputs[0])
+        maker = client.inputs[0].owner
+        input_frame = None if maker is None else self._group.members.get(maker)
+        return all(
+            not is_output(user)
+            and user in self._group.members
+            and through(self._group.members[user], client.op.new_order) == input_frame
+            for user, _ in users
+        )
+
+
+def _constant_of(var: Variable) -> Number | None:
+    """Return a constant's only element; None if the variable is not a constant or has several elements."""
+    value = None
+    if isinstance(var, OpenCLConstant):
+        value = var.on_host
+    elif var.owner is not None and isinstance(var.owner.op, OpenCLFromHost):
+        (origin,) = var.owner.inputs
+        value = origin.data if isinstance(origin, Constant) else None
+    if value is None or value.size != 1 or not all(var.type.broadcastable):
+        return None
+    return Number.of(value.flat[0], var.type.dtype)
+
+
+# After the lift and the device-only rewriters, before the host's fusion.
+compile_db().register("opencl_fusion", OpenCLFusion(), 48.7, "opencl", "fusion")

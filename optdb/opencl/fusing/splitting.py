@@ -1,8 +1,7 @@
 """Splits wide sums and products so that each part can be fused with its operands into one kernel.
 
-A sum of hundreds of terms has more arguments than a kernel can take, so no term could join its kernel, and each term
-would need its own kernel. After splitting, each part adds its terms to the sum of the previous parts. If all terms are
-computed in the same way, the parts share one kernel, which is built once.
+A sum of hundreds of terms has more arguments than a kernel can take, so each term would need its own kernel. Each part
+adds its terms to the sum of the previous parts.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ _FOLDS = (scalars.Add, scalars.Mul)
 class _Operands:
     """Some of a node's inputs, and the nodes that compute only these inputs."""
 
-    #: Number of scalar ops that compute the inputs.
     steps: int = 0
     #: The other variables that these nodes read.
     arrays: set[Variable] = field(default_factory=set)
@@ -101,7 +99,6 @@ def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
 
 
 def _split(fgraph: FunctionGraph, node: Apply, parts: list[list[Variable]]) -> list[Apply]:
-    """Replace a node with one node for each part; return all of these except the last."""
     op = OpenCLElemwise(op_of(node, OpenCLElemwise).scalar_op)
     made: list[Apply] = []
     for part in parts:

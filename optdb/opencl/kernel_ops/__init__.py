@@ -7,9 +7,8 @@ An op describes its kernels as :class:`Kernel` objects, in Python (:class:`OpenC
 from optdb.codegen import kernels as _device_kernels
 from optdb.codegen.kernels import *  # noqa: F403
 from optdb.codegen.operation import Kernels, Outputs, output_array, output_zeros
-from optdb.opencl.kernel_ops.base import OpenCLKernelBase
+from optdb.opencl.kernel_ops.base import OpenCLKernelBase, check_lengths
 from optdb.opencl.kernel_ops.files import KernelFileError, OpenCLKernelFileBase
-from optdb.opencl.kernel_ops.patterns import check_lengths
 from optdb.runtime.context import Context
 
 __all__ = [

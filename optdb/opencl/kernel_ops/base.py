@@ -1,8 +1,8 @@
-"""Ops with their own kernels.
+"""Ops with their own kernels, and checks of arrays against their types.
 
-When a function is compiled, :class:`OpenCLKernelBase` asks the op for a node's kernels and compiles them for the node's
-context. In each call, it passes the kernels and the values to ``run``. Inputs and outputs on the device are
-``pyopencl.array.Array`` objects; inputs and outputs on the host are Theano's values.
+:class:`OpenCLKernelBase` compiles a node's kernels when a function is compiled, and passes them to ``run`` in each
+call. Values on the device are ``pyopencl.array.Array`` objects. An axis that is broadcastable promises length 1, but
+Theano's `Split` and users' ops can break the promise; a kernel would then access memory out of bounds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,73 @@ from optdb.codegen.operation import Kernels, Outputs
 from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.api.linking import as_thunk
 from optdb.host.api.testvalues import optional_test_values
-from optdb.opencl.kernel_ops.patterns import check_kinds, check_lengths, promised_axes
 from optdb.runtime.context import Context
+
+
+def promised_axes(variables: Sequence[Variable]) -> list[tuple[int, int]]:
+    """Return the broadcastable axes of variables, each as a variable's index and an axis's index."""
+    patterns = [getattr(var.type, "broadcastable", ()) for var in variables]
+    return [(index, axis) for index, pattern in enumerate(patterns) for axis, flag in enumerate(pattern) if flag]
+
+
+def check_lengths(
+    op: Any,
+    variables: Sequence[Variable],
+    values: Sequence[Any],
+    axes: Sequence[tuple[int, int]] | None = None,
+    empty: bool = False,
+) -> None:
+    """Check that broadcastable axes have length 1, or 0 if `empty`, since no kernel is launched for an empty result.
+
+    Parameters
+    ----------
+    op : object
+        The op that relies on the lengths, or a description of it, used in the error message.
+    variables, values : sequence
+        The op's inputs, and an array for each input.
+    axes : sequence of (int, int), optional
+        The result of `promised_axes` for the variables, if it is known.
+    empty : bool
+        Whether length 0 is also allowed.
+
+    Raises
+    ------
+    ValueError
+        If a broadcastable axis has another length.
+    """
+    for index, axis in promised_axes(variables) if axes is None else axes:
+        length = values[index].shape[axis]
+        # The order matters: while a function is traced, each comparison of a symbolic length becomes a guard.
+        if length != 1 and not (empty and length == 0):
+            raise ValueError(_broken_promise(op, index, variables[index], axis, length))
+
+
+def check_kinds(op: Any, variables: Sequence[Variable], values: Sequence[Any]) -> None:
+    """Check that device arrays have the dtypes and numbers of dimensions for which kernels are compiled.
+
+    Raises TypeError for the first output that differs. Values of host variables are not checked.
+    """
+    for index, (var, value) in enumerate(zip(variables, values, strict=True)):
+        if not hasattr(var.type, "context"):
+            continue
+        seen = (getattr(value, "dtype", None), getattr(value, "ndim", None))
+        if seen != (var.type.numpy_dtype, var.type.ndim):
+            raise TypeError(
+                f"{op} returned output {index} of type {type(value).__name__}, dtype {seen[0]} and {seen[1]} "
+                f"dimensions, but its make_node declares {var.type}.\n"
+                "The cure: allocate the output with optdb.opencl.kernel_ops.output_array, with that dtype and as "
+                "many lengths, or correct make_node"
+            )
+
+
+def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) -> str:
+    called = var.name or (f"input {index}" if var.owner is None else f"output {var.index} of {var.owner.op}")
+    return (
+        f"{op} takes {called}, of type {var.type}: axis {axis} is broadcastable, which declares length 1, but the "
+        f"array has length {length}.\n"
+        f"The cure: apply theano.tensor.unbroadcast(x, {axis}) to the array from which this one is computed, before "
+        "the op that changes the length"
+    )
 
 
 class OpenCLKernelBase(Op):
@@ -41,7 +106,6 @@ class OpenCLKernelBase(Op):
             cls.infer_shape = _without_graph(cls.infer_shape)  # type: ignore[method-assign]  # the subclass's own
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Return the outputs of a new node. Theano's rewriters for host ops also call device ops."""
         with optional_test_values():
             return super().__call__(*inputs, **kwargs)
 
@@ -154,11 +218,7 @@ class OpenCLKernelBase(Op):
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method with the signature used in Theano 1.0, without `fgraph`; the method passes on `node.fgraph`.
-
-    Later versions use ``infer_shape(self, fgraph, node, shapes)``. Methods that already have Theano 1.0's signature are
-    returned unchanged.
-    """
+    """Return an ``infer_shape`` with or without `fgraph` in the form of Theano 1.0, without it."""
     if list(inspect.signature(infer_shape).parameters)[1:2] != ["fgraph"]:
         return infer_shape
 

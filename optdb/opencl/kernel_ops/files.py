@@ -147,7 +147,6 @@ def _parameters_of(name: str, code: str) -> int | None:
 
 
 def _no_section(section: str) -> str:
-    """Return a message that says why a section cannot be used and what to write instead."""
     if section not in C_SECTIONS:
         return f"unknown section {section!r}; the only one is kernels"
     return (

@@ -4,24 +4,19 @@ Importing this package fills ``optdb.opencl.lifters_db`` with the lifters in its
 modules in ``optdb.opencl.ops`` register for their counterparts.
 """
 
-from optdb.opencl.lifters import arrays, elemwise
+from optdb.opencl.lifters import arrays
 from optdb.opencl.ops import (  # noqa: F401  which register lifters
     advanced,
     axes,
     batch_norm,
     blas,
-    blocks,
     conv,
-    diag,
-    fft,
     linalg,
-    neighbours,
-    on_host,
+    memory,
     parts,
     pool,
     random,
     softmax,
-    sort,
 )
 
-__all__ = ["arrays", "elemwise"]
+__all__ = ["arrays"]

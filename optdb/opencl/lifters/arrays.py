@@ -1,10 +1,11 @@
-"""Lifters for ops that create arrays, view them, return their shape, or are replaced with several ops."""
+"""Lifters for elementwise ops, reductions, and ops that create arrays, view them, or are replaced with several ops."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -13,29 +14,40 @@ from optdb.host.api.graph import Op, PureOp
 from optdb.host.api.scalars import get_scalar_type, sub
 from optdb.host.api.variables import constant_slice
 from optdb.host.theano.functions.declared import DeclaredLengths
-from optdb.opencl.lifting import Inputs, lifts, node_like, real_arrays, register_counterparts, with_pattern
+from optdb.opencl.lifting import (
+    Inputs,
+    lifts,
+    node_like,
+    real_arrays,
+    register_counterparts,
+    scalar_unsupported_reason,
+    unsupported_reason,
+    with_pattern,
+)
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.counterpart_base import to_host_variable
-from optdb.opencl.ops.diag import OpenCLAllocDiag
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
-from optdb.opencl.ops.eye import OpenCLEye
-from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLTri
+from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocDiag, OpenCLAllocEmpty, OpenCLARange, OpenCLEye, OpenCLTri
 from optdb.opencl.ops.parts import OpenCLJoin
 from optdb.opencl.ops.random import OpenCLMRGUniform
+from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.scalar_programs import folding_unsupported_reason
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 
 _PLACE = get_scalar_type("int64")
 
+register_counterparts("lift_reshape", 21, [host.Reshape])
+register_counterparts("lift_subtensor", 22, [host.Subtensor])
 register_counterparts("lift_flatten", 25, [host.Flatten])
 register_counterparts("lift_print", 28, [host.Print])
 
 
 @functools.lru_cache(maxsize=4096)
 def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> OpenCLDimShuffle:
-    """Return the op with the given parameters; equal parameters return the same object."""
+    """Return a cached op."""
     return OpenCLDimShuffle(pattern, order)
 
 
@@ -45,26 +57,9 @@ def lift_dimshuffle(op: host.DimShuffle, context_name: str | None, inputs: Input
     return node_like(_dimshuffle(op.input_broadcastable, op.new_order), context_name, inputs, outputs)
 
 
-@lifts([host.Reshape], 21)
-def lift_reshape(op: host.Reshape, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a reshape; the shape stays on the host."""
-    x = as_opencl_variable(inputs[0], context_name)
-    return with_pattern(OpenCLReshape(op.ndim)(x, *inputs[1:]), outputs[0])
-
-
-@lifts([host.Subtensor], 22)
-def lift_subtensor(op: host.Subtensor, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift basic indexing; the indices stay on the host."""
-    x = as_opencl_variable(inputs[0], context_name)
-    return with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
-
-
 @lifts((host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i), 23)
 def lift_same_op(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply a host op that needs no move.
-
-    Its input may be on any device or on the host, and it returns this input or its shape.
-    """
+    """Apply a host op that returns its input, or the input's shape, wherever the input is."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
@@ -191,3 +186,56 @@ def _python_generator(op: PureOp, context_name: str | None, inputs: Inputs, outp
 @lifts([host.RandomFunction], 83, _python_generator)
 def keep_random_function(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
     """Lift nothing; registered so that reports say why random numbers from NumPy's generator stay on the host."""
+
+
+#: Maps the ``id`` of a scalar op to the device op; not keyed by the scalar op, since equal scalar ops may differ.
+_ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
+
+
+def _elemwise(scalar_op: Any) -> OpenCLElemwise:
+    """Return the device op for a scalar op. It is always the same object, so it is fast to compare and hash."""
+    op = _ops.get(id(scalar_op))
+    # The op may hold another, equal scalar op because of the op cache, or the id may have been reused.
+    if op is None or op.scalar_op is not scalar_op:
+        op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
+    return op
+
+
+def _elemwise_unsupported_reason(
+    op: host.Elemwise, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
+    return scalar_unsupported_reason(op.scalar_op, context_name, [x.type.dtype for x in inputs])
+
+
+@lifts([host.Elemwise], 10, _elemwise_unsupported_reason)
+def lift_elemwise(op: host.Elemwise, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift a scalar op that is applied to all elements of arrays."""
+    return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
+
+
+_REDUCTIONS = (host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.ProdWithoutZeros, host.All, host.Any)
+
+
+def _acc_dtype(op: host.CAReduce, inputs: Inputs, outputs: Inputs) -> str:
+    """Return the accumulator dtype that the host would use."""
+    (x,), (out,) = inputs, outputs
+    if isinstance(op, host.CAReduceDtype):
+        return op._acc_dtype(x.type.dtype)
+    return out.type.dtype
+
+
+def _reduction_unsupported_reason(
+    op: host.CAReduce, context_name: str | None, inputs: Inputs, outputs: Inputs
+) -> str | None:
+    (x,), (out,) = inputs, outputs
+    acc_dtype = _acc_dtype(op, inputs, outputs)
+    reason = folding_unsupported_reason(op.scalar_op, x.type.dtype, acc_dtype)
+    return reason or unsupported_reason(context_name, [x.type.dtype, acc_dtype, out.type.dtype])
+
+
+@lifts(_REDUCTIONS, 11, _reduction_unsupported_reason)
+def lift_reduction(op: host.CAReduce, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift a reduction, which folds a scalar op over axes."""
+    (out,) = outputs
+    lifted = OpenCLCAReduce(op.scalar_op, op.axis, out.type.dtype, _acc_dtype(op, inputs, outputs))
+    return node_like(lifted, context_name, inputs, outputs)

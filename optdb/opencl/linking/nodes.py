@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
+from optdb.host.api import ops
 from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
 from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.host.api.linking import DeepCopyOp, ViewOp
-from optdb.host.api.ops import (
-    DimShuffle,
-    Elemwise,
-    Flatten,
-    MakeVector,
-    Rebroadcast,
-    Reshape,
-    ScalarFromTensor,
-    Shape,
-    Shape_i,
-    SpecifyShape,
-    Subtensor,
-    TensorFromScalar,
-)
 from optdb.host.api.slots import destroyed_slots
 from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.host.api.variables import is_host_array
@@ -27,13 +14,22 @@ from optdb.opencl.type import OpenCLArrayType
 
 #: Classes of host ops that enqueue only commands that can be recorded. Device ops declare this with their attribute
 #: `repeatable`.
-REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape)
+REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, ops.Rebroadcast, ops.SpecifyShape)
 #: Ops that return shapes, which are known on the host.
-SHAPES = (Shape, Shape_i)
+SHAPES = (ops.Shape, ops.Shape_i)
 #: Pure ops, whose results depend only on their inputs. Users' ops and ops that wait are not assumed to be pure.
-PURE = (Elemwise, DimShuffle, MakeVector, Reshape, Subtensor, ScalarFromTensor, TensorFromScalar, *SHAPES)
+PURE = (
+    ops.Elemwise,
+    ops.DimShuffle,
+    ops.MakeVector,
+    ops.Reshape,
+    ops.Subtensor,
+    ops.ScalarFromTensor,
+    ops.TensorFromScalar,
+    *SHAPES,
+)
 #: Ops that return views whose shape, but not offset, depends on host inputs.
-SHAPED = (Reshape, Flatten, SpecifyShape, Rebroadcast)
+SHAPED = (ops.Reshape, ops.Flatten, ops.SpecifyShape, ops.Rebroadcast)
 
 
 def on_device(var: Variable) -> bool:
@@ -61,14 +57,14 @@ def _is_few(var: Variable) -> bool:
     """Return whether a variable is a single number or a vector made of scalars."""
     if not is_host_array(var):
         return False
-    return all(var.type.broadcastable) or (var.owner is not None and isinstance(var.owner.op, MakeVector))
+    return all(var.type.broadcastable) or (var.owner is not None and isinstance(var.owner.op, ops.MakeVector))
 
 
 def overwrites(node: Apply) -> bool:
     """Return whether a node overwrites an input, in a function with device arrays."""
     if not getattr(node.op, "destroy_map", None):
         return False
-    return not (isinstance(node.op, Elemwise) and is_small(node)) or is_user_inplace(node)
+    return not (isinstance(node.op, ops.Elemwise) and is_small(node)) or is_user_inplace(node)
 
 
 def is_user_inplace(node: Apply) -> bool:
@@ -88,10 +84,7 @@ def enqueues_at_end(node: Apply) -> bool:
 
 
 def _reads_device(node: Apply) -> bool:
-    """Return whether a node, or a node inside its loop, may read device values.
-
-    Held commands would have to run before such a node.
-    """
+    """Tell whether a node, or a node in its loop, may read device values; held commands would have to run first."""
     if isinstance(node.op, Scan):
         return any(map(_reads_device, inner_nodes(node.op)))
     if isinstance(node.op, SHAPES) or not touches_device(node):

@@ -1,10 +1,8 @@
 """Decides which nodes may overwrite state, and when, so that a call that raises changes no shared variable.
 
-The state consists of the inputs that have a next value. The planned VM holds back the commands of nodes that overwrite
-state, and of their dependents, until no node can raise; these nodes therefore run last. Host nodes and nodes that read
-device values cannot be held back. If such a node would run after nodes that overwrite state, the overwriting nodes are
-replaced with nodes that overwrite nothing. Theano's own VMs hold no commands back. In these, only a single device op
-that runs after all other nodes may overwrite state, and only if it overwrites all variables that the function updates.
+The state is the inputs that have a next value. The planned VM holds back the commands of nodes that overwrite state
+until no node can raise. Nodes that would overwrite state earlier are replaced. Theano's own VMs hold nothing back:
+there, only one device op that runs last may overwrite state, and only all of it.
 """
 
 from __future__ import annotations
@@ -20,24 +18,16 @@ from optdb.opencl.linking.nodes import enqueues_at_end, may_be_held
 from optdb.opencl.linking.waiting import has_waits, waits_late
 from optdb.opencl.rewriters.inplace import PLAIN
 
-__all__ = ["check_next_values", "endangered", "final_last", "keep_state", "overwrites_state", "state_of"]
-
 
 def state_of(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs of a function's graph that have a next value, except inputs that a user's op overwrites.
-
-    A copy of a function's graph does not record the updates, so all its inputs are assumed to have a next value.
-    """
+    """Return the inputs that have a next value, or all in a copied graph, except inputs that a user's op overwrites."""
     mapping = getattr(fgraph, "update_mapping", None)
     inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
     return {var for var in inputs if not is_overwritten_by_user(var)}
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Order the nodes so that nodes that overwrite state come last where possible.
-
-    The other nodes are ordered so that the host waits for the device late (``waiting``).
-    """
+    """Order the nodes so that nodes that overwrite state come last where possible, and waits late (``waiting``)."""
     order = _NodeOrder(fgraph, state)
     nodes = waits_late(order.nodes, order.prior) if has_waits(order.nodes) else order.nodes
     return sorted(nodes, key=order.late.__contains__)
@@ -58,19 +48,8 @@ def endangered(fgraph: FunctionGraph, state: set[Variable]) -> set[Variable]:
 def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
     """Replace nodes that overwrite state if a call that raises could leave the state partly changed.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The optimized graph, modified in place.
-    state : set of Variable
-        Inputs of the graph.
-    holds : bool
-        Whether the VM runs the nodes in the order returned by `final_last` and holds commands back.
-
-    Returns
-    -------
-    dict
-        Maps the outputs of replaced nodes to their replacements.
+    `holds` tells whether the VM runs the nodes in the order returned by `final_last` and holds commands back. Return a
+    map from the outputs of replaced nodes to their replacements.
     """
     order = _NodeOrder(fgraph, state)
     exchanged: dict[Variable, Variable] = {}
@@ -83,10 +62,9 @@ def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict
 
 @without_test_values()
 def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
-    """Add nodes that check the lengths of next values against their types before Theano's VM stores any of the values.
+    """Add nodes that check the lengths of next values against their types before Theano's VM stores any of them.
 
-    Return a map from each checked next value to the variable that is stored instead. The planned VM checks next values
-    itself.
+    Return a map from each checked next value to the variable that is stored instead.
     """
     checked: dict[Variable, Variable] = {}
     for index in getattr(fgraph, "update_mapping", None) or {}:

@@ -1,12 +1,8 @@
 """Patches to Theano's linkers: functions with device arrays run in a planned VM, and fewer nodes need a C compiler.
 
-Ops that take or return device arrays have no C code. The other ops in a graph compute sizes and indices, and Theano
-compiles C code for each of them. If Theano's cache is empty, this dominates the compile time, although a plan computes
-most of these ops only once. Therefore ops that return only scalars and integer vectors, and ops that take only a few
-numbers, use ``perform``.
-
-Theano's linker searches the outputs for each input of each node, and searches all later nodes for host scalars that
-could share a cell. In large functions, these searches would take longer than creating the thunks.
+The host ops in a device graph compute sizes and indices, which a plan computes only once; compiling C code for each
+would dominate the compile time, so they use ``perform``. Theano's searches for outputs and reusable host scalars would
+take longer than creating the thunks, so they are replaced.
 """
 
 from __future__ import annotations
@@ -27,10 +23,9 @@ from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, graph_of,
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.tensor import Elemwise
 from optdb.host.theano.functions.compiled import take_turns
-from optdb.opencl.linking.committing import committing
 from optdb.opencl.linking.nodes import is_small, on_device, overwrites, touches_device
 from optdb.opencl.linking.overwriting import check_next_values, final_last, keep_state, overwrites_state, state_of
-from optdb.opencl.linking.planned_vm import PlannedVM, chooser, link_function
+from optdb.opencl.linking.planned_vm import PlannedVM, chooser, committing, link_function
 from optdb.runtime.context import Turn
 
 
@@ -75,7 +70,7 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prepare_devices(linker: VM_Linker) -> None:
-    """Start the trials and builds that plans with merged launches need, so that calls do not wait for them."""
+    """Start the trials and builds that merged launches need, so that calls do not wait for them."""
     if _may_plan(linker) and config.optdb.merge_launches != "never":
         computed = itertools.chain.from_iterable(node.outputs for node in graph_of(linker).apply_nodes)
         for context in {var.type.context for var in computed if on_device(var)}:
@@ -107,10 +102,7 @@ class _Unplanned(Exception):
 def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_thunk)
     def make_thunk_and_keep_state(self: LocalLinker, *args: Any, **kwargs: Any) -> Any:
-        """Link a function so that a call that raises changes no shared variable.
-
-        This is decided when a function is linked, since an unpickled function may run in a different VM.
-        """
+        """Link a function so that a call that raises changes no shared variable."""
         state = set() if getattr(self, "keeps_state", False) or not _is_here(self) else state_of(graph_of(self))
         holds = isinstance(self, VM_Linker) and _may_plan(self) and has_default_schedule(self)
         if state and holds:
@@ -131,7 +123,6 @@ def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_here(linker: LocalLinker) -> bool:
-    """Return whether a linker's function has device arrays."""
     return _turn(graph_of(linker).apply_nodes) is not None
 
 
@@ -173,7 +164,8 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
         """Return a planned VM for a function that supports it, else Theano's VM."""
         turn, is_asked = _turn(nodes), getattr(self, "keeps_state", False)
         _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
-        if turn is None or not _suits(self, nodes, thunks):
+        lazy = (node for node, thunk in zip(nodes, thunks) if thunk.lazy)
+        if turn is None or not (_may_plan(self) and all(isinstance(node.op, IfElse) for node in lazy)):
             if getattr(self, "needs_plans", False):
                 raise _Unplanned
             # Theano's C loop stores next values without calling `before_commit`.
@@ -200,11 +192,6 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
         return machine
 
     return make_planned_vm
-
-
-def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
-    lazy = (node for node, thunk in zip(nodes, thunks) if thunk.lazy)
-    return _may_plan(linker) and all(isinstance(node.op, IfElse) for node in lazy)
 
 
 def _may_plan(linker: VM_Linker) -> bool:

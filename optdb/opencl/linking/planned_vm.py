@@ -1,4 +1,4 @@
-"""The Theano virtual machine that runs plans, and the description of a Theano function that plans need."""
+"""Theano's virtual machines for functions with device arrays, and the description of a function that plans need."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from optdb.device.plans import LinkedFunction, Node, PlannedMachine, PlanOptions, ValueId
 from optdb.device.plans.liveness import provided_liveness
 from optdb.device.plans.recording import Recording
+from optdb.device.plans.updates import CellPairs, advance
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import IfElse, Scan
 from optdb.host.api.graph import Apply, Constant, Variable, op_of
@@ -21,7 +22,7 @@ from optdb.host.api.linking import VM, as_thunk, raise_with_op
 from optdb.host.api.slots import viewed_slots
 from optdb.host.theano.functions.call_memory import CallMemory
 from optdb.opencl.aliasing import AliasSets, overwriting
-from optdb.opencl.kernel_ops.patterns import check_kinds, check_lengths, promised_axes
+from optdb.opencl.kernel_ops.base import check_kinds, check_lengths, promised_axes
 from optdb.opencl.linking.nodes import (
     PURE,
     SHAPED,
@@ -37,23 +38,13 @@ from optdb.runtime.commands import HostCall
 from optdb.runtime.dispatch import enqueue, listened, listening
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.recording import ArrayLayout, Recorder
+from optdb.runtime.sigint import commit_point, defer_sigint
 
-__all__ = ["PlannedVM", "applies", "as_variables", "check_next_value", "chooser", "link_function"]
-
-#: Maps variables to their cells, which are lists with one element.
 Cells = Mapping[Variable, list[Any]]
 
 
 class PlannedVM(PlannedMachine, VM):
-    """A Theano virtual machine for a function that runs with plans.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The result of `link_function`.
-    thunks : sequence of callable
-        Theano's thunks for the nodes.
-    """
+    """A Theano virtual machine for a function that runs with plans, from the result of `link_function`."""
 
     # The VM must not drop the function's outputs, since the plan may own them.
     allow_gc = False
@@ -78,6 +69,47 @@ class PlannedVM(PlannedMachine, VM):
         return None if self.last_recording is None else recording_memory(self.last_recording)
 
 
+class CommittingVM(VM):
+    """Mixin for a Theano VM whose nodes overwrite no shared variable; stores next values at the end of a call."""
+
+    #: Called once, in the next call, after everything else that may raise; if it raises, nothing is stored.
+    before_commit: Callable[[], None] | None
+    updates: Mapping[Variable, Variable]
+    advancing: CellPairs
+    output_cells: Sequence[list[Any]]
+
+    def __call__(self, *args: Any, **options: Any) -> list[Any]:
+        """Run the function, store the inputs' next values, and return the outputs."""
+        return defer_sigint(self._compute_and_commit, args, options)
+
+    def _compute_and_commit(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
+        super().__call__(*args, **options)
+        for (var, following), (_, cell) in zip(self.updates.items(), self.advancing, strict=True):
+            check_next_value(var, following, cell[0])
+        commit_point()
+        before_commit, self.before_commit = self.before_commit, None
+        if before_commit is not None:
+            before_commit()
+        # An output may be an input whose cell is about to receive its next value.
+        outputs = [cell[0] for cell in self.output_cells]
+        advance(self.advancing)
+        return outputs
+
+
+def committing(
+    machine: VM, outputs: Sequence[Variable], updates: Mapping[Variable, Variable], cells: Mapping[Variable, list[Any]]
+) -> VM:
+    """Make one of Theano's VMs store the next values itself; its C loop already does."""
+    if not machine.need_update_inputs:
+        return machine
+    machine.__class__ = type(type(machine).__name__, (CommittingVM, type(machine)), {})
+    assert isinstance(machine, CommittingVM)
+    machine.need_update_inputs, machine.before_commit = False, None
+    machine.updates, machine.output_cells = updates, [cells[var] for var in outputs]
+    machine.advancing = [(cells[var], cells[following]) for var, following in updates.items()]
+    return machine
+
+
 def applies(linked: LinkedFunction) -> list[Apply]:
     """Return the nodes of the graph that a function was linked from."""
     return [node.origin for node in linked.nodes]
@@ -100,22 +132,9 @@ def link_function(
 ) -> LinkedFunction:
     """Convert a Theano function to the form that plans use.
 
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        The nodes, in the order of execution.
-    thunks : sequence of callable
-        The thunk of each node.
-    cells : mapping
-        The cells of all variables.
-    inputs, outputs : sequence of Variable
-        The inputs and outputs of the graph.
-    updates : mapping
-        Maps each input to the output that is its next value.
-    before : mapping
-        Maps a node to the nodes that must be computed before it because they read values that it overwrites.
-    frees : bool
-        Whether cells are emptied during a call as soon as their values are dead.
+    The nodes are in the order of execution. `updates` maps each input to its next value. `before` maps a node to the
+    nodes that read values which it overwrites. `frees` tells whether cells are emptied as soon as their values are
+    dead.
     """
     in_graph, as_computed = AliasSets(nodes), AliasSets(nodes, overwrites)
     fixed_places = in_graph.of([*outputs, *updates.values(), *in_graph.overwritten])
@@ -156,7 +175,7 @@ def _options() -> PlanOptions:
 
 
 def _described(node: Apply, thunk: Callable[[], Any], cells: Cells, fixed_places: set[Variable]) -> Node:
-    """Convert a node to the form that plans use; `fixed_places` includes the outputs that must not be copied."""
+    """Convert a node to the form that plans use; outputs in `fixed_places` must not be copied."""
     op = node.op
     compute, is_loop = thunk, isinstance(op, Scan)
     if is_foreign(node):
@@ -189,10 +208,9 @@ def _compute_loop(thunk: Callable[[], Any]) -> None:
 
 
 def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-    """Run a node that launches kernels itself; record that it cannot be replayed, and check its results.
+    """Run a node that launches kernels itself, which cannot be replayed, and check its results.
 
-    The node's kernels may ignore the offset of an array that it allocated with `empty` in an earlier call, so results
-    must start at offset 0. The kernels also rely on the broadcast patterns of the inputs.
+    The kernels may ignore an array's offset, so results must start at offset 0; they rely on the inputs' patterns.
     """
     check_lengths(node.op, node.inputs, [cells[var][0] for var in node.inputs], promised_axes(node.inputs))
     enqueue(HostCall(f"{node.op} launches kernels itself"))
@@ -205,13 +223,7 @@ def _compute_foreign(node: Apply, thunk: Callable[[], Any], cells: Cells) -> Non
 
 
 def check_next_value(var: Variable, following: Variable, value: Any) -> None:
-    """Check, as Theano's Python linker does, that a next value has the lengths that its type promises.
-
-    Raises
-    ------
-    ValueError
-        If a length differs.
-    """
+    """Raise ValueError, as Theano's Python linker does, unless a next value has the lengths that its type promises."""
     check_lengths(f"the update of {var}", [following], [value])
 
 
@@ -236,8 +248,6 @@ class _Unshown:
 
 
 class _Uncomputed:
-    """An array whose values are not computed yet."""
-
     def __init__(self, array: Array) -> None:
         self.shape, self.strides, self.size = array.shape, array.strides, array.size
 
@@ -248,7 +258,6 @@ class _Uncomputed:
 
 
 def _described_value(value: ValueId, layout: ArrayLayout) -> str:
-    """Describe a value by its name, its dtype and shape, and the op that computes it."""
     var = cast("Variable", value)
     what = f"{layout.dtype} {layout.shape}"
     by = "" if var.owner is None else f" by {var.owner.op}"

@@ -1,12 +1,8 @@
 """Orders nodes so that as much work as possible is enqueued before the host waits for the device.
 
-An op with the attribute ``begins_wait`` starts a copy to the host, and an op with ``ends_wait`` waits for the copy. The
-device should have other work between the two. Nodes that lead to the next wait therefore run first, and a wait runs
-only when nothing else can run without it. In a network's backward pass, for example, the device computes the gradient
-of a layer's weights while the host waits for sums from the previous layer.
-
-An op with the attribute ``begins_copy`` starts a copy that nothing in the graph waits for. Nodes that lead to such a
-copy run after nodes that lead to a wait, and before all other nodes.
+An op with ``begins_wait`` starts a copy to the host, and an op with ``ends_wait`` waits for it. Nodes that lead to a
+wait run first, then nodes that lead to a copy that nothing waits for (``begins_copy``), then other nodes; a wait runs
+when nothing else can run without it.
 """
 
 from __future__ import annotations
@@ -17,8 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from optdb.host.api.graph import Apply
 
-__all__ = ["begins_copy", "has_waits", "waits_late"]
-
 
 def has_waits(nodes: Iterable[Apply]) -> bool:
     """Return whether any node waits for the device (``ends_wait``) or starts copies (``begins_copy``)."""
@@ -26,15 +20,7 @@ def has_waits(nodes: Iterable[Apply]) -> bool:
 
 
 def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]) -> list[Apply]:
-    """Order nodes so that waits begin early and end late.
-
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        The nodes in a valid order, which is used to break ties.
-    prior : callable
-        Returns the nodes that must run before a node.
-    """
+    """Order nodes, which are in a valid order, so that waits begin early and end late; `prior` gives dependencies."""
     number = {node: i for i, node in enumerate(nodes)}
     before = [{number[other] for other in prior(node)} for node in nodes]
     after: list[list[int]] = [[] for _ in nodes]
@@ -57,10 +43,7 @@ def waits_late(nodes: Sequence[Apply], prior: Callable[[Apply], Iterable[Apply]]
 
 
 def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tuple[bool, float]]:
-    """Return each node's sort key: whether it ends a wait, and the rank of the first wait or copy that it leads to.
-
-    Copies sort after all waits.
-    """
+    """Return each node's sort key: whether it ends a wait, and the rank of the first wait or copy that it leads to."""
     first = [math.inf] * len(nodes)
     for i in reversed(range(len(nodes))):
         beyond = min((first[other] for other in after[i] if not _ends_wait(nodes[other])), default=math.inf)
@@ -69,7 +52,6 @@ def _urgency(nodes: Sequence[Apply], after: Sequence[Sequence[int]]) -> list[tup
 
 
 def _turn(node: Apply, number: int, count: int) -> float:
-    """Return the rank of the wait or copy that a node starts; infinity if the node starts neither."""
     if getattr(node.op, "begins_wait", False):
         return number
     return count + number if begins_copy(node) else math.inf

@@ -85,9 +85,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
 
     device_inputs = slice(0, 1)
     parameters = ("sparse_grad",)
-
-    def operation(self, node: Apply) -> Operation:
-        return TakeRows(self.get_context(node), spec_of(node.inputs[0]))
+    computed_by = TakeRows
 
 
 class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1):
@@ -95,9 +93,8 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1
 
     device_inputs = slice(0, 2)
     common_dtype = 0
-
-    def operation(self, node: Apply) -> Operation:
-        return ChangeRows(self.get_context(node), spec_of(node.inputs[0]), self.set_instead_of_inc, self.inplace)
+    computed_by = ChangeRows
+    settings = ("set_instead_of_inc", "inplace")
 
 
 def adding_unsupported_reason(dtype: str, by: str) -> str | None:
@@ -106,7 +103,6 @@ def adding_unsupported_reason(dtype: str, by: str) -> str | None:
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} cannot be added to {dtype}, as on the host"
 
 
-#: The host's ops that set or increment indexed elements.
 _Changing: TypeAlias = "host.AdvancedIncSubtensor | host.AdvancedBooleanIncSubtensor"
 
 

@@ -21,6 +21,7 @@ class _ChannelsOp(Counterpart, Shell):
     """Base class of the ops in this module."""
 
     common_dtype = "upcast"
+    settings = ("axes",)
     #: The host's parameter.
     axes: tuple[int, ...]
 
@@ -48,35 +49,28 @@ class OpenCLBatchNormTrainGrad(_ChannelsOp, host.AbstractBatchNormTrainGrad):
     """The gradient of batch normalization for training, from the means and deviations that training computes."""
 
     device_inputs = slice(0, 5)
-
-    def operation(self, node: Apply) -> Operation:
-        return BatchNormGradient(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+    computed_by = BatchNormGradient
 
 
 class OpenCLBatchNormInference(_ChannelsOp, host.AbstractBatchNormInference):
     """Arrays normalized with given means and variances."""
 
     device_inputs = slice(0, 5)
-
-    def operation(self, node: Apply) -> Operation:
-        return BatchNormInference(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+    computed_by = BatchNormInference
 
 
 class OpenCLChannelMoments(_ChannelsOp, ChannelMoments):
     """Each channel's moments over a part of a batch."""
 
-    def operation(self, node: Apply) -> Operation:
-        return operations.BatchNormMoments(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+    computed_by = operations.BatchNormMoments
 
 
 class OpenCLChannelGradientSums(_ChannelsOp, ChannelGradientSums):
     """For each channel, the sums over a part of a batch that the gradient of batch normalization needs."""
 
-    def operation(self, node: Apply) -> Operation:
-        return operations.BatchNormGradientSums(self.get_context(node), spec_of(node.inputs[0]), self.axes)
+    computed_by = operations.BatchNormGradientSums
 
 
-#: The host ops that normalize the channels of a batch or compute the sums needed for that.
 _Normalization: TypeAlias = (
     "host.AbstractBatchNormTrain | host.AbstractBatchNormTrainGrad | host.AbstractBatchNormInference "
     "| ChannelMoments | ChannelGradientSums"

@@ -7,6 +7,7 @@ from typing import Any
 
 from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, BatchedProduct, Product
 from optdb.codegen.layout import view
+from optdb.codegen.named_blocks import AddBlockProducts, AddOuterProducts
 from optdb.codegen.operation import Kernels, Operation, Outputs
 from optdb.host.api import ops as host
 from optdb.host.api.config import config
@@ -25,14 +26,11 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
         return Product(self.get_context(node), node.outputs[0].type.dtype, precision=config.optdb.matmul_precision)
 
 
-class OpenCLStackedDot22(Shell):
-    """A sum of matrix products, computed as one product of two joined matrices.
-
-    The inputs are the two joined matrices, all left factors, and all right factors; the inner lengths must match.
-    """
+class _MergedDot22(Shell):
+    """Base class of the products of two matrices with further inputs, made by rewriters for arrays of one dtype."""
 
     __props__ = ()
-    #: The operation checks the lengths.
+    #: The operation checks the lengths of the two matrices, and `run` checks the other inputs.
     checks_lengths = True
 
     def make_node(self, a: Variable, b: Variable, *others: Variable) -> Apply:
@@ -43,8 +41,14 @@ class OpenCLStackedDot22(Shell):
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return [(shapes[0][0], shapes[1][1])]
 
-    def operation(self, node: Apply) -> Operation:
-        return Product(self.get_context(node), node.outputs[0].type.dtype, precision=config.optdb.matmul_precision)
+
+class OpenCLStackedDot22(_MergedDot22):
+    """A sum of matrix products, computed as one product of two joined matrices.
+
+    The inputs are the two joined matrices, all left factors, and all right factors; the inner lengths must match.
+    """
+
+    operation = OpenCLDot22.operation
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         a, b, *others = inputs
@@ -55,22 +59,8 @@ class OpenCLStackedDot22(Shell):
         super().run(node, [a, b], outputs, kernels, context)
 
 
-class OpenCLBiasedDot22(Shell):
-    """The product of two matrices, with a vector added to each row; all have one dtype."""
-
-    __props__ = ()
-    #: The operation checks the lengths of the matrices, and `run` checks the vector's length.
-    checks_lengths = True
-
-    def make_node(self, a: Variable, b: Variable, bias: Variable) -> Apply:
-        """Return a node for device arrays."""
-        if not a.type.dtype == b.type.dtype == bias.type.dtype:
-            raise TypeError(f"{self} takes arrays of the same dtype")
-        pattern = a.type.broadcastable[0], b.type.broadcastable[1]
-        return Apply(self, [a, b, bias], [opencl_type(a.type.dtype, pattern, a.type.context_name)()])
-
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
-        return [(shapes[0][0], shapes[1][1])]
+class OpenCLBiasedDot22(_MergedDot22):
+    """The product of two matrices, with a vector added to each row."""
 
     def operation(self, node: Apply) -> Operation:
         out = node.outputs[0].type
@@ -121,8 +111,7 @@ class OpenCLGer(Counterpart, Shell, host.Ger):
 class OpenCLDot(Counterpart, Shell):
     """The product of matrices or vectors of floats, which may have different dtypes.
 
-    It does not derive from the host op. Otherwise, Theano's rewriters that replace the host op with BLAS ops would
-    match it in a loop's graph.
+    It does not derive from the host op, which Theano's rewriters would replace with BLAS ops in a loop's graph.
     """
 
     __props__ = ()
@@ -153,8 +142,28 @@ class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
         return BatchedProduct(self.get_context(node), node.outputs[0].type.dtype, config.optdb.matmul_precision)
 
 
+class OpenCLSparseBlockGemv(Counterpart, Shell, host.SparseBlockGemv):
+    """Products of vectors with blocks of a matrix, added to vectors; the indices of the blocks are on the host."""
+
+    device_inputs = slice(0, 3)
+    common_dtype = 0
+    computed_by = AddBlockProducts
+    settings = ("inplace",)
+
+
+class OpenCLSparseBlockOuter(Counterpart, Shell, host.SparseBlockOuter):
+    """Outer products of vectors, added to blocks of a matrix. Like the host op, it ignores the factor."""
+
+    device_inputs = slice(0, 3)
+    common_dtype = 0
+    computed_by = AddOuterProducts
+    settings = ("inplace",)
+
+
 _PRODUCTS = (
     *(host.Dot, host.BatchedDot, host.Dot22, host.Dot22Scalar, host.Gemm, host.Gemv, host.CGemv),
     *(host.Ger, host.CGer, host.ScipyGer),
 )
 register_counterparts("lift_product", 50, _PRODUCTS, floats_only)
+register_counterparts("lift_product_of_blocks", 57, [host.SparseBlockGemv], floats_only)
+register_counterparts("lift_outer_products_of_blocks", 58, [host.SparseBlockOuter], floats_only)

@@ -6,28 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.creation import InOrder
-from optdb.codegen.operation import Operation
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.ops.counterpart_base import on_one_device
-from optdb.opencl.ops.shell import Shell, spec_of
-
-__all__ = ["OpenCLContiguous", "opencl_contiguous", "opencl_sequence"]
+from optdb.opencl.ops.shell import Shell
 
 
 class OpenCLContiguous(Shell):
-    """The array itself if it is C-contiguous, else a contiguous copy.
-
-    Parameters
-    ----------
-    leading : int
-        Number of leading axes that may have any strides, such as the steps of a sequence.
-    """
+    """The array itself if it is C-contiguous after its first `leading` axes, else a contiguous copy."""
 
     __props__ = ("leading",)
     _f16_ok = True
     #: The copy has the same lengths as the array.
     checks_lengths = True
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
+    computed_by = InOrder
+    settings = ("leading",)
 
     def __init__(self, leading: int = 0) -> None:
         self.leading = leading
@@ -35,9 +28,6 @@ class OpenCLContiguous(Shell):
     def make_node(self, x: Any) -> Apply:
         (x,) = on_one_device([x])
         return Apply(self, [x], [x.type()])
-
-    def operation(self, node: Apply) -> Operation:
-        return InOrder(self.get_context(node), spec_of(node.inputs[0]), self.leading)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return shapes
@@ -61,10 +51,7 @@ def opencl_contiguous(x: Variable) -> Variable:
 
 
 def opencl_sequence(x: Variable) -> Variable:
-    """Return a device sequence whose parts are C-contiguous.
-
-    If the parts are single numbers, the whole sequence is made contiguous.
-    """
+    """Return a device sequence whose parts are C-contiguous, or that is contiguous if the parts are single numbers."""
     if x.type.ndim < 2 or (x.owner is not None and isinstance(x.owner.op, OpenCLContiguous)):
         return opencl_contiguous(x)
     return OpenCLContiguous(leading=1)(x)

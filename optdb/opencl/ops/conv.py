@@ -12,12 +12,12 @@ from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, PureOp, Variable
 from optdb.host.api.scalars import upcast
 from optdb.host.api.variables import TensorVariable, patternbroadcast
-from optdb.opencl.contexts import get_context
 from optdb.opencl.lifting import Inputs, floats_only, lifts, on_device, unsupported_reason
 from optdb.opencl.ops.counterpart import Counterpart, cast_to_common
 from optdb.opencl.ops.counterpart_base import counterpart_class
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.opencl.registry import get_context
 from optdb.opencl.type import OpenCLArrayType
 
 
@@ -25,7 +25,6 @@ class _Convolution(Counterpart, Shell):
     """Base class of the three ops. The `shape` input of the gradient ops stays on the host."""
 
     device_inputs = slice(0, 2)
-    #: The class of the operation that computes the op.
     computed_by: ClassVar[type[operations.ConvolutionOperation]]
     #: The host op's parameters.
     convdim: int

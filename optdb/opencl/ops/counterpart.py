@@ -1,8 +1,6 @@
 """The base class of device ops that are equivalent to a host op and may need to cast their inputs.
 
-A counterpart derives from :class:`Counterpart`, which moves the arrays to the device. Its last base class is the host
-op's class, which provides the parameters, shapes and gradients. The host op determines the output types, so the host
-op's checks apply.
+The last base class of a counterpart is the host op's class, which provides parameters, types, shapes and gradients.
 """
 
 from __future__ import annotations
@@ -29,15 +27,7 @@ class Counterpart(CounterpartBase):
 
 
 def cast_to_common(arrays: Sequence[Variable], common_dtype: int | str) -> list[Variable]:
-    """Cast arrays on a device to one dtype.
-
-    Parameters
-    ----------
-    arrays : sequence of Variable
-        Arrays on one device.
-    common_dtype : int or 'upcast'
-        The index of the array that has the common dtype, or 'upcast' for the dtype that all arrays upcast to.
-    """
+    """Cast arrays to the dtype of the array at an index, or to the dtype that all upcast to ('upcast')."""
     dtypes = [x.type.dtype for x in arrays]
     dtype = dtypes[common_dtype] if isinstance(common_dtype, int) else upcast(*dtypes)
     return [cast(x, dtype) for x in arrays]

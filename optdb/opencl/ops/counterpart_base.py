@@ -1,10 +1,7 @@
 """Base classes of the host ops' device counterparts, which inherit parameters, shapes and gradients from the host op.
 
-A counterpart's `device_inputs` lists the inputs that are device arrays; all other inputs are host values.
-`device_slots` returns their positions for the counterpart's `make_node`, for its lifter, and for the plan of the lift.
-
-Views derive from the classes in this module and do not cast their inputs, since a cast is an elementwise op and
-elementwise ops need views. Ops whose inputs need a common dtype derive from `optdb.opencl.ops.counterpart.Counterpart`.
+Views derive from the classes in this module, which do not cast inputs: a cast is an elementwise op, and elementwise ops
+need views. Ops whose inputs need a common dtype derive from `optdb.opencl.ops.counterpart.Counterpart`.
 """
 
 from __future__ import annotations
@@ -17,9 +14,8 @@ import numpy as np
 
 from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.host.api.variables import as_tensor_variable, is_host_array
-from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernel_ops import OpenCLKernelBase
-from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_variable
+from optdb.opencl.transfers import OpenCLFromHost, as_host_variable, as_opencl_variable, infer_context_name
 from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:
@@ -66,13 +62,7 @@ class CounterpartBase(BeforeOp):
 
     @classmethod
     def like(cls, op: Any) -> Any:
-        """Return an op with the parameters of a host op.
-
-        Raises
-        ------
-        TypeError
-            If the two ops differ in an attribute that both have, since a parameter is then missing in `parameters`.
-        """
+        """Return an op with a host op's parameters; raise TypeError if a parameter is missing in `parameters`."""
         names = getattr(cls, "__props__", ()) if cls.parameters is None else cls.parameters
         like = cls(**{name: getattr(op, name) for name in names})
         differing = sorted(_differing(op, like) - cls.own_attributes)
@@ -111,7 +101,6 @@ class CounterpartBase(BeforeOp):
         return [i for i in cls.device_inputs if i < number]
 
 
-#: Maps host classes to their counterparts.
 _counterparts: dict[type, type[CounterpartBase]] = {}
 
 
@@ -132,12 +121,10 @@ _OF_C_CODE = frozenset({"openmp", "func_files", "func_codes", "code_sections"})
 
 
 def _differing(op: PureOp, like: PureOp) -> set[str]:
-    """Return the common attributes in which two ops differ, except attributes of C code."""
     here, there = vars(op), vars(like)
     return {name for name in here.keys() & there.keys() - _OF_C_CODE if not _is_equal(here[name], there[name])}
 
 
-#: The default equality of objects.
 _IDENTITY: Callable[..., bool] = object.__eq__
 
 

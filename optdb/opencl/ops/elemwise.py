@@ -1,4 +1,4 @@
-"""Elementwise ops on the device, with broadcasting."""
+"""Elementwise ops on the device: with broadcasting, or with results written to slices of one array."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from optdb.codegen.elementwise_programs import Elementwise
 from optdb.codegen.operation import Operation
+from optdb.codegen.placing import PlacedElementwise
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
@@ -17,14 +18,13 @@ from optdb.opencl.ops.counterpart_base import as_on_host, on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalar_programs import program_of, signature
-from optdb.opencl.type import opencl_type
+from optdb.opencl.type import OpenCLArrayType, opencl_type
 
 
 class OpenCLElemwise(Shell):
-    """A scalar op applied to all elements of arrays; `inplace_pattern` maps outputs to the inputs that they overwrite.
+    """A scalar op or program applied to all elements of arrays; `inplace_pattern` maps outputs to overwritten inputs.
 
-    The scalar op is a host op or a program that loop fusion has created. This op does not derive from the host's
-    Elemwise, since rewriters for Elemwise would match it.
+    It does not derive from the host's Elemwise, since rewriters for Elemwise would match it.
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
@@ -42,13 +42,7 @@ class OpenCLElemwise(Shell):
         return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node; inputs with fewer dimensions are padded with axes of length 1 on the left.
-
-        Raises
-        ------
-        TypeError
-            If the op has no OpenCL C code for these dtypes.
-        """
+        """Return a node for padded inputs; raise TypeError if the op has no OpenCL C code for these dtypes."""
         moved = on_one_device(inputs)
         scalar_signature = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
         if scalar_signature.reason is not None:
@@ -88,6 +82,49 @@ class OpenCLElemwise(Shell):
     def operation(self, node: Apply) -> Operation:
         program = program_of(self.scalar_op, [x.type.dtype for x in node.inputs])
         return Elementwise(self.get_context(node), program, [spec_of(x) for x in node.inputs], self.inplace_pattern)
+
+
+class OpenCLPlacedElemwise(Shell):
+    """A scalar program applied to all elements of arrays, which writes its first results to slices of a zero array.
+
+    The inputs are the lengths of the zero array (its type is `kind`), and the operands. The outputs are that array and
+    the other results. `places` holds the start and stop of each slice along `axis`, in ascending order.
+    """
+
+    __props__ = ("program", "kind", "axis", "places")
+    checks_lengths = True
+
+    def __init__(
+        self, program: ScalarProgram, kind: OpenCLArrayType, axis: int, places: tuple[tuple[int, int], ...]
+    ) -> None:
+        self.program, self.kind, self.axis, self.places = program, kind, axis, places
+
+    def __str__(self) -> str:
+        return f"OpenCLPlacedElemwise{{{self.program}, axis={self.axis}, places={list(self.places)}}}"
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Return a node for lengths (host numbers), and for device arrays with one axis per length."""
+        flags = zip(*[var.type.broadcastable for var in self._arrays(inputs)], strict=True)
+        pattern = tuple([all(axis) for axis in flags])
+        others = self.program.out_dtypes[len(self.places) :]
+        stored = [opencl_type(dtype, pattern, self.kind.context_name)() for dtype in others]
+        return Apply(self, list(inputs), [self.kind(), *stored])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        lengths, arrays = node.inputs[: self.kind.ndim], self._arrays(node.inputs)
+        of_arrays = shapes[self.kind.ndim :]
+        shape = []
+        for axis in range(self.kind.ndim):
+            known = [s[axis] for x, s in zip(arrays, of_arrays, strict=True) if not x.type.broadcastable[axis]]
+            shape.append(known[0] if known else of_arrays[0][axis])
+        return [tuple(lengths), *[tuple(shape) for _ in node.outputs[1:]]]
+
+    def operation(self, node: Apply) -> Operation:
+        specs = [spec_of(var) for var in self._arrays(node.inputs)]
+        return PlacedElementwise(self.get_context(node), self.program, specs, self.axis, self.places)
+
+    def _arrays(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
+        return inputs[self.kind.ndim :]
 
 
 def cast(x: Variable, dtype: str) -> Variable:

@@ -1,6 +1,6 @@
-"""Ops that create filled arrays, empty arrays, ranges and triangular matrices.
+"""Ops that create arrays from lengths or diagonals, return diagonals as views, and fill diagonals.
 
-Sizes are on the host. The inputs do not determine a context, so the ops store a context's name.
+Lengths are on the host. If the inputs do not determine a context, the ops store a context's name.
 """
 
 from __future__ import annotations
@@ -8,11 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import DTypeLike
+
+from optdb.codegen import diagonals
 from optdb.codegen.creation import Count, Fill, Triangle
 from optdb.codegen.operation import Operation, Outputs, output_array
+from optdb.codegen.views import diagonal
 from optdb.host.api import ops as host
-from optdb.host.api.graph import Apply
-from optdb.opencl.ops.counterpart_base import BeforeOp, Performed
+from optdb.host.api import scalars
+from optdb.host.api.config import config
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.lifting import register_counterparts
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.counterpart_base import BeforeOp, Performed, View, on_one_device
+from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
@@ -82,3 +93,90 @@ class OpenCLTri(_Maker, Shell, host.Tri):
 
     def operation(self, node: Apply) -> Operation:
         return Triangle(self.get_context(node), self.dtype)
+
+
+class OpenCLEye(Shell):
+    """``numpy.eye(n, m, k)`` on a device, by default with `config.floatX` and in the default context."""
+
+    __props__ = ("dtype", "context_name")
+
+    def __init__(self, dtype: DTypeLike | None = None, context_name: str | None = None) -> None:
+        self.dtype = np.dtype(config.floatX if dtype is None else dtype).name
+        self.context_name = context_name
+
+    def make_node(self, n: Any, m: Any, k: Any = 0) -> Apply:
+        """Return a node for `n` rows, `m` columns, and ones `k` elements to the right of the main diagonal."""
+        inputs = [_as_integer(value, name) for value, name in ((n, "n"), (m, "m"), (k, "k"))]
+        matrix = OpenCLArrayType(self.dtype, (False, False), context_name=self.context_name)
+        return Apply(self, inputs, [matrix()])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[tuple[Variable, Variable]]:
+        n, m, _ = node.inputs
+        return [(n, m)]
+
+    def grad(self, inputs: Sequence[Variable], output_grads: Sequence[Variable]) -> list[Variable]:
+        return [host.grad_undefined(self, i, x, "sizes must be integers") for i, x in enumerate(inputs)]
+
+    def operation(self, node: Apply) -> Operation:
+        return diagonals.Eye(self.get_context(node), self.dtype)
+
+
+def _as_integer(value: Any, name: str) -> Variable:
+    var = as_tensor_variable(value)
+    if var.ndim or var.dtype not in _INTEGERS:
+        raise TypeError(f"{name} of an eye must be an integer, not {var.type}")
+    return var
+
+
+_INTEGERS = frozenset(np.dtype(code).name for code in "bBhHiIlLqQ")
+
+
+class OpenCLExtractDiag(View, host.ExtractDiag):
+    """A view of the diagonals of matrices along two axes, `offset` elements to the right of the main diagonal."""
+
+    __props__ = ("offset", "axis1", "axis2")
+    own_attributes = frozenset({"view"})
+    view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
+
+    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> None:
+        super().__init__(offset, axis1, axis2, view=True)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        (x,) = inputs
+        outputs[0][0] = diagonal(x, self.offset, self.axis1, self.axis2)
+
+
+class OpenCLAllocDiag(Counterpart, Shell, host.AllocDiag):
+    """An array of zeros that contains the input along a diagonal of two axes."""
+
+    computed_by = diagonals.AroundDiagonal
+    settings = ("offset", "axis1", "axis2")
+
+
+class _Fill(Counterpart, Shell):
+    """Base class of the two ops that write a number along a diagonal of a copy."""
+
+    device_inputs = slice(0, 2)
+
+    def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
+        """Return a node for an array, a number and, for `OpenCLFillDiagonalOffset`, the diagonal's offset."""
+        x, value = on_one_device([x, value])
+        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # otherwise the host op rejects it
+            value = cast(value, x.type.dtype)
+        return super().make_node(x, value, *offset)
+
+
+class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
+    """An array with a number along its main diagonal."""
+
+    computed_by = diagonals.FillDiagonal
+
+
+class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
+    """A matrix with a number along one of its diagonals; the diagonal's offset is on the host."""
+
+    computed_by = diagonals.FillDiagonalOffset
+
+
+register_counterparts("lift_diagonal", 26, [host.ExtractDiag])
+register_counterparts("lift_fill_diagonal", 37, [host.FillDiagonal, host.FillDiagonalOffset])

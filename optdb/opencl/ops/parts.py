@@ -30,18 +30,16 @@ class OpenCLSplit(Counterpart, Shell, host.Split):
     """An array cut into pieces along an axis."""
 
     device_inputs = slice(0, 1)
-
-    def operation(self, node: Apply) -> Operation:
-        return SplitArray(self.get_context(node), spec_of(node.inputs[0]), self.len_splits)
+    computed_by = SplitArray
+    settings = ("len_splits",)
 
 
 class OpenCLTile(Counterpart, Shell, host.Tile):
     """An array repeated along each axis of the result; the repeat counts are on the host."""
 
     device_inputs = slice(0, 1)
-
-    def operation(self, node: Apply) -> Operation:
-        return TileArray(self.get_context(node), spec_of(node.inputs[0]), self.ndim)
+    computed_by = TileArray
+    settings = ("ndim",)
 
 
 class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
@@ -50,9 +48,8 @@ class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
     device_inputs = slice(0, 2)
     common_dtype = 0
     parameters = ("idx_list", "inplace", "set_instead_of_inc", "destroyhandler_tolerate_aliased")
-
-    def operation(self, node: Apply) -> Operation:
-        return ChangeSlice(self.get_context(node), spec_of(node.inputs[0]), self.set_instead_of_inc, self.inplace)
+    computed_by = ChangeSlice
+    settings = ("set_instead_of_inc", "inplace")
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, y, *index = inputs
@@ -64,13 +61,14 @@ class OpenCLPad(Shell):
     """An array of zeros with another array in one of its parts; if the part is the whole array, the other array itself.
 
     The inputs are the array, the lengths of the result (its type is `kind`), and the numbers in the index. Slices in
-    `entries` are tuples of their bounds, since tuples are hashable in all versions of Python.
+    `entries` are tuples of their bounds, which are hashable in all versions of Python.
     """
 
     __props__ = ("kind", "entries")
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
     #: A part with the wrong lengths is broadcast or rejected like any other array.
     checks_lengths = True
+    computed_by = Pad
 
     def __init__(self, kind: OpenCLArrayType, entries: tuple[Any, ...]) -> None:
         self.kind, self.entries = kind, entries
@@ -87,9 +85,6 @@ class OpenCLPad(Shell):
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return [tuple(node.inputs[1 : 1 + self.kind.ndim])]
-
-    def operation(self, node: Apply) -> Operation:
-        return Pad(self.get_context(node), spec_of(node.inputs[0]))
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, *numbers = inputs

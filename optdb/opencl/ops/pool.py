@@ -1,26 +1,23 @@
-"""Theano's pooling and its gradients on the device; window sizes, strides and pads stay on the host."""
+"""Theano's pooling, its gradients, and patches of images on the device; sizes, strides and pads stay on the host."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from optdb.codegen import pooling
-from optdb.codegen.operation import Operation
+from optdb.codegen.image_patches import ImagePatches
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, PureOp
 from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.opencl.ops.shell import Shell
 
 
 class _OverWindows(Counterpart, Shell):
-    """Base class of the ops in this module, which take arrays of one dtype."""
+    """Base class of pooling ops, which take arrays of one dtype."""
 
-    #: The class of the operation that computes the op.
-    computed_by: ClassVar[type[pooling.WindowOperation]]
-    #: The host op's parameters.
-    ignore_border: bool
-    ndim: int
+    settings = ("ndim", "mode", "ignore_border")
+    mode = "max"
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node for arrays of one dtype and for host numbers."""
@@ -29,10 +26,6 @@ class _OverWindows(Counterpart, Shell):
         if len(dtypes) > 1:
             raise TypeError(f"{self} takes arrays of the same dtype, not of {' and '.join(dtypes)}")
         return node
-
-    def operation(self, node: Apply) -> Operation:
-        mode = getattr(self, "mode", "max")
-        return self.computed_by(self.get_context(node), spec_of(node.inputs[0]), self.ndim, mode, self.ignore_border)
 
 
 class OpenCLPool(_OverWindows, host.Pool):
@@ -71,6 +64,14 @@ class OpenCLAveragePoolGrad(_OverWindows, host.AveragePoolGrad):
     computed_by = pooling.MeanGradient
 
 
+class OpenCLImages2Neibs(Counterpart, Shell, host.Images2Neibs):
+    """The patches of images, as rows of a matrix."""
+
+    device_inputs = slice(0, 1)
+    computed_by = ImagePatches
+    settings = ("mode",)
+
+
 def _pool_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     dtype = inputs[0].type.dtype
     return f"no pooling of {dtype} on the device" if dtype == "bool" or dtype.startswith("complex") else None
@@ -83,6 +84,12 @@ def _pool_gradient_unsupported_reason(
     return f"it mixes {' and '.join(dtypes)}" if len(dtypes) > 1 else floats_only(op, context_name, inputs, outputs)
 
 
+def _patches_unsupported_reason(op: PureOp, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    whole = all("int" in x.type.dtype for x in inputs[1:])
+    return None if whole else "the shape and step of patches are not integers"
+
+
 register_counterparts("lift_pool", 60, [host.Pool], _pool_unsupported_reason)
 _GRADIENTS = (host.MaxPoolGrad, host.AveragePoolGrad, host.DownsampleFactorMaxGradGrad, host.MaxPoolRop)
 register_counterparts("lift_pool_gradient", 61, _GRADIENTS, _pool_gradient_unsupported_reason)
+register_counterparts("lift_images2neibs", 62, [host.Images2Neibs], _patches_unsupported_reason)

@@ -1,8 +1,4 @@
-"""Theano's random numbers on the device: uniform numbers from MRG31k3p, and samples drawn with them.
-
-If the generator's state is a shared variable on the host, each call copies it to the device and back: 24 bytes per
-stream.
-"""
+"""Theano's random numbers on the device: uniform numbers from MRG31k3p, and samples drawn with them."""
 
 from __future__ import annotations
 
@@ -21,10 +17,7 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class OpenCLMRGUniform(Shell, host.mrg_uniform_base):
-    """Random numbers between 0 and 1, and the generator's next state.
-
-    It derives from the host op's base class, so the host's rewriter lets it overwrite its state (`inplace`).
-    """
+    """Random numbers between 0 and 1, and the generator's next state, which may overwrite the state (`inplace`)."""
 
     __props__ = ("output_type", "inplace")
     params_type = None

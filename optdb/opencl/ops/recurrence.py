@@ -16,10 +16,7 @@ from optdb.runtime.sizes import lengths_of
 
 
 class OpenCLSavedProducts(Shell):
-    """Products of states and a matrix, plus an optional addend. A loop has already computed some of the products.
-
-    The inputs are the inputs of the operation.
-    """
+    """Products of states and a matrix, plus an optional addend; a loop has already computed some of the products."""
 
     __props__ = ()
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
@@ -40,16 +37,9 @@ class OpenCLSavedProducts(Shell):
 class OpenCLInOneOrder(Performed, Op):
     """Two sequences, both in their own order or both reversed, for a product that sums over all their rows.
 
-    Reversing both sequences does not change the product.
-
     The inputs are two sequences with three axes, and the shapes of the matrices into which they are reshaped for the
-    product. The sequences are reversed if fewer of the reshapes then need a copy.
-
-    Parameters
-    ----------
-    widths : tuple of int
-        For each matrix, the axis that is the last axis of a sequence's parts. The product sums over the matrix's other
-        axis.
+    product. Both are reversed if fewer reshapes then need a copy. `widths` has, for each matrix, the axis that is the
+    last axis of a sequence's parts; the product sums over the other axis.
     """
 
     __props__ = ("widths",)

@@ -1,8 +1,4 @@
-"""Reductions over axes, such as sums, products and maxima.
-
-A reduction can compute its elements from the elements of several arrays without storing them, and can apply an epilogue
-to each result; see :mod:`optdb.codegen.reductions`.
-"""
+"""Reductions over axes, such as sums, products and maxima; see :mod:`optdb.codegen.reductions`."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ _WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
 
 
 class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
-    """A reduction, which folds a scalar op over axes.
+    """A reduction, which folds a scalar op over axes; the dtypes' defaults are the host's.
 
     Parameters
     ----------
@@ -36,15 +32,13 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     axis : int or sequence of int, optional
         The axes to reduce; by default, all axes.
     dtype, acc_dtype : str, optional
-        The dtypes of the result and the accumulator; the defaults are the same as in the host's `CAReduceDtype`.
+        The dtypes of the result and the accumulator.
     pre_scalar_op : ScalarOp or ScalarProgram, optional
-        The prologue, which computes an element from elements of the inputs. The inputs have the same number of axes and
-        are broadcast. A `ScalarProgram` may compute several elements, each of which is folded separately. If there is
-        no prologue, the elements of the only input are folded.
+        The prologue, which computes an element from elements of the inputs, which are broadcast. A `ScalarProgram` may
+        compute several elements, each of which is folded separately.
     post_scalar_op : ScalarOp or ScalarProgram, optional
-        The epilogue, which computes the outputs. Its first operands are the results, and its other operands are further
-        inputs, which are broadcast to the results' shape. Its `nin` counts both. If there is no epilogue, the outputs
-        are the results.
+        The epilogue, which computes the outputs. Its first operands are the results, and its others are further inputs,
+        which are broadcast. Its `nin` counts both.
     """
 
     __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op", "post_scalar_op")
@@ -73,13 +67,7 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return OpenCLCAReduce(self.scalar_op, self.axis, self.dtype, self.acc_dtype, pre, post)
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node for the array to fold, or the inputs of `pre_scalar_op`, followed by the epilogue's inputs.
-
-        Raises
-        ------
-        TypeError
-            If the op cannot be computed on the device.
-        """
+        """Return a node for the inputs to fold and the epilogue's inputs; raise TypeError if they are not supported."""
         folded, others = self.parted(inputs)
         if self.pre_scalar_op is None:
             node = super().make_node(*folded)

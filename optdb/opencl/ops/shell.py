@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from optdb.codegen.kernels import Kernel
@@ -33,11 +33,16 @@ def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply],
 
 
 class Shell(OpenCLKernelBase):
-    """An op computed by an operation from ``optdb.codegen``. Subclasses define ``make_node`` and `operation`."""
+    """An op computed by an operation from ``optdb.codegen``; subclasses define `computed_by` or `operation`."""
+
+    #: Returns the operation for a context, the spec of the first input, and the values of the attributes in `settings`.
+    computed_by: ClassVar[Callable[..., Operation]]
+    settings: ClassVar[Sequence[str]] = ()
 
     def operation(self, node: Apply) -> Operation:
         """Return the operation that computes a node; this is called once for each node."""
-        raise NotImplementedError(f"{type(self).__name__} must define operation(node)")
+        values = [getattr(self, name) for name in self.settings]
+        return type(self).computed_by(self.get_context(node), spec_of(node.inputs[0]), *values)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._operation_of(node).kernels()

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.codegen.cross_entropy import (
-    CrossEntropy,
-    CrossEntropyGradient,
-    Softmax,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyGradient,
-    SoftmaxGradient,
-)
+from optdb.codegen import cross_entropy
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
@@ -23,10 +17,17 @@ from optdb.opencl.ops.shell import Shell
 from optdb.opencl.ops.views import OpenCLDimShuffle
 
 
-class _RowsOp(Counterpart, Shell):
-    """Base class of ops on matrices that treat a vector as a row."""
+class _SoftmaxOp(Counterpart, Shell):
+    """Base class of ops whose operation is made for the dtype of the result."""
 
     common_dtype = 0
+
+    def operation(self, node: Apply) -> Operation:
+        return type(self).computed_by(self.get_context(node), node.outputs[0].type.dtype)
+
+
+class _RowsOp(_SoftmaxOp):
+    """Base class of ops on matrices that treat a vector as a row."""
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node for matrices, which are cast to the result's dtype; a vector is treated as a row."""
@@ -40,33 +41,26 @@ def _as_rows(x: Variable) -> Variable:
 class OpenCLSoftmax(_RowsOp, host.Softmax):
     """The softmax of each row."""
 
-    def operation(self, node: Apply) -> Operation:
-        return Softmax(self.get_context(node), node.outputs[0].type.dtype)
+    computed_by = cross_entropy.Softmax
 
 
 class OpenCLLogSoftmax(_RowsOp, host.LogSoftmax):
     """The logarithm of a softmax, computed without computing the softmax first."""
 
-    def operation(self, node: Apply) -> Operation:
-        return Softmax(self.get_context(node), node.outputs[0].type.dtype, logarithm=True)
+    computed_by = functools.partial(cross_entropy.Softmax, logarithm=True)
 
 
-class OpenCLSoftmaxWithBias(Counterpart, Shell, host.SoftmaxWithBias):
+class OpenCLSoftmaxWithBias(_SoftmaxOp, host.SoftmaxWithBias):
     """The softmax of the sum of a matrix and a vector."""
 
-    common_dtype = 0
-
-    def operation(self, node: Apply) -> Operation:
-        return Softmax(self.get_context(node), node.outputs[0].type.dtype, bias=True)
+    computed_by = functools.partial(cross_entropy.Softmax, bias=True)
 
 
 class OpenCLSoftmaxGrad(_RowsOp, host.SoftmaxGrad):
     """The gradient of a softmax, computed from the gradient of its result and the result itself."""
 
     common_dtype = 1
-
-    def operation(self, node: Apply) -> Operation:
-        return SoftmaxGradient(self.get_context(node), node.outputs[0].type.dtype)
+    computed_by = cross_entropy.SoftmaxGradient
 
 
 class OpenCLCrossentropySoftmaxArgmax1HotWithBias(Counterpart, Shell, host.CrossentropySoftmaxArgmax1HotWithBias):
@@ -77,7 +71,7 @@ class OpenCLCrossentropySoftmaxArgmax1HotWithBias(Counterpart, Shell, host.Cross
 
     def operation(self, node: Apply) -> Operation:
         _, softmax, likeliest = node.outputs
-        return SoftmaxCrossEntropy(self.get_context(node), softmax.type.dtype, likeliest.type.dtype)
+        return cross_entropy.SoftmaxCrossEntropy(self.get_context(node), softmax.type.dtype, likeliest.type.dtype)
 
 
 class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.CrossentropySoftmax1HotWithBiasDx):
@@ -87,7 +81,7 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(Counterpart, Shell, host.Crossentr
     common_dtype = 1
 
     def operation(self, node: Apply) -> Operation:
-        return SoftmaxCrossEntropyGradient(self.get_context(node), node.inputs[1].type.dtype)
+        return cross_entropy.SoftmaxCrossEntropyGradient(self.get_context(node), node.inputs[1].type.dtype)
 
 
 class OpenCLCrossentropyAndGradient(Shell):
@@ -112,7 +106,7 @@ class OpenCLCrossentropyAndGradient(Shell):
 
     def operation(self, node: Apply) -> Operation:
         _, gradient, likeliest = node.outputs
-        return SoftmaxCrossEntropy(
+        return cross_entropy.SoftmaxCrossEntropy(
             self.get_context(node), gradient.type.dtype, likeliest.type.dtype, gives_gradient=True
         )
 
@@ -123,7 +117,7 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, Shell, host.CrossentropyCat
     device_inputs = slice(0, 1)
 
     def operation(self, node: Apply) -> Operation:
-        return CrossEntropy(self.get_context(node), node.inputs[0].type.dtype)
+        return cross_entropy.CrossEntropy(self.get_context(node), node.inputs[0].type.dtype)
 
 
 class OpenCLCrossentropyCategorical1HotGrad(Counterpart, Shell, host.CrossentropyCategorical1HotGrad):
@@ -133,7 +127,7 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, Shell, host.Crossentrop
 
     def operation(self, node: Apply) -> Operation:
         gradient, distribution, _ = node.inputs
-        return CrossEntropyGradient(self.get_context(node), gradient.type.dtype, distribution.type.dtype)
+        return cross_entropy.CrossEntropyGradient(self.get_context(node), gradient.type.dtype, distribution.type.dtype)
 
 
 register_counterparts(

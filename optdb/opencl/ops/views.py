@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from optdb.codegen.layout import view
-from optdb.codegen.operation import Operation
 from optdb.codegen.reshaping import Flatten, Reshape
 from optdb.codegen.views import subtensor
 from optdb.host.api import ops as host
@@ -19,7 +18,7 @@ from optdb.host.api.graph import Apply
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.kernel_ops import check_lengths
 from optdb.opencl.ops.counterpart_base import CounterpartBase, View
-from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.opencl.ops.shell import Shell
 from optdb.runtime.arrays import to_host
 
 
@@ -35,6 +34,11 @@ class OpenCLDimShuffle(View, host.DimShuffle):
         shape = [1 if axis == "x" else x.shape[axis] for axis in self.new_order]
         strides = [x.dtype.itemsize if axis == "x" else x.strides[axis] for axis in self.new_order]
         outputs[0][0] = view(x, shape, strides)
+
+
+def is_transpose(node: Apply | None) -> bool:
+    """Tell whether a node transposes a matrix."""
+    return node is not None and type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == (1, 0)
 
 
 class OpenCLSubtensor(View, host.Subtensor):
@@ -69,19 +73,17 @@ class OpenCLReshape(CounterpartBase, Shell, host.Reshape):
     """An array with the same elements in another shape."""
 
     device_inputs = slice(0, 1)
-
-    def operation(self, node: Apply) -> Operation:
-        return Reshape(self.get_context(node), spec_of(node.inputs[0]), self.ndim)
+    computed_by = Reshape
+    settings = ("ndim",)
 
 
 class OpenCLFlatten(CounterpartBase, Shell, host.Flatten):
     """An array with the last axes merged so that `outdim` axes remain."""
 
     device_inputs = slice(0, 1)
+    computed_by = Flatten
+    settings = ("outdim",)
 
     def __init__(self, outdim: int = 1) -> None:
         # Skip the host op's constructor, which warns that the op is deprecated.
         self.outdim = int(outdim)
-
-    def operation(self, node: Apply) -> Operation:
-        return Flatten(self.get_context(node), spec_of(node.inputs[0]), self.outdim)

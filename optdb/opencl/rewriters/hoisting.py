@@ -1,36 +1,45 @@
 """Moves products that do not depend on a loop's states out of the loop, to compute them for all steps at once.
 
-The body of a Scan often multiplies a part of a sequence by a loop-invariant matrix. For example, a network multiplies
-its input by its weights. The gradient of a recurrent network multiplies the forward pass's states, which are then
-known, by the forward pass's weights. If each step computed its own product, the products would be too small to fill a
-GPU, and would add work-groups to each step. Stacking the steps of a sequence yields one large product, whose parts are
-a new sequence.
-
-A loop that may end early keeps its products, since it may need only a few of them.
+A step's products of sequences and weights are too small to fill a GPU. A gradient's loop repeats products of states and
+weights, so the forward loop saves them. A loop that may end early keeps its products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from optdb.host.api import ops, scalars
-from optdb.host.api.control_flow import Scan, has_unneeded_sequences, inner_nodes, scan_of, scan_with_sequences
+from optdb.host.api.control_flow import (
+    Scan,
+    has_unneeded_sequences,
+    inner_nodes,
+    scan_of,
+    scan_saving,
+    scan_with_sequences,
+)
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, owner_of
-from optdb.host.api.rewriters import GraphRewriter
+from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.host.api.variables import as_tensor_variable
+from optdb.opencl.aliasing import view_root
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
-from optdb.opencl.ops.contiguous import opencl_sequence
+from optdb.opencl.ops.contiguous import OpenCLContiguous, opencl_sequence
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.recurrence import OpenCLSavedProducts
-from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
-from optdb.opencl.rewriters.saving import WantedProduct, product_of, saved_products
-from optdb.opencl.rewriters.stacking import is_quicker
+from optdb.opencl.ops.views import OpenCLReshape, OpenCLSubtensor, is_transpose
+from optdb.opencl.rewriters.stacking import is_quicker, product_of
 
-#: The rewriter's position: after the lift, before sums of products are stacked.
-POSITION = 48.5
+
+@dataclass(frozen=True)
+class WantedProduct:
+    """A product needed in each step of a loop: a part of `states` times `matrix`, plus any part of `added`."""
+
+    states: Variable
+    matrix: Variable
+    added: Variable | None
 
 
 class HoistedProducts(GraphRewriter):
@@ -46,10 +55,7 @@ class HoistedProducts(GraphRewriter):
 
 
 def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
-    """Return a loop's outputs, computed without state-independent products and without sequences that become unused.
-
-    Return None if there are no such products or sequences.
-    """
+    """Return a loop's outputs without state-independent products and unused sequences; None if it has neither."""
     op = scan_of(loop)
     replaced: dict[Variable, Variable] = {}
     sequences: dict[Variable, Variable] = {}
@@ -70,7 +76,6 @@ def _hoisted(fgraph: FunctionGraph, loop: Apply) -> list[Variable] | None:
 
 
 def _sequences(loop: Apply) -> dict[Variable, Variable]:
-    """Return a mapping from the body's sequence variables to the outer sequences."""
     op = scan_of(loop)
     return dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
 
@@ -89,15 +94,10 @@ def _products(loop: Apply) -> Iterator[tuple[Apply, Variable, Variable]]:
             continue
         if matrix in staying:
             yield node, part, staying[matrix]
-        elif _is_transpose(matrix):
+        elif is_transpose(matrix.owner):
             transpose = owner_of(matrix)
             if transpose.inputs[0] in staying:
                 yield node, part, transpose.op(staying[transpose.inputs[0]])
-
-
-def _is_transpose(var: Variable) -> bool:
-    node = var.owner
-    return node is not None and type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == (1, 0)
 
 
 def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: WantedProduct) -> Variable:
@@ -106,7 +106,7 @@ def _of_all_steps(fgraph: FunctionGraph, steps: Variable, wanted: WantedProduct)
     first = OpenCLSubtensor([slice(None, scalars.scalar_type(steps.type.dtype), None)])
     parts, matrix = first(wanted.states, ops.ScalarFromTensor()(steps)), wanted.matrix
     plus = None if wanted.added is None else first(wanted.added, ops.ScalarFromTensor()(steps))
-    saved = saved_products(fgraph, wanted)
+    saved = _saved_products(fgraph, wanted)
     if saved is not None:
         return OpenCLSavedProducts()(*saved[:2], parts, matrix, *saved[2:], *([] if plus is None else [plus]))
     lengths = ops.Shape_i(0)(parts), ops.Shape_i(1)(parts), ops.Shape_i(1)(matrix)
@@ -124,4 +124,51 @@ def _one_below_the_other(parts: Variable) -> Variable:
     return OpenCLReshape(2)(parts, ops.MakeVector("int64")(rows, cols))
 
 
-compile_db().register("opencl_hoisting", HoistedProducts(), POSITION, "opencl")
+def _saved_products(fgraph: FunctionGraph, wanted: WantedProduct) -> Sequence[Variable] | None:
+    """Let the loop that computes `wanted.states` save the products of its states and the matrix.
+
+    Return the saved products, the states, and the added sequence if there is one; None if no loop computes the product.
+    """
+    states = view_root(wanted.states)
+    loop = states.owner
+    if loop is None or not isinstance(loop.op, Scan) or loop.op.as_while:
+        return None
+    found = _product_of(loop, states, wanted)
+    if found is None:
+        return None
+    product, *sequences = found
+    outputs, saved = scan_saving(loop, product)
+    index = loop.outputs.index(states)
+    replace_all(fgraph, list(zip(loop.outputs, outputs, strict=True)), reason="saved products")
+    return [saved, outputs[index], *sequences]
+
+
+def _product_of(loop: Apply, states: Variable, wanted: WantedProduct) -> list[Variable] | None:
+    """Return the variable in the loop's body that is the product `wanted`, and the added sequence if there is one."""
+    op = scan_of(loop)
+    before = dict(zip(op.outer_sitsot_outs(loop), op.inner_sitsot(op.inputs), strict=True)).get(states)
+    sequences = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True))
+    staying = dict(zip(op.inner_non_seqs(op.inputs), op.outer_non_seqs(loop.inputs), strict=True))
+    for node in () if before is None else inner_nodes(op):
+        factors = product_of(node)
+        if factors is None or factors[0] is not before or factors[1] not in staying:
+            continue
+        if _same_in_order(staying[factors[1]]) is not _same_in_order(wanted.matrix):
+            continue
+        added = factors[2]
+        sequence = None if added is None else sequences.get(added)
+        if wanted.added is None and added is None:
+            return [node.outputs[0]]
+        if wanted.added is not None and sequence is not None and view_root(sequence) is view_root(wanted.added):
+            return [node.outputs[0], sequence]
+    return None
+
+
+def _same_in_order(var: Variable) -> Variable:
+    while var.owner is not None and isinstance(var.owner.op, OpenCLContiguous):
+        (var,) = var.owner.inputs
+    return var
+
+
+# After the lift, before sums of products are stacked.
+compile_db().register("opencl_hoisting", HoistedProducts(), 48.5, "opencl")

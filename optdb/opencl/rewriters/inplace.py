@@ -17,13 +17,8 @@ from optdb.host.api.rewriters import FunctionNodeRewriter, GraphRewriter, TopoOp
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.functions.optimized import Plain
 from optdb.opencl.aliasing import may_lie_in
-from optdb.opencl.ops.advanced import (
-    OpenCLAdvancedBooleanIncSubtensor,
-    OpenCLAdvancedIncSubtensor,
-    OpenCLAdvancedIncSubtensor1,
-)
-from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
-from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
+from optdb.opencl.ops import advanced
+from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous, opencl_sequence
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
@@ -33,7 +28,10 @@ from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.inplace import InplaceElemwise
 
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
-_CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)
+_CHANGES_OF_NAMED = (
+    *(advanced.OpenCLAdvancedIncSubtensor1, advanced.OpenCLAdvancedIncSubtensor),
+    advanced.OpenCLAdvancedBooleanIncSubtensor,
+)
 
 #: Maps each class of ops that can overwrite their first input to a function that turns this on or off.
 _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
@@ -137,12 +135,9 @@ def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> A
     return outputs[0].owner
 
 
-#: This is before 60, the position of Theano's own rewriters. They match device ops by their base classes and would
-#: insert host ops.
-_POSITION = 59.9
-
 _overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
 _one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inplace)
-compile_db().register("opencl_inplace", _one_pass, _POSITION, "fast_run", "inplace")
+# Before 60, where Theano's own rewriters would match device ops by their base classes and insert host ops.
+compile_db().register("opencl_inplace", _one_pass, 59.9, "fast_run", "inplace")
 compile_db().register("opencl_inplace_loops", InplaceLoops(), 75.0, "fast_run", "inplace")
 compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")

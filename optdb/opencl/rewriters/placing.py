@@ -1,10 +1,7 @@
 """Replaces chains that increment slices of zeros, such as gradients of slices, with one kernel that writes all slices.
 
-If a graph takes four slices of an array, the array's gradient is an array of zeros to which each slice's gradient is
-added: a chain of increments, each of which waits for the previous one. If one elementwise op computes all parts, it
-writes them directly into the array; otherwise one kernel copies them. Zeros are written only outside the parts.
-
-A single increment of zeros becomes `OpenCLPad`, which returns the part itself if the part is the whole array.
+If one elementwise op computes all parts, it writes them directly into the array; otherwise one kernel copies them.
+Zeros are written only outside the parts. A single increment of zeros becomes `OpenCLPad`.
 """
 
 from __future__ import annotations
@@ -19,16 +16,13 @@ from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output, node_ancestors, op_of
 from optdb.host.api.rewriters import GraphRewriter
-from optdb.opencl.branches import Needs, needs_of
+from optdb.opencl.branches import Needs, is_for_one, needs_of
 from optdb.opencl.fusing.groups import argument_bytes, can_fuse, node_program
+from optdb.opencl.ops.elemwise import OpenCLPlacedElemwise
 from optdb.opencl.ops.memory import OpenCLAlloc
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLPad
-from optdb.opencl.ops.placed import OpenCLPlacedElemwise
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant
-
-#: After fusion, before any in-place rewrite.
-POSITION = 48.75
 
 
 @dataclass(frozen=True)
@@ -79,12 +73,11 @@ class PlacedParts(GraphRewriter):
 
 
 def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
-    """Return the chain that ends with a node, if there is one."""
     parts: list[_Part] = []
     node: Apply | None = last
     while node is not None and type(node.op) is OpenCLIncSubtensor:
         part = _part_of(node)
-        if part is None or (node is not last and not _is_for_one(fgraph, node)):
+        if part is None or (node is not last and not is_for_one(fgraph, node.outputs[0])):
             return None
         parts.append(part)
         node = node.inputs[0].owner
@@ -97,7 +90,7 @@ def _chain(fgraph: FunctionGraph, last: Apply) -> _Chain | None:
 
 
 def _padded(node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return the replacement for an increment of zeros; an empty list if the node increments something else."""
+    """Return the replacement for an increment of zeros; empty if the node increments something else."""
     array, value, *index = node.inputs
     zeros = array.owner
     if zeros is None or not _is_zeros(zeros) or value.type.ndim != array.type.ndim:
@@ -125,15 +118,8 @@ def _part_of(node: Apply) -> _Part | None:
 
 
 def _number(bound: Any) -> int | None:
-    """Return a slice's bound if it is constant; otherwise None."""
     value = bound.data if isinstance(bound, Constant) else bound
     return None if value is None or isinstance(value, Variable) else int(value)
-
-
-def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a result is used exactly once, as an input of a node."""
-    users = clients(fgraph, node.outputs[0])
-    return len(users) == 1 and not is_output(users[0][0])
 
 
 def _is_zeros(node: Apply) -> bool:
@@ -146,7 +132,7 @@ def _is_zeros(node: Apply) -> bool:
 def _by_elementwise_op(
     fgraph: FunctionGraph, last: Apply, chain: _Chain, needs: Mapping[Apply, Needs]
 ) -> list[tuple[Variable, Variable]]:
-    """Return replacements for a chain and the elementwise op that computes its parts; an empty list if none does."""
+    """Return replacements for a chain and the elementwise op that computes its parts; empty if none does."""
     values, node = chain.values, chain.values[0].owner
     lengths = chain.zeros.inputs[1:]
     if node is None or not can_fuse(node) or any(value.owner is not node for value in values):
@@ -165,7 +151,6 @@ def _by_elementwise_op(
 
 
 def _by_copies(last: Apply, chain: _Chain) -> list[tuple[Variable, Variable]]:
-    """Return the replacement for a chain whose parts are copied from arrays."""
     values = list(dict.fromkeys(chain.values))
     dtypes = tuple([value.type.dtype for value in values])
     together = ScalarProgram(dtypes, (), tuple([values.index(value) for value in chain.values]))
@@ -185,8 +170,8 @@ def _made(program: ScalarProgram, chain: _Chain, arrays: Sequence[Variable]) -> 
 
 
 def _is_wanted(fgraph: FunctionGraph, out: Variable, nodes: Collection[Apply]) -> bool:
-    """Tell whether a result is an output of the graph or has users outside `nodes`."""
     return any(is_output(client) or client not in nodes for client, _ in clients(fgraph, out))
 
 
-compile_db().register("opencl_placing", PlacedParts(), POSITION, "opencl")
+# After fusion, before any in-place rewrite.
+compile_db().register("opencl_placing", PlacedParts(), 48.75, "opencl")

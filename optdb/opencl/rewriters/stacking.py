@@ -1,10 +1,8 @@
 """Replaces sums of many matrix products, and many products with one matrix, with one product of joined matrices.
 
-If a network's steps are unrolled, the gradient of a weight is a sum with one product per step. One product of the
-concatenated matrices has the same terms: ``dot(a, b) + dot(c, d)`` is the product of ``[a, c]`` and ``[b; d]``. A GPU
-computes it in a fraction of the time, and copying the matrices costs little in comparison. If the steps multiply parts
-of one array by the same weight, a single product before the first step computes all of them. On CPUs, nothing is
-replaced, since the small products already keep a CPU busy.
+If a network's steps are unrolled, the gradient of a weight is a sum with one product per step: ``dot(a, b) + dot(c,
+d)`` is the product of ``[a, c]`` and ``[b; d]``. Steps that multiply parts of one array by a weight become one product.
+A GPU computes it in a fraction of the time; small products keep a CPU busy.
 """
 
 from __future__ import annotations
@@ -15,34 +13,19 @@ import numpy as np
 
 from optdb.host.api import ops, scalars
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import (
-    Apply,
-    Constant,
-    FunctionGraph,
-    Variable,
-    clients,
-    is_output,
-    node_ancestors,
-    op_of,
-    owner_of,
-)
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, node_ancestors, op_of, owner_of
 from optdb.host.api.rewriters import GraphRewriter
 from optdb.host.api.variables import as_tensor_variable
-from optdb.opencl.branches import ALWAYS, Needs, needs_of
+from optdb.opencl.branches import ALWAYS, Needs, is_for_one, needs_of
 from optdb.opencl.fusing.groups import can_fuse
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLStackedDot22
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLJoin
-from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor, is_transpose
 
-#: The rewriter's position: after the lift, before fusion.
-POSITION = 48.6
-#: The minimum number of products to replace.
 LEAST = 8
-_SWAPPED = (1, 0)
 _STEP = OpenCLSubtensor([scalars.scalar_type("int64")])
 
-#: The two matrices of a product.
 Product = tuple[Variable, Variable]
 
 
@@ -54,7 +37,7 @@ class StackedProducts(GraphRewriter):
         joins = _Joins()
         # Visit sums before their terms.
         for node in reversed(fgraph.toposort()):
-            if node in fgraph.apply_nodes and (_is_sum(node) or _added(node) is not None):
+            if node in fgraph.apply_nodes and _is_sum(node):
                 stacked = _stacked(fgraph, node, joins)
                 if stacked is not None:
                     self.replace(fgraph, [(node.outputs[0], stacked)])
@@ -76,9 +59,9 @@ class _Joins:
     def along(self, axis: int, matrices: Sequence[Variable]) -> Variable:
         """Return matrices joined along an axis; if all are transposes, return the transpose of their joined bases."""
         nodes = [matrix.owner for matrix in matrices]
-        if all(node is not None and _is_transpose(node) for node in nodes):
+        if all(map(is_transpose, nodes)):
             joined = self._join(1 - axis, tuple([node.inputs[0] for node in nodes if node is not None]))
-            return OpenCLDimShuffle(joined.type.broadcastable, _SWAPPED)(joined)
+            return OpenCLDimShuffle(joined.type.broadcastable, (1, 0))(joined)
         return self._join(axis, tuple(matrices))
 
     def in_any_order(self, matrices: Sequence[Variable]) -> tuple[Variable, Sequence[Variable]]:
@@ -96,7 +79,6 @@ class _Joins:
 
 
 def _stacked(fgraph: FunctionGraph, node: Apply, joins: _Joins) -> Variable | None:
-    """Return the replacement for a sum; None if the sum has too few products."""
     products: list[Product] = []
     others: list[Variable] = []
     for term in _terms(fgraph, node):
@@ -152,47 +134,47 @@ def _terms(fgraph: FunctionGraph, node: Apply) -> Iterator[Variable | Product]:
     while todo:
         term = todo.pop()
         owner = None if isinstance(term, tuple) else term.owner
-        if owner is None or owner.outputs[0].type != kind or not (owner is node or _is_for_one(fgraph, owner)):
+        if (
+            owner is None
+            or owner.outputs[0].type != kind
+            or (owner is not node and not is_for_one(fgraph, owner.outputs[0]))
+        ):
             yield term
+        elif (product := product_of(owner)) is not None:
+            left, right, added = product
+            if added is None:
+                yield left, right
+            else:
+                todo += [(left, right), added]
         elif _is_sum(owner):
             todo += reversed(owner.inputs)
-        elif type(owner.op) is OpenCLDot22:
-            yield owner.inputs[0], owner.inputs[1]
         else:
-            added = _added(owner)
-            if added is None:
-                yield term
-            else:
-                todo += [added, owner.inputs[0]]
+            yield term
 
 
 def _is_sum(node: Apply) -> bool:
-    """Tell whether a node adds up matrices of one type."""
+    """Tell whether a node adds up matrices of one type, or adds a product to a matrix."""
+    kind = node.outputs[0].type
+    if type(node.op) is OpenCLGemm:
+        return product_of(node) is not None and not any(kind.broadcastable)
     if not can_fuse(node) or len(node.outputs) > 1:
         return False
     if not isinstance(op_of(node, OpenCLElemwise).scalar_op, scalars.Add):
         return False
-    kind = node.outputs[0].type
     return kind.ndim == 2 and not any(kind.broadcastable) and all(var.type == kind for var in node.inputs)
 
 
-def _added(node: Apply) -> Product | None:
-    """Return the product that a node adds to a matrix; None if the node scales one of them or is another op."""
-    if type(node.op) is not OpenCLGemm or node.op.inplace or any(node.outputs[0].type.broadcastable):
+def product_of(node: Apply) -> tuple[Variable, Variable, Variable | None] | None:
+    """Return the factors of a product and its unscaled addend, if any; None if the node computes something else."""
+    if type(node.op) is OpenCLDot22:
+        left, right = node.inputs
+        return left, right, None
+    if type(node.op) is not OpenCLGemm or node.op.inplace:
         return None
-    _, alpha, a, b, beta = node.inputs
+    added, alpha, left, right, beta = node.inputs
     is_plain = all(isinstance(factor, Constant) and factor.data == 1 for factor in (alpha, beta))
-    return (a, b) if is_plain else None
+    return (left, right, added) if is_plain else None
 
 
-def _is_transpose(node: Apply) -> bool:
-    return type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == _SWAPPED
-
-
-def _is_for_one(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a result is used exactly once, as an input of a node."""
-    users = clients(fgraph, node.outputs[0])
-    return len(users) == 1 and not is_output(users[0][0])
-
-
-compile_db().register("opencl_stacking", StackedProducts(), POSITION, "opencl")
+# After the lift, before fusion.
+compile_db().register("opencl_stacking", StackedProducts(), 48.6, "opencl")

@@ -37,8 +37,6 @@ from optdb.runtime.timing import CommandRange
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
 
-__all__ = ["DeviceFunction"]
-
 T = TypeVar("T")
 
 
@@ -52,7 +50,6 @@ class DeviceFunction:
         self.__name__ = name
         #: The result of `inspect.signature`, with the function's inputs as parameters.
         self.__signature__ = signature = _signature(function)
-        #: The signature as text.
         self._arguments = str(signature)
         self._simulator = simulator
         self._state = state
@@ -284,7 +281,6 @@ class DeviceFunction:
             return explained(self._title, *self._executable.placement(), traffic)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the method as its simulator and its name."""
         return getattr, (self._simulator, self.__name__)
 
     def __repr__(self) -> str:
@@ -323,20 +319,17 @@ class DeviceFunction:
                 container.storage[0] = getattr(value, "storage", [value])[0]
 
     def _kept_inputs(self) -> list[Any]:
-        """Return copies of the inputs that calls change."""
         return [copy.copy(container.storage[0]) for container in _updated(self._taker)]
 
     def _keep_inputs(self, values: Iterable[Any]) -> None:
-        """Assign `values` to the inputs that calls change."""
         for container, value in zip(_updated(self._taker), values, strict=True):
             container.storage[0] = value
 
     def _reset(self) -> None:
-        """Reset the inputs that calls change: they get the values in Theano's function."""
+        """Give the inputs that calls change the values in Theano's function."""
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:
-        """Release the executable and its memory when the simulator is closed."""
         self._taker = self._executable = self._checker = None  # type: ignore[assignment]  # no closed method is used
 
 
@@ -354,16 +347,15 @@ def _executable(function: Function, taker: Function, state: State) -> Executable
 
 
 def _updated(function: Function) -> list[Container]:
-    """Return the containers of inputs that calls change."""
     pairs = zip(function.input_storage, function.maker.inputs, strict=True)
     return [container for container, spec in pairs if spec.update is not None and not spec.shared]
 
 
 def _signature(function: Function) -> Signature:
-    """Return the signature of a compiled function.
+    """Return the signature of a compiled function, without shared variables.
 
     An input without a valid unique name, and every input before it, is positional-only. An input without a default that
-    follows an input with a default is keyword-only. Shared variables are not parameters.
+    follows one with a default is keyword-only.
     """
     taken = [
         (spec, required)
@@ -395,5 +387,4 @@ def _names(given: list[str | None]) -> list[str]:
 
 
 def _default(spec: Any) -> Any:
-    """Return the default value of an input."""
     return getattr(spec.value, "data", spec.value) if hasattr(spec.value, "storage") else spec.value

@@ -1,7 +1,4 @@
-"""A simulator's shared variables, packed into one device buffer per dtype (`PackedVariables`).
-
-``piecewise_copies`` copies their values between devices in pieces.
-"""
+"""A simulator's shared variables, packed into one device buffer per dtype (`PackedVariables`)."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from optdb.codegen.operation import ArraySpec
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.runtime.arrays import DeviceArray, copy, overwrite
+from optdb.runtime.arrays import copy, overwrite
 from optdb.runtime.commands import CommandList
 from optdb.runtime.context import Context
 from optdb.runtime.dispatch import listened
@@ -29,9 +26,6 @@ if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
     from optdb.runtime.scripts import Calls
 
-__all__ = ["PackedVariables", "finish", "is_placed"]
-
-#: Returns the array in a cell.
 _first_of = operator.itemgetter(0)
 #: Names of transfers that belong to no op.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
@@ -56,20 +50,12 @@ class PackedVariables:
 
     The simulator's functions read the variables from these buffers and write their next values there. No function may
     run between `download` and `release`, or between `open` and `upload`.
-
-    Parameters
-    ----------
-    simulator : SimulatorOCL
-        The simulator whose functions use the variables.
-    variables : sequence of Variable
-        Theano's shared variables, all of which must be on the device.
     """
 
     def __init__(self, simulator: SimulatorOCL, variables: Sequence[Variable]) -> None:
         self._state = simulator._state
         self._cells = [self._state.find(variable).cell for variable in variables]
         dtypes = [np.dtype(variable.type.dtype) for variable in variables]
-        #: Maps each dtype to the indices of its variables.
         self._members: dict[np.dtype, list[int]] = {}
         for i, dtype in enumerate(dtypes):
             self._members.setdefault(dtype, []).append(i)
@@ -104,10 +90,7 @@ class PackedVariables:
                     self._cells[i][0] = array
 
     def download(self) -> list[np.ndarray]:
-        """Wait for the device and return a vector for each dtype; the vectors must not be modified.
-
-        Arrays that a function stored elsewhere because their shapes changed are packed first.
-        """
+        """Wait for the device and return a vector for each dtype, packed first; the vectors must not be modified."""
         with self._state.turn():
             self._state.check_open()
             self.pack()
@@ -143,16 +126,10 @@ class PackedVariables:
                 vector.copy_from(other._vectors[dtype])
 
     def add_up(self, own: PackedVariables, terms: Sequence[PackedTerm | None], calls: Calls) -> None:
-        """Set the variables to the sums of the terms. The device adds the terms in order; the host does not wait.
+        """Set the variables to the sums of two or more terms. The device adds them in order; the host does not wait.
 
-        Parameters
-        ----------
-        own : PackedVariables
-            Variables with the same shapes, whose device vectors are used for a term that is None.
-        terms : sequence of PackedTerm or None
-            Two or more terms.
-        calls : Immediate or Script
-            Enqueues the commands.
+        `own` has variables with the same shapes, whose vectors are used for a term that is None. `calls` enqueues
+        commands.
         """
         with self._state.turn():
             self._state.check_open()
@@ -180,7 +157,8 @@ class PackedVariables:
                 if vector.holds(number, cell[0]):
                     continue
                 value, cell[0] = cell[0], vector.arrays[number]
-                _copy_to(cell[0], value)
+                if not overwrite(cell[0], value):
+                    overwrite(cell[0], copy(value))  # the copy is contiguous
         self._packed = [cell[0] for cell in self._cells]
 
     def _record(self, transfer: str) -> None:
@@ -194,11 +172,6 @@ class PackedVariables:
         if vector is None or vector.shapes != shapes:
             vector = self._vectors[dtype] = PackedVector(self._state.context, dtype, shapes)
         return vector
-
-
-def _copy_to(target: DeviceArray, value: DeviceArray) -> None:
-    if not overwrite(target, value):
-        overwrite(target, copy(value))  # the copy is contiguous
 
 
 class _Kept:

@@ -1,7 +1,6 @@
-"""Piecewise copies of packed variables, which start as soon as the values of a piece are ready.
+"""Piecewise copies of packed variables on separate queues, which start as soon as the values of a piece are ready.
 
-`PiecewiseDownload` downloads pieces as soon as they are computed. `PackedTerm` uploads another device's pieces as they
-become ready. Both copy on separate queues.
+`PiecewiseDownload` downloads pieces, and `PackedTerm` uploads another device's pieces.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ from optdb.runtime.scripts import Arrival
 if TYPE_CHECKING:
     from optdb.runtime.scripts import Calls
 
-__all__ = ["PackedTerm", "Piece", "PiecewiseDownload"]
-
 #: Minimum size in bytes of a separate download; for fewer bytes, starting the copy takes longer than copying.
 PIECE_NBYTES = 1 << 19
 
@@ -41,7 +38,6 @@ class Piece:
 
     #: For each part, its dtype, its range in the vector of this dtype, and its values.
     parts: list[tuple[np.dtype, slice, np.ndarray]]
-    #: Events of the copies.
     events: list[Any]
     #: Whether the piece is complete only when all variables are computed.
     is_last: bool
@@ -94,21 +90,7 @@ class _EnqueuePart(Transfer):
 
 
 class _PackedPart:
-    """Adjacent packed variables of one dtype, downloaded while other variables are computed.
-
-    Parameters
-    ----------
-    packed : PackedVariables
-        All variables.
-    dtype : numpy.dtype
-        Dtype of the part.
-    numbers : range
-        Indices of the part's variables among the variables of the dtype.
-    shapes : sequence of Shape
-        Shapes of the part's variables.
-    mark : EventHandle
-        Receives the event that completes when the part's variables are computed.
-    """
+    """Adjacent packed variables of one dtype, downloaded while others are computed; `mark` gets their event."""
 
     def __init__(
         self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
@@ -147,18 +129,11 @@ class _PackedPart:
 
 
 class PiecewiseDownload:
-    """Downloads packed variables in pieces, each of which is copied as soon as its values are computed.
-
-    Parameters
-    ----------
-    packed : PackedVariables
-        Variables on a device that has its own memory.
-    """
+    """Downloads packed variables in pieces, each of which is copied as soon as its values are computed."""
 
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
         self._queue = side_queue(packed._state.context)
-        #: The parts that commands in plans download.
         self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
         self._pieces: list[Piece] = []
 
@@ -170,15 +145,9 @@ class PiecewiseDownload:
         self._pieces.clear()
 
     def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
-        """Enqueue commands that start the download of variables; a plan replays them.
+        """Enqueue commands that start the download of the next values in `arrays`, by variable; a plan replays them.
 
-        The commands do nothing if the plan computes the variables elsewhere. A piece smaller than `PIECE_NBYTES` is
-        copied by `end` instead.
-
-        Parameters
-        ----------
-        arrays : mapping
-            Maps the variables' indices to the arrays of their next values.
+        The commands do nothing if the plan computes the variables elsewhere. `end` copies pieces below `PIECE_NBYTES`.
         """
         if sum(array.nbytes for array in arrays.values()) < PIECE_NBYTES:
             return
@@ -233,26 +202,18 @@ class PiecewiseDownload:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the start and stop of each run of consecutive numbers."""
     for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield members[0], members[-1] + 1
 
 
 class PackedTerm:
-    """Vectors on a device that receive another device's values piece by piece.
-
-    Parameters
-    ----------
-    packed : PackedVariables
-        Variables on this device, with the same shapes.
-    """
+    """Vectors on a device that receive the values of another device's `packed` variables piece by piece."""
 
     def __init__(self, packed: PackedVariables) -> None:
         self._packed = packed
         self._context = packed._state.context
         self._queue = side_queue(self._context)
-        #: Maps dtypes to vectors.
         self.vectors: dict[np.dtype, PackedVector] = {}
         self._events: list[Any] = []
         self._fence: list[Any] = []

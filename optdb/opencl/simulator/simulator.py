@@ -24,8 +24,6 @@ from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.errors import DeviceError
 from optdb.unpickling import restore
 
-__all__ = ["SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "rebuild"]
-
 #: The name under which a simulator's own function is listed among its methods.
 CALL = "__call__"
 
@@ -72,7 +70,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         self._device = device
         #: Whether long runs of `call_n_times` show a progress bar; None shows it only on a terminal.
         self.progress_bar = progress_bar
-        #: Maps names to added methods.
         self._added: dict[str, DeviceFunction] = {}
         super().__init__(CALL, function, State(context_of(device)), self)
 
@@ -345,7 +342,7 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             return Group(Text(repr(self)))
         with self._state.turn():
             self._state.check_open()
-            methods = [(name, *_described(method)) for name, method in self._methods.items()]
+            methods = [(name, method._function.name or "", method._arguments) for name, method in self._methods.items()]
             shared = [_shared_row(shared) for shared in self._state]
         tables = [
             new_table(f"SimulatorOCL on {self.device}", ("method", "function", "call"), (), methods),
@@ -364,11 +361,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             method_inputs = {name: function._kept_inputs() for name, function in self._methods.items()}
             name = f"{rebuild.__module__}:{rebuild.__qualname__}"
             return restore, (name, self.functions, self._device, values, method_inputs)
-
-
-def _described(method: DeviceFunction) -> tuple[str, str]:
-    """Return the name and the arguments of a method's function."""
-    return method._function.name or "", method._arguments
 
 
 def _shared_row(shared: Shared) -> tuple[Any, ...]:
@@ -395,20 +387,8 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     return functools.partial(SimulatorOCL, device=device)
 
 
-def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
-    """Return `opencl_backend(device)`. The name comes from the first proposal; sizes do not have to be fixed.
-
-    Parameters
-    ----------
-    device : str
-        The `device` parameter of `SimulatorOCL`.
-
-    Returns
-    -------
-    callable
-        The result of `opencl_backend`.
-    """
-    return opencl_backend(device)
+#: The name in the first proposal; sizes do not have to be fixed.
+fixed_size_opencl_backend = opencl_backend
 
 
 def rebuild(

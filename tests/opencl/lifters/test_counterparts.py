@@ -12,9 +12,9 @@ from theano.tensor.sort import SortOp, TopKOp
 
 from optdb.lifters.device import Device
 from optdb.opencl import OPENCL
+from optdb.opencl.ops.axes import OpenCLTopKOp
 from optdb.opencl.ops.conv import OpenCLConvGradWeights
 from optdb.opencl.ops.counterpart_base import counterpart_of
-from optdb.opencl.ops.sort import OpenCLTopKOp
 
 
 def host_inputs(op, number, device: Device = OPENCL):

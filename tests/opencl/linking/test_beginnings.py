@@ -11,7 +11,7 @@ from theano.ifelse import ifelse
 
 import optdb
 from optdb.opencl.registry import context_of, get_context
-from optdb.opencl.simulator.execution.merging import TrustedMethod
+from optdb.opencl.simulator.execution.calls import TrustedMethod
 from optdb.runtime.library import cl
 from optdb.runtime.scripts import Script, can_script
 

@@ -9,8 +9,7 @@ import theano.tensor as tt
 
 import optdb
 from optdb.device.plans.plan import Plan
-from optdb.opencl.simulator.execution.merging import RepeatedMethod
-from optdb.opencl.simulator.results import PendingResults
+from optdb.opencl.simulator.execution.calls import PendingResults, RepeatedMethod
 
 pytestmark = pytest.mark.usefixtures("default")
 

@@ -14,7 +14,7 @@ import optdb
 from optdb.device.plans.plan_cache import InputKeys
 from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.opencl.registry import get_context
-from optdb.opencl.simulator.execution.merging import TrustedMethod
+from optdb.opencl.simulator.execution.calls import TrustedMethod
 from optdb.opencl.simulator.execution.state import SimulatorClosed
 from optdb.opencl.simulator.packing import finish
 from optdb.runtime.staging import Staged

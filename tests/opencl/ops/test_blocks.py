@@ -7,7 +7,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor.nnet import blocksparse
 
-from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
+from optdb.opencl.ops.blas import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from tests.codegen.blocks import BATCH, COLUMNS, DEPTH, IN, ROWS, WIDTH, indexes, numbers
 from tests.opencl.lifted import both
 

@@ -10,7 +10,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor import nlinalg
 
-from optdb.opencl.ops.diag import OpenCLAllocDiag, OpenCLExtractDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
+from optdb.opencl.ops.memory import OpenCLAllocDiag, OpenCLExtractDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
 from tests.opencl.lifted import both, lifted_function
 
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import theano.tensor as tt
 from theano.gof.null_type import NullType
 
 from optdb.opencl import HostFromOpenCL, OpenCLArrayType, contexts
-from optdb.opencl.ops.eye import OpenCLEye
+from optdb.opencl.ops.memory import OpenCLEye
 
 MODE = theano.Mode("py", "fast_compile")
 

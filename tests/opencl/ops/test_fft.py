@@ -9,7 +9,7 @@ import theano.tensor as tt
 from theano.tensor import fft
 from theano.tensor.fft import IRFFTOp, RFFTOp
 
-from optdb.opencl.ops.fft import OpenCLIRFFTOp, OpenCLRFFTOp
+from optdb.opencl.ops.axes import OpenCLIRFFTOp, OpenCLRFFTOp
 from tests.opencl.layouts import device_array, variable
 from tests.opencl.lifted import both
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from theano.tensor import slinalg
 
 from optdb.codegen.linalg.checks import CheckedCholesky, CheckedSolveTriangular
-from optdb.opencl.ops.linalg import OpenCLCholesky, OpenCLRequire, OpenCLSolveTriangular
-from optdb.opencl.ops.on_host import OpenCLOnHost
+from optdb.opencl.ops.linalg import OpenCLCholesky, OpenCLOnHost, OpenCLRequire, OpenCLSolveTriangular
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.tracing import Untraceable
 from tests.effort import examples

@@ -8,8 +8,7 @@ import numpy as np
 import theano.tensor as tt
 
 from optdb.opencl import OpenCLArrayType
-from optdb.opencl.ops.eye import OpenCLEye
-from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLTri
+from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLEye, OpenCLTri
 from tests.opencl.lifted import both
 
 

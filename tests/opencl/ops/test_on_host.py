@@ -14,7 +14,7 @@ from theano.tensor import nlinalg, slinalg
 import optdb
 from optdb.lifters.transfers import count_transfers
 from optdb.opencl import get_context
-from optdb.opencl.ops.on_host import OpenCLOnHost
+from optdb.opencl.ops.linalg import OpenCLOnHost
 from tests.opencl.layouts import NAME, device_array, run, variable
 from tests.opencl.lifted import both, ops_of
 

@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor.sort import ArgSortOp, SortOp, TopKOp, argtopk, topk, topk_and_argtopk
 
-from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
+from optdb.opencl.ops.axes import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
 from tests.opencl.lifted import both
 
 

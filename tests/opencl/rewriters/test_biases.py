@@ -9,7 +9,7 @@ import theano.tensor as tt
 from theano.ifelse import ifelse
 
 from optdb.opencl.ops.blas import OpenCLBiasedDot22, OpenCLDot22
-from optdb.opencl.rewriters import biases
+from optdb.opencl.rewriters import epilogues
 
 HOST = theano.Mode("py", "fast_compile")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")
@@ -23,7 +23,7 @@ x3 = tt.dtensor3("x3")
 
 @pytest.fixture(autouse=True)
 def like_a_gpu(monkeypatch):
-    monkeypatch.setattr(biases, "is_quicker", lambda kind: True)
+    monkeypatch.setattr(epilogues, "is_quicker", lambda kind: True)
 
 
 def count(*outputs, shape=(6, 5, 4)):

@@ -8,9 +8,8 @@ import theano
 import theano.tensor as tt
 from theano.ifelse import ifelse
 
-from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.elemwise import OpenCLElemwise, OpenCLPlacedElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLPad
-from optdb.opencl.ops.placed import OpenCLPlacedElemwise
 
 HOST = theano.Mode("py", "fast_compile")
 LIFTED = theano.Mode("py", "fast_run").including("opencl")

@@ -1,8 +1,14 @@
-"""The result of checking a call, as printed tables and as fields."""
+"""Compares a device's results with the host's results, and reports the differences as printed tables and as fields.
+
+The difference of two numbers may be a relative tolerance plus a fraction of the array's largest number (`TOLERANCES`).
+If it is larger, as when a sum's terms cancel, the host repeats the computation with perturbed inputs: an element may
+differ by a multiple (`FREEDOM`) of the change that the perturbation causes.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +18,109 @@ from rich.table import Table
 
 from optdb.html_tables import ReportTables
 from optdb.lifters.text_tables import new_table, text_of
-from optdb.opencl.simulator.diagnostics.comparing import Difference
+
+#: Maps the dtype of the real part to two tolerances, relative to each number and relative to the largest number.
+TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8, 1e-10)}
+TRIALS = 4
+#: Maximum perturbation of inputs, in units in the last place.
+UNITS = 2
+#: Allowed multiple of the change that a perturbation causes.
+FREEDOM = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """How two values differ."""
+
+    what: str
+    #: Index of the largest difference; None if the values cannot be compared elementwise.
+    index: tuple[int, ...] | None
+    #: The two numbers at `index`, or the two shapes, or the two values.
+    on_device: Any
+    on_host: Any
+    #: The number of elements that differ, and the number of all elements.
+    count: int
+    size: int
+    #: Allowed difference at `index`.
+    tolerance: float | None
+    device: Any
+    host: Any
+
+
+def compare(
+    device: Any, host: Any, equal: Callable[[Any, Any], bool], again: Callable[[], Sequence[Any]] | None = None
+) -> Difference | None:
+    """Compare two host values, which may be arrays or other objects; return None if they agree.
+
+    `equal` compares values that are not arrays. `again` returns the host's results for perturbed inputs.
+    """
+    arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
+    if arrays and device.shape != host.shape:
+        return Difference("the shapes differ", None, device.shape, host.shape, 1, 1, None, device, host)
+    if arrays and device.dtype != host.dtype:
+        return Difference("the dtypes differ", None, device.dtype, host.dtype, 1, 1, None, device, host)
+    if arrays and not device.size:
+        return None
+    if not arrays or device.dtype == object:
+        if equal(device, host):
+            return None
+        return Difference("the values differ", None, device, host, 1, 1, None, device, host)
+    allowed = _allowed(host)
+    far = _distances(device, host)
+    if (far <= allowed).all():
+        return None
+    if again is not None:
+        moved = np.max([_distances(np.asarray(other), host) for other in again()], axis=0)
+        allowed = allowed + FREEDOM * moved
+        if (far <= allowed).all():
+            return None
+    return _largest(device, host, far, allowed)
+
+
+def nudged(value: Any, random: np.random.RandomState) -> Any:
+    """Return a value with its floats perturbed by up to `UNITS` units in the last place."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or not value.size:
+        return value
+    factor = 1 + UNITS * np.finfo(value.dtype).eps * (2 * random.rand(*value.shape) - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(value * factor, value.dtype)
+
+
+def _wide(value: np.ndarray) -> np.ndarray:
+    return value.astype(np.result_type(value.dtype, "float64"))
+
+
+def _allowed(host: np.ndarray) -> np.ndarray | float:
+    """Return the allowed difference for each element; integers must be equal."""
+    if host.dtype.kind not in "fc":
+        return 0.0
+    relative, absolute = TOLERANCES[np.finfo(host.dtype).dtype.name]
+    size = np.abs(_wide(host))
+    finite = np.where(np.isfinite(size), size, 0)
+    return relative * finite + absolute * finite.max()
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return elementwise distances, infinite if only one element is finite or if non-finite elements differ."""
+    if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
+        return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        far = np.abs(_wide(a) - _wide(b))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isfinite(far), far, np.inf))
+
+
+def _largest(device: np.ndarray, host: np.ndarray, far: np.ndarray, allowed: Any) -> Difference:
+    allowed = np.broadcast_to(allowed, far.shape)
+    beyond = np.where(far > allowed, far, -1.0)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), far.shape))
+    finite = bool(np.isfinite(far[index]))
+    what = f"by {far[index]:.3g} at most" if finite else "the elements that are not finite differ"
+    return Difference(
+        *(what, index, device[index], host[index], int((beyond >= 0).sum()), far.size),
+        *(float(allowed[index]), device, host),
+    )
+
 
 #: Maximum number of differences in the table; the first difference is also shown in full.
 SHOWN = 20
@@ -36,21 +144,16 @@ class StepsDiffer(AssertionError):
 class StepCheck:
     """The comparison of one step."""
 
-    #: The step's number, in the order of computation.
     number: int
-    #: The device op.
     op: str
     #: Preceding device ops without a counterpart on the host. The wrong op may be one of these.
     within: list[str]
     #: The host ops that computed the value, last op first.
     host_ops: list[str]
-    #: Index of the op's output.
     output: int
     #: The line in the user's code that created the op; empty if unknown.
     line: str
-    #: The stack trace of that line, formatted by Theano.
     trace: str
-    #: None if the values agree.
     difference: Difference | None = None
     #: If the values differ, the names and values of the inputs, which are the same for the device and the host.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
@@ -60,9 +163,7 @@ class StepCheck:
 class CheckReport(ReportTables):
     """The result of a check; it prints as tables."""
 
-    #: Name of the function.
     name: str
-    #: All comparisons, in the order of computation.
     steps: list[StepCheck]
     #: For each device node that could not be compared, its op and the reason.
     not_compared: list[tuple[str, str]]
@@ -135,7 +236,6 @@ def _row(step: StepCheck) -> tuple[Any, ...]:
 
 
 def _in_full(step: StepCheck) -> Table:
-    """Return every field of a difference as a table."""
     difference = step.difference
     assert difference is not None, step
     rows: list[tuple[str, Any]] = [("op", step.op), ("output", step.output)]

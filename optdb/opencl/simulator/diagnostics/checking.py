@@ -1,12 +1,8 @@
 """Checks a call step by step by comparing each device node's result with the host's result for the same inputs.
 
-The device graph's nodes are computed one by one (``stepping``). Many of its variables have a counterpart in the
-function's own graph (``graph``). When such a variable has been computed, the checker downloads its value. Theano's own
-ops compute the counterpart from values downloaded earlier, and ``comparing`` compares the two values. Since each step
-receives the device's own inputs, a wrong step is reported once, and not again in the steps that follow.
-
-A step is a device node together with its predecessors that have no counterpart on the host, such as the parts of a
-fused op. A check changes no value that outlives the call, on the device or the host.
+The device graph's nodes are computed one by one. Theano's own ops compute the counterpart of a result from values
+downloaded earlier, so a wrong step is reported once. A step is a device node together with its predecessors that have
+no counterpart on the host, such as the parts of a fused op. A check changes no value that outlives the call.
 """
 
 from __future__ import annotations
@@ -21,8 +17,7 @@ from optdb.host.api.graph import Apply, Constant, Variable, clients, owner_of, r
 from optdb.host.api.ops import AllocEmpty
 from optdb.host.api.traces import source_location
 from optdb.opencl.linking.nodes import on_device, touches_device
-from optdb.opencl.simulator.diagnostics.check_report import CheckReport, StepCheck
-from optdb.opencl.simulator.diagnostics.comparing import TRIALS, Difference, compare, nudged
+from optdb.opencl.simulator.diagnostics.check_report import TRIALS, CheckReport, Difference, StepCheck, compare, nudged
 from optdb.opencl.simulator.diagnostics.stepping import NodeEvaluator, NotKnown, Values
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.transfers import TransferOp
@@ -111,7 +106,6 @@ class Checker:
         return compare(as_host_value(self._values[var]), host, origin.type.values_eq, again)
 
     def _keep(self, var: Variable, difference: Difference | None) -> None:
-        """Record a comparison."""
         origin, node = self._origins[var], owner_of(var)
         group = self._group(node)
         self._covered.update(group)
@@ -132,7 +126,7 @@ class Checker:
         )
 
     def _host_value(self, steps: NodeEvaluator, origin: Variable, random: np.random.RandomState | None = None) -> Any:
-        """Return the host's result for the device's values, or for slightly perturbed values if `random` is given."""
+        """Return the host's result for the device's values, slightly perturbed if `random` is given."""
         values = {var: value for var, value in self._known.items() if var is not origin}
         if random is not None:
             values = {var: nudged(value, random) for var, value in values.items()}
@@ -157,7 +151,6 @@ class Checker:
         )
 
     def _not_compared(self) -> list[tuple[str, str]]:
-        """Return the op of each device node that was not compared, with the reason."""
         left = (node for node in self._graph.toposort() if _placement(node) == "device" and node not in self._covered)
         return [(str(node.op), self._why_not(node)) for node in left]
 
@@ -179,7 +172,6 @@ def _placement(node: Apply) -> str:
 
 
 def _unknown_ancestors(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
-    """Return a node and the ancestors that compute its unknown inputs."""
     return list(
         reachable([node], lambda node: [var.owner for var in node.inputs if not known(var) and var.owner is not None])
     )

@@ -1,8 +1,7 @@
 """Predicts how much device memory a call needs.
 
-If a call with arguments of the same shapes was recorded, the recording gives the exact amount. Otherwise the function
-is traced, as for an export: its nodes run on arrays that have shapes but no memory, and compute nothing. Values are
-then assigned to buffers as in a plan.
+A recorded call with arguments of the same shapes gives the exact amount. Otherwise the function is traced, as for an
+export, and values are assigned to buffers as in a plan.
 """
 
 from __future__ import annotations
@@ -35,9 +34,6 @@ from optdb.runtime.rebinding import may_be_external
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["MemoryReport", "memory_of"]
-
-#: How many of the largest values a report names.
 _LARGEST = 5
 
 
@@ -49,15 +45,11 @@ class MemoryReport(ReportTables):
     values: int
     #: Memory that the results of nodes would need if each had its own buffer.
     separately: int
-    #: The arguments of the call.
     inputs: int
-    #: The shared variables of all methods.
     shared: int
-    #: The graph's constants.
     constants: int
     #: The maximum memory that a function may use.
     allowed: int
-    #: Sizes and descriptions of the largest values.
     largest: list[tuple[int, str]]
     #: Whether the numbers come from a recorded call rather than a trace.
     recorded: bool

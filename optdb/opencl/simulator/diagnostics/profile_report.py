@@ -16,9 +16,7 @@ from optdb.html_tables import ReportTables
 from optdb.lifters.text_tables import new_table, text_of
 
 HOST = "host"
-#: Maximum number of rows in a table.
 SHOWN = 25
-#: Commands that move values between the host and the device.
 TRANSFERS = ("upload", "download")
 
 
@@ -33,7 +31,6 @@ class Row:
     #: Line in the user's code that created the node; empty if unknown.
     line: str
     trace: str
-    #: Where the node is computed: ``device`` or ``host``.
     where: str = HOST
     #: Name of the kernel, or ``copy``, ``fill``, ``upload`` or ``download``; empty for host-only work.
     kernel: str = ""
@@ -64,12 +61,10 @@ class Span:
     """An interval on the timeline."""
 
     name: str
-    #: ``device`` or ``host``.
     where: str
     #: Seconds since the start of the call.
     begin: float
     seconds: float
-    #: Further details.
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -77,13 +72,10 @@ class Span:
 class ProfileReport(ReportTables):
     """The result of a profile; it prints as tables."""
 
-    #: Name of the function.
     name: str
-    #: Number of measured calls.
     calls: int
     #: Rows of the commands and host nodes, in order; times are medians.
     rows: list[Row]
-    #: The timeline of the last call.
     spans: list[Span]
 
     @property
@@ -167,14 +159,12 @@ class ProfileReport(ReportTables):
         return path
 
     def _summary(self, commands: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
-        """Yield the count, the milliseconds and the bytes for each kind of row."""
         yield "on the device", *_sums(commands, _device)
         for kind in dict.fromkeys(row.kind for row in commands):
             yield f"    {kind}", *_sums([row for row in commands if row.kind == kind], _device)
         yield "nodes on the host", *_sums([row for row in self.rows if row.where == HOST], lambda row: row.host)
 
     def _by(self, what: str, commands: Iterable[Row]) -> Table:
-        """Return a table of device commands, grouped by a field of the rows."""
         rows, whole = [], self.device_seconds
         for name, group in _grouped(commands, operator.attrgetter(what)).items():
             device, host = _seconds(group)
@@ -185,7 +175,6 @@ class ProfileReport(ReportTables):
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
-    """Group rows; see `ProfileReport.by`."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -205,7 +194,7 @@ def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, st
 
 
 def _flops(rows: Sequence[Row]) -> str:
-    """Return the operation rate of the rows whose operation counts are known; an empty string if there are none."""
+    """Return the operation rate of rows with known operation counts; empty if there are none."""
     counts = [row.operations for row in rows if row.operations is not None]
     return _rate(sum(counts), sum(map(_device, rows))) if counts else ""
 

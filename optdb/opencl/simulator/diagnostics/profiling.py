@@ -1,10 +1,7 @@
 """Profiles a call by running its nodes one by one while the device times each command.
 
-Like a check, a profile computes the device graph node by node (``stepping``), without a plan and without changing any
-value. Commands are enqueued on a profiling queue (``optdb.runtime.timing``). The first round is a warm-up, which
-compiles kernels and allocates the memory that later rounds reuse. Each command has a row with its median time in the
-later rounds, the number of bytes that it touches, and its node's number of floating-point operations, derived from the
-shapes of the arrays.
+As in a check, no value changes. The first round is a warm-up. Each command has a row with its median time in the later
+rounds, the bytes that it touches, and its node's number of floating-point operations.
 """
 
 from __future__ import annotations
@@ -58,7 +55,6 @@ class Profiler:
         self._origins: dict[Apply, tuple[str, str, str]] = {
             node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes
         }
-        #: The timeline of the last call.
         self.spans: list[Span] = []
 
     def run(self) -> list[Row]:
@@ -78,16 +74,11 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return the device's timeline in terms of Python's clock.
-
-        The clocks are compared when commands are enqueued: a command is queued before the call that enqueues it
-        returns.
-        """
+        """Return the device's timeline in Python's clock; a command is queued before its enqueueing call returns."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-        """Run a node and record its commands."""
         inputs = [cells[var][0] for var in node.inputs]  # read before the node overwrites one of them
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
@@ -141,7 +132,7 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return rows with the medians over all rounds, ignoring rounds whose commands differ from the last round."""
+    """Return rows with medians over all rounds, ignoring rounds whose commands differ from the last round."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     matching = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [
@@ -163,16 +154,11 @@ def _origin(origins: Mapping[Variable, Variable], node: Apply) -> tuple[str, str
     return "", *source_location(node.outputs[0])
 
 
-#: The values of a node's inputs or outputs.
 Given = Sequence[Any]
 
 
 def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
-    """Return the number of floating-point operations in a node; None for an op without a count.
-
-    A multiply-add counts as two operations. Each scalar op counts as one, even an exponential. `inputs` and `outputs`
-    are the values of the node's inputs and outputs.
-    """
+    """Return the number of floating-point operations in a node (2 for a multiply-add); None if it has no count."""
     count = next((_COUNTS[kind] for kind in type(node.op).__mro__ if kind in _COUNTS), None)
     return None if count is None else int(count(node.op, inputs, outputs))
 
@@ -180,8 +166,8 @@ def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
 def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
     """Return how many bytes a launch touches in its node's inputs and outputs and in the buffers passed to it.
 
-    Elements repeated by a stride of 0 are counted once. A buffer that belongs to none of the node's arrays is the op's
-    scratch memory, and all its bytes are counted.
+    Elements repeated by a stride of 0 are counted once. Buffers of no input or output are scratch memory, counted
+    whole.
     """
     sizes = {buffer.int_ptr: buffer.size for buffer in buffers}
     device_arrays = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]
@@ -200,7 +186,6 @@ def _size(value: Any) -> int:
 
 
 def _length(op: Any) -> int:
-    """Return the number of elementary scalar ops in a scalar op."""
     if op is None:
         return 0
     if isinstance(op, ScalarProgram):
@@ -209,7 +194,6 @@ def _length(op: Any) -> int:
 
 
 def _reduction(op: Any, inputs: Given, outputs: Given) -> int:
-    """Return the number of operations in a reduction, including its prologue and epilogue."""
     reduced, _ = op.parted(inputs)
     elements = math.prod(np.broadcast_shapes(*map(np.shape, reduced)))
     return (1 + _length(op.pre_scalar_op)) * elements + _length(op.post_scalar_op) * _size(outputs[0])

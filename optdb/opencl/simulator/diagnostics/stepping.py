@@ -19,9 +19,7 @@ from optdb.runtime.arrays import deep_copy
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable
 
-#: Maps variables to their values.
 Values = dict[Variable, Any]
-#: Maps variables to their cells, which are lists with one element.
 Cells = dict[Variable, list[Any]]
 
 
@@ -33,7 +31,7 @@ class NodeEvaluator:
     """Computes nodes, and keeps each node's thunk for reuse.
 
     `impl` selects the nodes' implementation, ``'py'`` or ``'c'``. If `keep` is set, nodes reuse the memory of their
-    previous results, as in functions. ``around(node, thunk, cells)`` is called to run a node, and must call `thunk`.
+    previous results. ``around(node, thunk, cells)`` is called to run a node, and must call `thunk`.
     """
 
     def __init__(
@@ -52,9 +50,8 @@ class NodeEvaluator:
     ) -> list[Any]:
         """Compute variables and their dependencies, and return the variables' values.
 
-        Variables in `values` are not computed again; newly computed values are added to `values`. `computed` is called
-        with each node once its outputs are known, and may remove values that are no longer needed. An error in a node
-        names the node and its source line.
+        New values are added to `values`. `computed` is called with each node once its outputs are known, and may remove
+        values. An error in a node names the node and its source line.
         """
         todo = list(wanted)[::-1]
         while todo:

@@ -1,12 +1,8 @@
 """Executes a function's graph on a device: uploads the inputs, runs the VM, and downloads the outputs.
 
-Theano's own ``Function`` receives the arguments, so names, defaults, checks and outputs are the same as in the original
-function. It calls an :class:`Executable`, which computes the outputs. The executable's state decides where the values
-of shared variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``).
-
-A function may overwrite shared arrays on the device with their next values. Nodes that do this, and their dependents,
-run last, and the VM holds their commands back until none of them can raise. The commands of a node that reads device
-values cannot be held back; if such a node is among the last nodes, the function overwrites nothing.
+Theano's own ``Function`` receives the arguments and calls an :class:`Executable`. The executable's state decides where
+the values of shared variables are kept: on the device for a simulator (``state``), or on the host (``opencl_linker``).
+Nodes that overwrite shared arrays run last, and the VM holds their commands back until no node can raise.
 """
 
 from __future__ import annotations
@@ -23,18 +19,15 @@ from optdb.host.api.linking import VM_Linker, infer_reuse_pattern
 from optdb.host.api.variables import SharedVariable, TensorType
 from optdb.host.theano.functions.call_memory import CallMemory
 from optdb.lifters.report import LiftReport
-from optdb.opencl.linking.committing import CommittingVM
 from optdb.opencl.linking.nodes import on_device
 from optdb.opencl.linking.overwriting import endangered, final_last
-from optdb.opencl.linking.planned_vm import PlannedVM
+from optdb.opencl.linking.planned_vm import CommittingVM, PlannedVM
 from optdb.opencl.simulator.execution.graph import device_graph, overwritten_by_user, placed_on_device
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.execution.state import Mirror, Shared, State
 from optdb.runtime.arrays import Array
 from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import defer_sigint
-
-__all__ = ["Executable"]
 
 
 class Executable:
@@ -47,7 +40,7 @@ class Executable:
     state : State
         The device and its shared variables; the function's new shared variables are added to it.
     inputs : sequence of (Variable, list)
-        For each input of the graph, Theano's variable and its storage, a list with one element.
+        For each input of the graph, Theano's variable and its storage.
     updates : mapping
         Maps the index of an output to the index of the input that it updates. These are the last outputs.
     mutable : collection of Variable
@@ -147,12 +140,11 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Run the function and return all outputs, including those not in `output_subset`; each next value is None.
+        """Run the function and return all outputs; each next value is None.
 
-        Either all variables get their next values or, if the call raises, none of them do.
-
-        `run` replaces the computation between inputs and outputs. `events` receives the events of copies; if it is
-        None, the call waits for the copies.
+        Either all variables get their next values or, if the call raises, none do. `run` replaces the computation
+        between inputs and outputs. `events` receives the events of copies; if it is None, the call waits for the
+        copies.
         """
         scope = self._zero_copy if events is None else None
         with scope or contextlib.nullcontext():
@@ -202,11 +194,7 @@ class Executable:
 
     @contextlib.contextmanager
     def sparing_arguments(self) -> Iterator[None]:
-        """Preserve the arguments until the block exits, since all calls in it have the same arguments.
-
-        Outside the block, a call may overwrite `mutable` arguments on the host. Arguments that a user's op overwrites
-        are not preserved.
-        """
+        """Preserve mutable arguments until the block exits, since all calls in it have the same arguments."""
         for binding in self.inputs:
             binding.spares_argument = True
         try:
@@ -247,21 +235,7 @@ class Executable:
 
 
 class InputBindings:
-    """The bindings of a function's inputs; new shared variables are added to the state.
-
-    Parameters
-    ----------
-    source : FunctionGraph
-        The graph.
-    state : State
-        The device and its shared variables.
-    inputs : sequence of (Variable, list)
-        For each input of the graph, Theano's variable and its storage, a list with one element.
-    updated : collection of int
-        The indices of the inputs that have next values.
-    mutable : collection of Variable
-        The inputs that may be overwritten.
-    """
+    """The bindings of a function's inputs; new shared variables are added to the state. See `Executable`."""
 
     def __init__(
         self,
@@ -294,7 +268,7 @@ class InputBindings:
             )
 
     def __iter__(self) -> Iterator[Shared | Input | None]:
-        """Iterate over the inputs' bindings in order; a binding is None if functions use Theano's storage itself."""
+        """Iterate over the inputs' bindings; a binding is None if functions use Theano's storage itself."""
         return iter(self._bindings.values())
 
     @property
@@ -323,11 +297,7 @@ class _ExecutableLinker(VM_Linker):
 def _link(
     fgraph: FunctionGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool
 ) -> tuple[PlannedVM | CommittingVM, list[list[Any]]]:
-    """Link a graph for a device.
-
-    Return the VM and the cells of the outputs. The VM reads the values in the input cells and stores the next values
-    there. The values of the inputs in `state` outlive a call.
-    """
+    """Link a graph for a device; return the VM and the cells of the outputs. The inputs in `state` outlive a call."""
     updates = fgraph.update_mapping or {}
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)

@@ -1,11 +1,7 @@
-"""Translates a function's optimized graph to a device graph.
+"""Translates a function's optimized graph to a device graph, on which Theano's later phases run.
 
-The copy has the same inputs and outputs in the same order. Inputs placed on the device and outputs computed there are
-device arrays. The later phases of Theano's optimizer run on the copy: the lift, fusion, and in-place rewrites.
-
-Inputs that are arrays of floats are placed on the device. Integers and scalars, such as an index, a length or a scale
-factor, are often read on the host. They are placed on the device only if no op reads them on the host and the device
-can run every op that depends on them. Dependents are followed only up to ops that return arrays of floats.
+Arrays of floats are placed on the device. Integers and scalars, such as an index or a factor, are placed there only if
+no op reads them on the host and the device can run every op that depends on them.
 """
 
 from __future__ import annotations
@@ -43,9 +39,7 @@ from optdb.topo.translate import translate
 class DeviceGraph:
     """A device graph and its relation to the host graph."""
 
-    #: The graph, ready to be linked.
     fgraph: FunctionGraph
-    #: The lift's report.
     lifted: LiftReport
     #: Maps variables in the graph to variables with the same values in the function's own graph, where known.
     origins: dict[Variable, Variable]
@@ -55,7 +49,6 @@ class Origins:
     """Tracks a graph's variables as they are replaced, so that two graphs can be compared step by step."""
 
     def __init__(self, of: dict[Variable, Variable]) -> None:
-        #: Maps a variable to its origin.
         self.of = of
 
     def on_lifted(self, fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]]) -> None:
@@ -81,8 +74,7 @@ def device_graph(
 ) -> DeviceGraph:
     """Copy a compiled function's optimized graph for a device that holds the inputs in `placed`.
 
-    `updates` maps the index of an output to the index of the input that it updates. The inputs in `mutable` may be
-    overwritten.
+    `updates` maps the index of an output to the index of its input. Inputs in `mutable` may be overwritten.
     """
     in_place = {node for var in overwritten_by_user(source) for node in nodes_in_place(source, var)}
     inputs, outputs, origins = _with_transfers(source, context_name, placed, in_place)
@@ -127,10 +119,7 @@ def _refusal(var: Variable, context_name: Any) -> str | None:
 def _with_transfers(
     source: FunctionGraph, context_name: Hashable, placed: Collection[Variable], in_place: Collection[Apply]
 ) -> tuple[list[Variable], list[Variable], Origins]:
-    """Copy a graph as plain ops, except the nodes in `in_place`; the inputs in `placed` become device inputs.
-
-    Return the copy's inputs and outputs, and the origins of its variables.
-    """
+    """Copy a graph as plain ops, except the nodes in `in_place`; return inputs, outputs and origins of the copy."""
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
         if var in placed
@@ -172,14 +161,13 @@ _FUSION = "elemwise_fusion"
 
 
 def _phases() -> list[Optimizer]:
-    """Return the optimizer's phases, starting with the lift."""
     position = compile_db().__position__
     whole = translate(compile_db().query(Query(include=["fast_run", TAG], exclude=_LEFT_OUT)))
     return [phase for phase in whole if position.get(phase.name, 0) >= POSITION]
 
 
 def _without_transfer(var: Variable) -> Variable:
-    """Return the device variable behind a downloaded output, since the executable downloads outputs itself."""
+    """Return the device variable behind a downloaded output."""
     return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
 
 
@@ -205,8 +193,7 @@ def _copy_aliased_outputs(
 def _copy_aliased_updates(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
     """Copy next values that share memory with each other or with an argument that a node overwrites.
 
-    The optimizer may have merged two copies of one value. An argument that may be overwritten (``In(mutable=True)``) is
-    in the caller's memory on the host; on the device, the next call's argument reuses its memory.
+    The optimizer may have merged two copies. An overwritten argument is the caller's, or is reused by the next call.
     """
     taken: set[Variable] = set()
     for index, number in updates.items():

@@ -1,11 +1,8 @@
 """A device function's inputs and outputs, which connect Theano's storage to the virtual machine (VM).
 
-An :class:`Input` uploads an argument or lends it; an :class:`Output` downloads a result, unless the device wrote it
-to host memory directly.
-
-A device that shares the host's memory reads arguments from the caller's arrays and writes results to them;
-:class:`ZeroCopyScope` binds large arrays during a call. After the call, even if it was interrupted, the device has
-finished and has no reference to the caller's memory, so the caller may modify arguments and owns results.
+An :class:`Input` uploads an argument or lends it; an :class:`Output` downloads a result. On a device that shares the
+host's memory, :class:`ZeroCopyScope` binds the caller's arrays during a call. After the call, even if it was
+interrupted, the device has no reference to them.
 """
 
 from __future__ import annotations
@@ -72,20 +69,24 @@ class Input:
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
     def take(self, context: Context, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
-        """Pass the value to the VM; `scope` lends the array if it can.
-
-        If `events` is given, the list receives the copy's event, and the copy is not waited for.
-        """
+        """Pass the value to the VM; `scope` lends the array if it can, and `events` receives the event of a copy."""
         value = self.storage[0]
         if value is None and self.placed:
             raise TypeError(f"the input {self.variable} is None; it must be {self.variable.type}")
         if not self.placed:  # some host ops accept None in place of a number
-            self.cell[0] = deep_copy(value) if self.spares_argument and self._may_be_spent else value
+            # The VM may leave intermediate values in an array that it may overwrite and has no next value for.
+            may_be_spent = self.mutable and not (self.updated or self.overwritten_by_user)
+            self.cell[0] = deep_copy(value) if self.spares_argument and may_be_spent else value
             if scope is not None:
                 scope.track(value)
             return
         if isinstance(value, Staged):
-            self._take_staged(context, value)
+            record_transfer(ARGUMENTS, value.nbytes)
+            target = self._kept.get(value.shape)
+            if target is None:
+                target = empty(context, value.shape, value.dtype)
+            value.move_to(target)
+            self._keep(target)
             return
         value = as_typed(value, self.variable)
         if scope is not None and self.may_be_external:
@@ -99,14 +100,6 @@ class Input:
         cached = self._kept.get(value.shape)
         self._keep(from_host(context, value, cached, events=events))
 
-    def _take_staged(self, context: Context, value: Staged) -> None:
-        record_transfer(ARGUMENTS, value.nbytes)
-        target = self._kept.get(value.shape)
-        if target is None:
-            target = empty(context, value.shape, value.dtype)
-        value.move_to(target)
-        self._keep(target)
-
     def _keep(self, array: Array) -> None:
         """Pass an array to the VM and keep its memory for later calls."""
         self.cell[0] = array
@@ -114,11 +107,6 @@ class Input:
         self._kept.move_to_end(array.shape)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-
-    @property
-    def _may_be_spent(self) -> bool:
-        """Whether the VM may leave intermediate values in the caller's array."""
-        return self.mutable and not (self.updated or self.overwritten_by_user)
 
     def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
         """Return an array over the caller's buffer; reuse the last array if its shape fits, since creation is slow."""
@@ -147,11 +135,7 @@ class Output:
     last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | list[Any]) -> Any:
-        """Return the value; the caller owns it unless it is borrowed.
-
-        `scope` may have lent an array for it. If `scope` is a list, the list receives the copy's event, which is not
-        waited for.
-        """
+        """Return the value, which `scope` may have lent; if `scope` is a list, it receives the copy's event."""
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
             return value if self.borrow and not isinstance(scope, list) else deep_copy(value)
@@ -167,13 +151,10 @@ class Output:
 
 
 class ZeroCopyScope:
-    """Binds the caller's arrays to a device while a function is called.
+    """Binds the caller's arrays to a device within a ``with`` block, while a function is called.
 
-    It lends arrays only within a ``with`` block. It never lends to a function that returns device arrays to the caller,
-    since these might be parts of arguments. It does not lend in calls that do not wait for results, since such calls
-    would then have to wait until the arguments are read.
-
-    Creating a scope sets the linked function's rebindable inputs and external outputs.
+    It lends nothing to functions that return device arrays, which might be parts of arguments, or to calls that do not
+    wait for results. Creating a scope sets the linked function's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
@@ -232,9 +213,9 @@ class ZeroCopyScope:
             self._in_use.add(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
-        """Lend an array for a result: the previous call's array if it fits and is not an argument, else a new array.
+        """Lend the previous call's array for a result if it fits and is not an argument, else a new array.
 
-        Return the result's buffer, which is the same in all steps of a call; None if the result must be copied.
+        Return the buffer, which is the same in all steps of a call; None if the result must be copied.
         """
         if self._open is None:
             return None
@@ -275,7 +256,6 @@ class ZeroCopyScope:
         return buffer
 
     def _settle(self) -> None:
-        """Wait for the device and drop every reference to lent arrays."""
         self._in_use.clear()
         self._of_shared = None
         if not (self._buffers or self.downloads):
@@ -332,7 +312,6 @@ class AddressRanges:
 
 
 def _byte_range(array: HostArray) -> tuple[int, int]:
-    """Return the address of an array's first byte, and the address after its last byte."""
     start = array.__array_interface__["data"][0]
     if array.flags.c_contiguous or not array.size:
         return start, start + array.nbytes

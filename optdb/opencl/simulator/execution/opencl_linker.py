@@ -1,8 +1,7 @@
 """The linker ``opencl``, which makes a function compute on a device while the host keeps the shared variables' values.
 
-A host function is lifted like a function in a simulator, but the host keeps the shared values. After each call, the
-next values are stored in Theano's storage. Before each call, values that were changed in that storage are uploaded.
-Values that did not change stay on the device between calls, in one copy for all functions.
+After each call, the next values are stored in Theano's storage. Before each call, values changed there are uploaded.
+Values that did not change stay on the device, in one copy for all functions.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import Mirror, Shared, State
 from optdb.runtime.errors import ForkedContext
 from optdb.runtime.library import check_process
-
-__all__ = ["HostState", "host_state_of", "link_with_host_state"]
 
 
 class HostState(State):
@@ -54,8 +51,8 @@ def link_with_host_state(
 ) -> tuple[Callable[..., Any], list[Container], list[Container]]:
     """Link a function for the device, like a linker's `make_thunk`.
 
-    In a forked process, the function raises `ForkedContext` when it is called. If unpickling raised the error instead,
-    a pool's worker would end without reporting it.
+    In a forked process, the function raises `ForkedContext` when called: an error in unpickling would end a pool's
+    worker without a report.
     """
     watch()
     fgraph = graph_of(linker)

@@ -1,8 +1,7 @@
 """The shared variables of functions on a device: one copy of each Theano variable for all functions that use it.
 
-A :class:`Shared` has a cell like Theano's storage: a list with one element, which device functions use as the input's
-storage. It copies between the cell and Theano's own storage on request. A simulator's :class:`State` contains all its
-shared variables, and lets one thread at a time use them.
+A :class:`Shared` copies between its cell and Theano's own storage on request. A simulator's :class:`State` contains all
+its shared variables, and lets one thread at a time use them.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime.arrays import Array, deep_copy, from_host, to_host
 from optdb.runtime.context import Turn
 from optdb.unknown_names import UnknownName
-
-__all__ = ["Mirror", "Shared", "SimulatorClosed", "State"]
 
 #: Names of transfers that belong to no op.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
@@ -49,7 +46,6 @@ class Shared:
         #: Whether functions may overwrite the current value at any time during a call (`held_variable`).
         self.is_scratch = getattr(variable.tag, "is_scratch", False)
         self._storage = storage
-        #: The cell that holds the copy.
         self.cell: list[Any] = [None]
         self.from_theano()
 
@@ -130,7 +126,6 @@ class State:
 
     #: Whether the device has the only copy of the values, so that a failed call must not overwrite any of them.
     is_only_copy = True
-    #: The class of the shared variables.
     _kind: ClassVar[type[Shared]] = Shared
 
     def __init__(self, context_name: Hashable) -> None:

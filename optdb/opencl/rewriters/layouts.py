@@ -1,11 +1,7 @@
-"""Makes backward loops store their results in reverse, so that the reversed results are contiguous.
+"""Makes arrays contiguous where that saves copies: reversed results of backward loops, and next values.
 
-The gradient of a recurrent network begins at the last step. Its results are then reversed along the steps, and
-multiplied by the inputs and states of all steps. The product needs matrices that stack the rows of all steps, and an
-array with a negative stride along the steps cannot be reshaped to such a matrix without a copy. The rewriter gives the
-loop memory with a negative stride for these results, so that reversing them yields a contiguous array. If the other
-factor of a product also runs backwards, both factors are reversed: the product sums over all steps, so their order does
-not matter.
+The gradient of a recurrent network begins at the last step. Its results are then reversed and stacked to a matrix,
+which an array with a negative stride cannot become without a copy. The loop therefore stores them in reverse.
 """
 
 from __future__ import annotations
@@ -19,23 +15,25 @@ from optdb.host.api.control_flow import Scan, part_lengths, scan_of, scan_storin
 from optdb.host.api.databases import compile_db
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, PureOp, Variable, clients, is_output, owner_of
 from optdb.host.api.rewriters import GraphRewriter, replace_all
+from optdb.host.api.traces import copy_trace
 from optdb.host.api.variables import TensorOperators
+from optdb.opencl.aliasing import may_lie_in
+from optdb.opencl.linking.waiting import begins_copy
 from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.memory import OpenCLAllocEmpty
 from optdb.opencl.ops.recurrence import OpenCLInOneOrder
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor, is_transpose
 from optdb.opencl.type import OpenCLArrayType
 
-#: The rewriter's position: after parts are placed, before other in-place rewrites.
-POSITION = 48.76
+_REORDERING = (ops.DimShuffle, ops.Subtensor)
 
 _BACKWARDS = OpenCLSubtensor([slice(None, None, scalars.scalar_type("int64"))])
 _AFTER_FIRST = OpenCLSubtensor([slice(scalars.scalar_type("int64"), None, None)])
 #: Maps a class of products to the positions of its matrix inputs.
 _FACTORS: dict[type[PureOp], tuple[int, int]] = {OpenCLDot22: (0, 1), OpenCLGemm: (2, 3)}
-_SWAPPED, _LAST_FIRST = (1, 0), (2, 0, 1)
+_LAST_FIRST = (2, 0, 1)
 
 
 class BackwardResults(GraphRewriter):
@@ -123,7 +121,7 @@ def _products_of_matrix(fgraph: FunctionGraph, matrix: Variable) -> list[Apply] 
     """Return the products that use a matrix; None if anything except products that sum over steps uses it."""
     products: list[Apply] = []
     for client, _ in clients(fgraph, matrix):
-        if not is_output(client) and _is_transpose(client):
+        if not is_output(client) and is_transpose(client):
             found = _products_of_matrix(fgraph, client.outputs[0])
             if found is None:
                 return None
@@ -164,7 +162,7 @@ def _factor(matrix: Variable, is_left: bool) -> _Factor | None:
     """Return the factor for a matrix made from a sequence; None if the product does not sum over its rows."""
     views: list[Apply] = []
     node, is_transposed = matrix.owner, False
-    if node is not None and _is_transpose(node):
+    if node is not None and is_transpose(node):
         views.append(node)
         node, is_transposed = node.inputs[0].owner, True
     if node is None or type(node.op) is not OpenCLReshape or node.op.ndim != 2 or node.inputs[0].type.ndim != 3:
@@ -182,10 +180,6 @@ def _factor(matrix: Variable, is_left: bool) -> _Factor | None:
     return _Factor(sequence, reshape.inputs[1], width, tuple(reversed(views)))
 
 
-def _is_transpose(node: Apply) -> bool:
-    return type(node.op) is OpenCLDimShuffle and tuple(node.op.new_order) == _SWAPPED
-
-
 def _take_either_order(fgraph: FunctionGraph, product: Apply) -> None:
     """Let a product read its sequences in the order that needs fewer copies."""
     factors = _factors(product)
@@ -200,5 +194,35 @@ def _take_either_order(fgraph: FunctionGraph, product: Apply) -> None:
     _replace(fgraph, [(product.outputs[0], product.op(*inputs))])
 
 
-# Register only for modes that let loops overwrite states; in other modes, loops copy the memory that they receive.
-compile_db().register("opencl_backwards", BackwardResults(), POSITION, "fast_run", "inplace")
+class NextValuesInOrder(GraphRewriter):
+    """Makes next values of shared arrays C-contiguous, since a plan keeps each shared array at the same address."""
+
+    def rewrite(self, fgraph: FunctionGraph) -> None:
+        """Replace the outputs of a function's graph that are updates."""
+        mapping = getattr(fgraph, "update_mapping", None) or {}
+        for index in mapping:
+            out = fgraph.outputs[index]
+            if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
+                # If a node starts copying the next value and returns it, the node must receive the contiguous array.
+                node = out.owner
+                begins = node is not None and begins_copy(node)
+                client, slot = (node, out.index) if begins else ("output", index)
+                value = node.inputs[slot] if begins else out
+                ordered = opencl_contiguous(value)
+                copy_trace(value, ordered)
+                if ordered is not value:
+                    # Other users of the value accept any layout.
+                    fgraph.change_input(client, slot, ordered, reason=type(self).__name__)
+
+
+def _may_be_out_of_order(out: Variable) -> bool:
+    """Tell whether a value may have a view's layout, because it is a view or an op has written it over a view."""
+    owners = (var.owner for var in may_lie_in(out))
+    return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
+
+
+# After parts are placed, before other in-place rewrites; only for modes that let loops overwrite states, since in other
+# modes, loops copy the memory that they receive.
+compile_db().register("opencl_backwards", BackwardResults(), 48.76, "fast_run", "inplace")
+# After all in-place rewrites, when most next values overwrite the current values.
+compile_db().register("opencl_updates", NextValuesInOrder(), 75.7, "opencl")
