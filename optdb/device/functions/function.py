@@ -1,14 +1,8 @@
 """Functions on a device, traced once per combination of input shapes and replayed for later calls with those shapes.
 
-A host describes its function by a `trace` callable, which takes a :class:`FunctionTracer`. The first call with new
-input shapes runs the trace and computes its results on the way. The steps become the nodes of a :class:`TracedCall`,
-which `optdb.device.plans` records and repeats in later calls.
-
-A trace may read a value (`FunctionTracer.concrete`), such as a length. The traced call is then valid only for calls
-with the same value.
-
-A call applies all updates at its end, or none of them if it raises. Next values on the device stay
-there (`optdb.device.functions.shared_values`).
+The first call with new shapes computes its results while it is traced. Its steps become the nodes of a
+:class:`TracedCall`, which `optdb.device.plans` records and repeats. If the trace reads a value
+(`FunctionTracer.concrete`), the traced call is valid only for this value. A call applies all updates or none.
 """
 
 from __future__ import annotations
@@ -26,10 +20,6 @@ from optdb.runtime.sigint import defer_sigint
 
 #: Maximum number of traced calls that a function keeps; beyond it, all are discarded.
 _MOST_TRACED = 64
-
-
-#: Describes a function's outputs.
-Trace = Callable[[FunctionTracer], Sequence[Value]]
 
 
 class TracedFunction:
@@ -52,7 +42,7 @@ class TracedFunction:
     def __init__(
         self,
         context: Context,
-        trace: Trace,
+        trace: Callable[[FunctionTracer], Sequence[Value]],
         resident: Sequence[bool],
         options: PlanOptions | None = None,
         updates: Mapping[int, int] | None = None,
@@ -71,10 +61,7 @@ class TracedFunction:
         return [(shapes, call) for shapes, calls in self._traced_calls.items() for call in calls]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Return the outputs for the given arguments; only for functions without updates.
-
-        Arguments are NumPy arrays of the declared dtypes, and other values.
-        """
+        """Return the outputs for the given arguments, as `run`; only for functions without updates."""
         return self.run([[value] for value in args])
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:

@@ -13,7 +13,7 @@ from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.paired_buffers import PairedBuffer, finish
 from optdb.device.functions.shared_values import ValueOnDevice
 from optdb.device.functions.steps import FunctionMemory
-from optdb.device.plans import Node, ValueId
+from optdb.device.plans import Node
 from optdb.device.schedule.stored import Stored
 from optdb.device.tensors import Tensor
 from optdb.numpy_types import HostArray
@@ -128,10 +128,6 @@ class ValueGuard:
         if self.download.mailbox.host.tobytes() != self.value.tobytes():
             raise Mismatch
 
-    def node(self, token: ValueId) -> Node:
-        """Return the guard's plan node; `token` identifies the node's output."""
-        return Node(self, [self.download.stored.buffer], [token], self.run)
-
 
 @dataclass(eq=False)
 class Conditions:
@@ -152,15 +148,10 @@ class Conditions:
         if not self.values.host.all():
             raise self.errors[int(np.argmin(self.values.host))]()
 
-    def node(self, buffer: Buffer, token: ValueId) -> Node:
-        """Return the plan node that checks the conditions; `token` identifies the node's output."""
-        return Node(self, [buffer], [token], self.run)
-
 
 def fetch(context: Context, downloads: Sequence[Download]) -> None:
     """Copy tensors to the host, and wait until they arrive."""
-    if not downloads:
-        return
     for download in downloads:
         download.mailbox.request()
-    finish(context)
+    if downloads:
+        finish(context)

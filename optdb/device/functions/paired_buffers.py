@@ -1,8 +1,4 @@
-"""Buffers that transfer the arrays of a call between host and device.
-
-A :class:`PairedBuffer` is a device buffer paired with a host array. On a device that shares host memory, both use the
-same memory, so nothing is copied.
-"""
+"""Buffers that transfer the arrays of a call between host and device, unless both share memory."""
 
 from __future__ import annotations
 
@@ -11,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from optdb.numpy_types import HostArray
-from optdb.runtime.arrays import Array, DeviceArray, empty
+from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import check_launches
+from optdb.runtime.host_buffers import wrap_host_array
 from optdb.runtime.library import cl
 
 
@@ -29,19 +26,15 @@ class PairedBuffer:
     def __init__(self, context: Context, size: int, dtype: str) -> None:
         self._queue = context.queue
         self.host = np.zeros(size, dtype)
-        self._is_shared = bool(size) and is_same_memory(context)
-        if self._is_shared:
+        #: Whether the host array and the device buffer share memory.
+        self.is_shared = bool(size) and is_same_memory(context)
+        if self.is_shared:
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
             buffer = cl.Buffer(context.cl_context, flags, hostbuf=self.host)
             self.array = DeviceArray(context.queue, (size,), self.host.dtype, data=buffer)
         else:
             self.array = empty(context, (size,), self.host.dtype)
         self._event: Any = None
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the host array and the device buffer share memory."""
-        return self._is_shared
 
     def holds(self, value: HostArray) -> bool:
         """Return whether an array is bitwise equal to the values sent last."""
@@ -53,14 +46,11 @@ class PairedBuffer:
         if self._event is not None:
             self._event.wait()
         self.host.reshape(value.shape)[...] = value
-        if not self._is_shared and self.host.size:
+        if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.array.base_data, self.host, is_blocking=False)
 
     def enqueue_send(self, value: HostArray) -> Any:
-        """Enqueue a transfer of values to the device; return its event, if any.
-
-        The caller may modify the values afterwards.
-        """
+        """Enqueue a transfer of a copy of the values to the device; return its event, if any."""
         if not self.host.size:
             return None
         own = np.array(value, self.host.dtype, order="C")
@@ -68,7 +58,7 @@ class PairedBuffer:
 
     def request(self) -> None:
         """Enqueue a transfer of the device's values to the host; the values are there once the queue is finished."""
-        if not self._is_shared and self.host.size:
+        if not self.is_shared and self.host.size:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
     def take(self, shape: tuple[int, ...]) -> HostArray:
@@ -106,9 +96,6 @@ class Resident:
 
     def send(self, value: HostArray) -> None:
         """Make an array available on the device."""
-        from optdb.runtime.arrays import from_host
-        from optdb.runtime.host_buffers import wrap_host_array
-
         flat = np.ascontiguousarray(value).reshape(-1)
         buffer = wrap_host_array(self._context, flat) if np.shares_memory(flat, value) else None
         if buffer is None:

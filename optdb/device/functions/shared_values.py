@@ -1,10 +1,8 @@
 """Values of shared variables that stay on a device between calls.
 
-A host keeps the value of a shared variable in a cell, a list of one element. Once a function on a device has updated
-the variable, a :class:`PlacedValue` holds the value on the device, and the cell has a stand-in for it. On a device that
-shares host memory, the stand-in is a NumPy array over the device's memory, so the host may read and write it between
-calls. On other devices, and while a call may still be running, it is a :class:`ValueOnDevice`, which fetches the value
-when the host needs it. All functions on a device find the value through its stand-in.
+A :class:`PlacedValue` holds the value on the device, and the host's cell has a stand-in for it. On a device that shares
+host memory, the stand-in is a NumPy array over the device's memory. On other devices, and while a call may be running,
+it is a :class:`ValueOnDevice`, which fetches the value when the host needs it.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import pays_zero_copy
 
-__all__ = ["Cell", "PlacedValue", "SharedArgument", "UpdatedArgument", "ValueOnDevice", "fetched", "is_array"]
-
 #: A one-element list in which a host keeps a value.
 Cell = list[Any]
 
@@ -39,17 +35,7 @@ _BY_VIEW: weakref.WeakValueDictionary[int, PlacedValue] = weakref.WeakValueDicti
 
 
 class PlacedValue:
-    """The value of a shared variable on a device.
-
-    Parameters
-    ----------
-    context : Context
-        The context of the device.
-    cell : list
-        The cell in which the host keeps the value.
-    value : array
-        The initial value, which determines the shape and dtype.
-    """
+    """The value of a shared variable on a device, for a host's cell; the initial value sets its shape and dtype."""
 
     def __init__(self, context: Context, cell: Cell, value: Any) -> None:
         self.context = context
@@ -174,7 +160,7 @@ class UpdatedArgument:
         self.shared: PlacedValue | None = None
 
     def update(self, cell: Cell) -> Array | None:
-        """Ensure that a cell's value is on the device; return its array if the array is new, else None."""
+        """Move a cell's value to the device if necessary; return its array if the array is new, else None."""
         before = self.shared
         if before is not None and before.is_in(cell):
             return None
@@ -200,7 +186,7 @@ class SharedArgument:
         self._settled: Any = None
 
     def update(self, value: Any) -> Array | None:
-        """Ensure that a value is on the device; return its array if the array is new, else None."""
+        """Move a value to the device if necessary; return its array if the array is new, else None."""
         if value is self._settled and value is not None:
             return None
         self._settled = None

@@ -7,26 +7,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
+from optdb.codegen.kernels.programs import one_program
 from optdb.codegen.loops.body import Buffer
-from optdb.codegen.loops.repeated import RepeatedLoops
+from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.repeated import NotRepeatable, RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.plans.graph import Node, ValueId
-from optdb.device.schedule.loop_bodies import ScheduledIteration, repeated
-from optdb.device.schedule.schedule_nodes import FusedKernel, ScheduledOperation
+from optdb.device.schedule.schedule_nodes import (
+    MOST_BUFFERS,
+    FusedKernel,
+    ScheduledIteration,
+    ScheduledOperation,
+    Step,
+)
+from optdb.device.schedule.scheduler import Schedule
 from optdb.device.schedule.stored import Stored
-from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.context import Context
-
-__all__ = ["CompiledStep", "FunctionMemory", "compiled", "device_node"]
+from optdb.runtime.device_profiles import DeviceProfile
 
 
 class FunctionMemory:
-    """A function's values in one-element cells: the device arrays of its buffers, and other values.
-
-    A bound buffer keeps its array until it is bound to another array. The cell of any other buffer stays empty until a
-    step writes the buffer, or a plan stores its own array there.
-    """
+    """A function's values in one-element cells: the arrays of buffers that are bound or written, and other values."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -39,12 +41,6 @@ class FunctionMemory:
         self.bound[buffer] = array
         self.cells.setdefault(buffer, [None])[0] = array
 
-    def bind_constants(self, constants: Mapping[Buffer, HostArray]) -> None:
-        """Upload constants to the device."""
-        for buffer, value in constants.items():
-            if buffer not in self.bound:
-                self.bind(buffer, from_host(self.context, value, constant=True))
-
     def whole(self, buffer: Buffer) -> Array:
         """Return the one-dimensional array of a buffer; allocate it if there is none."""
         cell = self.cells.setdefault(buffer, [None])
@@ -55,7 +51,7 @@ class FunctionMemory:
         return array
 
     def within(self, buffers: Iterable[Buffer]) -> FunctionMemory:
-        """Return the memory for a loop's body; it shares some of this memory's buffers."""
+        """Return the memory for a loop's body, which shares these buffers."""
         inner = FunctionMemory(self.context)
         for buffer in buffers:
             inner.bind(buffer, self.whole(buffer))
@@ -77,70 +73,56 @@ class FunctionMemory:
         )
 
 
-class CompiledFusedKernel:
+class CompiledStep:
+    """A step that is ready to run, with the buffers that it uses and writes."""
+
+    buffers: list[Buffer]
+    written: list[Buffer]
+
+    def overwritable(self, written: Buffer) -> set[Buffer]:
+        """Return the buffers that may share memory with a written buffer; a step may read elements after writing."""
+        return set()
+
+    def run(self, memory: FunctionMemory) -> None:
+        """Run the step on the arrays of its buffers."""
+        raise NotImplementedError
+
+
+class CompiledFusedKernel(CompiledStep):
     """A fused kernel that is ready to launch."""
 
     def __init__(self, step: FusedKernel, kernels: Mapping[str, CompiledKernel]) -> None:
         self.step = step
+        self.buffers = step.kernel.buffers
+        self.written = list(dict.fromkeys(buffer for loop in step.loops for buffer in loop.writes))
         (self._kernel,) = kernels.values()
 
     def __str__(self) -> str:
         return str(self.step.kernel)
 
-    @property
-    def buffers(self) -> list[Buffer]:
-        """The buffers that the kernel reads and writes."""
-        return self.step.kernel.buffers
-
-    @property
-    def written(self) -> list[Buffer]:
-        """The buffers that the kernel writes."""
-        return list(dict.fromkeys(buffer for loop in self.step.loops for buffer in loop.writes))
-
     def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with a buffer that the kernel writes."""
         return self.step.kernel.overwritable(written)
 
     def run(self, memory: FunctionMemory) -> None:
-        """Launch the kernel."""
         grid, kernel = self.step.grid, self.step.kernel
         arrays = [memory.whole(buffer) for buffer in kernel.buffers]
         self._kernel.call(grid.items, grid.group, max(kernel.points, 1), grid.chunk, grid.parts, *arrays)
 
 
-class _NoAliasStep:
-    """Base class of steps whose outputs must not alias inputs, since a step may read elements after writing others."""
-
-    node: ScheduledOperation | ScheduledIteration
-
-    @property
-    def written(self) -> list[Buffer]:
-        """The buffers that the step writes."""
-        return self.node.writes
-
-    def overwritable(self, written: Buffer) -> set[Buffer]:
-        """Return no buffers, since the step must not overwrite a buffer that it reads."""
-        return set()
-
-
-class CompiledOperation(_NoAliasStep):
+class CompiledOperation(CompiledStep):
     """An operation that is ready to run."""
 
     def __init__(self, node: ScheduledOperation, operation: Operation, kernels: Kernels) -> None:
-        self.node: ScheduledOperation = node
+        self.node = node
+        self.buffers = [x.buffer for x in (*node.inputs, *node.outputs) if isinstance(x, Stored)]
+        self.written = node.writes
         self.operation = operation
         self._kernels = kernels
 
     def __str__(self) -> str:
         return str(self.operation)
 
-    @property
-    def buffers(self) -> list[Buffer]:
-        """The buffers that the operation reads and writes."""
-        return [x.buffer for x in (*self.node.inputs, *self.node.outputs) if isinstance(x, Stored)]
-
     def run(self, memory: FunctionMemory) -> None:
-        """Run the operation, and store its outputs in their arrays."""
         inputs = [memory.array(x) if isinstance(x, Stored) else x for x in self.node.inputs]
         outputs = [memory.array(x) for x in self.node.outputs]
         cells: list[list[Any]] = [[array] for array in outputs]
@@ -161,21 +143,20 @@ def _move(operation: Operation, value: Array, array: DeviceArray) -> None:
     copy_bytes(array, value)
 
 
-class CompiledIteration(_NoAliasStep):
+class CompiledIteration(CompiledStep):
     """A loop that is ready to run: each step runs the body on that step's rows."""
 
     def __init__(self, node: ScheduledIteration, body: Sequence[CompiledStep]) -> None:
-        self.node: ScheduledIteration = node
+        self.node = node
         self._body = body
         shared = [buffer for step in body for buffer in step.buffers if buffer not in node.own_buffers]
-        #: The buffers that the loop reads and writes.
-        self.buffers: list[Buffer] = list(dict.fromkeys([*(row.array for row in node.rows), *shared, *node.writes]))
+        self.buffers = list(dict.fromkeys([*(row.array for row in node.rows), *shared, *node.writes]))
+        self.written = node.writes
 
     def __str__(self) -> str:
         return f"{self.node.iteration.steps} steps of a loop, each: {'; '.join(map(str, self._body))}"
 
     def run(self, memory: FunctionMemory) -> None:
-        """Run all steps."""
         inner = memory.within(self.buffers)
         wholes = [memory.whole(row.array) for row in self.node.rows]
         for step in range(self.node.iteration.steps):
@@ -185,22 +166,20 @@ class CompiledIteration(_NoAliasStep):
                 part.run(inner)
 
 
-class CompiledRepetition(_NoAliasStep):
+class CompiledRepetition(CompiledStep):
     """A loop within a single kernel that is ready to launch."""
 
     def __init__(self, node: ScheduledIteration, loops: RepeatedLoops, kernels: Mapping[str, CompiledKernel]) -> None:
-        self.node: ScheduledIteration = node
         self._loops = loops
         (self._kernel,) = kernels.values()
         taken = [buffer for buffer, _ in loops.arrays if buffer not in node.own_buffers]
-        #: The buffers that the loop reads and writes.
-        self.buffers: list[Buffer] = list(dict.fromkeys([*taken, *node.writes]))
+        self.buffers = list(dict.fromkeys([*taken, *node.writes]))
+        self.written = node.writes
 
     def __str__(self) -> str:
         return f"{self._loops.steps} steps of a loop in one kernel, each: {self._loops}"
 
     def run(self, memory: FunctionMemory) -> None:
-        """Launch the kernel."""
         inner = memory.within(self.buffers)
         arrays = [_from(inner.whole(buffer), offset) for buffer, offset in self._loops.arrays]
         self._kernel.call(1, 1, self._loops.steps, *arrays)
@@ -212,19 +191,27 @@ def _from(whole: Array, first: int) -> DeviceArray:
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
 
-CompiledStep = CompiledFusedKernel | CompiledOperation | CompiledIteration | CompiledRepetition
+def compiled_steps(schedule: Schedule, memory: FunctionMemory) -> list[CompiledStep]:
+    """Return the steps of a schedule, compiled in one program, and upload the schedule's constants."""
+    steps = schedule.steps()
+    for buffer, value in schedule.constants.items():
+        if buffer not in memory.bound:
+            memory.bind(buffer, from_host(memory.context, value, constant=True))
+    with one_program():
+        return _compiled(steps, memory.context)
 
 
-def compiled(
-    steps: Iterable[FusedKernel | ScheduledOperation | ScheduledIteration], context: Context
-) -> list[CompiledStep]:
-    """Return the steps with their kernels; a `one_program` block compiles the kernels when it exits."""
+def _compiled(steps: Iterable[Step], context: Context) -> list[CompiledStep]:
     ready: list[CompiledStep] = []
     for step in steps:
         if isinstance(step, FusedKernel):
             ready.append(CompiledFusedKernel(step, compile_kernels([step.kernel.kernel()], context, "a fused loop")))
         elif isinstance(step, ScheduledIteration):
-            ready.append(_compiled_iteration(step, context))
+            loops = _repeated(step, context.profile)
+            if loops is None:
+                ready.append(CompiledIteration(step, _compiled(step.body, context)))
+            else:
+                ready.append(CompiledRepetition(step, loops, compile_kernels([loops.kernel()], context, "a loop")))
         else:
             operation = step.make(context)
             kernels = compile_kernels(operation.kernels(), context, str(operation))
@@ -232,11 +219,24 @@ def compiled(
     return ready
 
 
-def _compiled_iteration(node: ScheduledIteration, context: Context) -> CompiledStep:
-    loops = repeated(node, context.profile)
-    if loops is None:
-        return CompiledIteration(node, compiled(node.body, context))
-    return CompiledRepetition(node, loops, compile_kernels([loops.kernel()], context, "a loop"))
+def _repeated(node: ScheduledIteration, profile: DeviceProfile) -> RepeatedLoops | None:
+    """Return a loop as one kernel if a single CPU work item would compute each part of a step anyway; else None."""
+    if not profile.runs_items_serially or not node.body:
+        return None
+    parts: list[tuple[LoopKernel, LoopGrid] | RepeatedLoops] = []
+    for step in node.body:
+        if isinstance(step, FusedKernel) and step.grid.items == 1:
+            parts.append((step.kernel, step.grid))
+            continue
+        nested = _repeated(step, profile) if isinstance(step, ScheduledIteration) else None
+        if nested is None:
+            return None
+        parts.append(nested)
+    try:
+        loops = RepeatedLoops(node.iteration.steps, node.rows, parts)
+    except NotRepeatable:
+        return None
+    return loops if len(loops.arrays) <= MOST_BUFFERS else None
 
 
 def device_node(step: CompiledStep, memory: FunctionMemory) -> Node:

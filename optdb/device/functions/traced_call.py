@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from optdb.codegen.loops.body import Buffer
-from optdb.device.functions.host_parts import Conditions, HostComputation, ValueGuard
+from optdb.device.functions.host_parts import Conditions, HostComputation
 from optdb.device.functions.paired_buffers import PairedBuffer, begin_work, finish, finish_work, may_be_in_use
 from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument
 from optdb.device.functions.steps import CompiledStep, FunctionMemory
@@ -31,10 +31,12 @@ class TracedCall:
     context: Context
     memory: FunctionMemory
     options: PlanOptions
-    #: For each argument, the object that moves it to the device; None if it is not an array.
-    arguments: list[PairedBuffer | SharedArgument | UpdatedArgument | None] = field(default_factory=list)
     #: The buffers of the arguments; None if they are not arrays.
     buffers: list[Buffer | None] = field(default_factory=list)
+    #: The arguments that each call copies, with their positions.
+    copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
+    #: The shared variables, by position.
+    shared: dict[int, SharedArgument | UpdatedArgument] = field(default_factory=dict)
     #: Maps an argument's position to the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
@@ -51,23 +53,12 @@ class TracedCall:
     #: The positions of arguments that the host reads.
     on_host: list[int] = field(default_factory=list)
     _machine: PlannedMachine | None = None
-    #: The arguments that `send` copies in each call, and the shared variables.
-    _copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
-    _shared: list[tuple[SharedArgument | UpdatedArgument, int, Buffer]] = field(default_factory=list)
     #: The buffers that the host reads after a call, unless they are in host memory.
     _requested: list[PairedBuffer] = field(default_factory=list)
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Return whether the arguments have the values that the trace read."""
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
-
-    def take_arguments(self) -> None:
-        """Divide the array arguments into shared variables and arrays that each call copies."""
-        for position, (argument, buffer) in enumerate(zip(self.arguments, self.buffers, strict=True)):
-            if isinstance(argument, PairedBuffer):
-                self._copied.append((argument, position))
-            elif argument is not None and buffer is not None:
-                self._shared.append((argument, position, buffer))
 
     def link(self) -> None:
         """Create the machine that runs later calls with plans."""
@@ -80,7 +71,7 @@ class TracedCall:
         inputs: list[ValueId] = [buffer for buffer in self.buffers if buffer is not None]
         returned = {output for output in (*self.outputs, *self.next_values.values()) if isinstance(output, int)}
         read = {value for node in self.nodes for value in node.inputs if isinstance(value, int)}
-        for position in range(len(self.arguments)):
+        for position in range(len(self.buffers)):
             if position in read | returned:
                 self.on_host.append(position)
             else:
@@ -112,20 +103,20 @@ class TracedCall:
             self.memory.cells[position][0] = cells[position][0]
         events: list[Any] = []
         if may_be_in_use(self.context):
-            events += [paired.enqueue_send(cells[position][0]) for paired, position in self._copied]
+            events += [paired.enqueue_send(cells[position][0]) for paired, position in self.copied]
         else:
-            for paired, position in self._copied:
+            for paired, position in self.copied:
                 paired.send(cells[position][0])
-        for argument, position, buffer in self._shared:
-            cell = cells[position]
+        for position, argument in self.shared.items():
+            cell, buffer = cells[position], self.buffers[position]
             array = argument.update(cell if isinstance(argument, UpdatedArgument) else cell[0])
-            if array is not None:
+            if array is not None and buffer is not None:
                 self.memory.bind(buffer, array)
         return events
 
     @property
     def machine(self) -> PlannedMachine:
-        """The machine that runs later calls; None if nothing runs on the device."""
+        """The machine that runs later calls."""
         assert self._machine is not None, "nothing is computed on the device"
         return self._machine
 
@@ -149,16 +140,15 @@ class TracedCall:
     def end(self, cells: Sequence[Cell]) -> list[Any]:
         """Return the results of an enqueued call, and store next values in the inputs' cells."""
         results = self.results()
-        if self.next_values:
-            for position, value in zip(self.next_values, self._fetched(list(self.next_values.values()))):
-                cells[position][0] = value
+        for position, value in zip(self.next_values, self._fetched(self.next_values.values())):
+            cells[position][0] = value
         self.note_updates(cells, is_done=True)
         return results
 
     def note_updates(self, cells: Sequence[Cell], is_done: bool) -> None:
         """Store stand-ins for the updated device values in the cells; the device may still be computing the values."""
         for position in self.updates:
-            argument = self.arguments[position]
+            argument = self.shared[position]
             assert isinstance(argument, UpdatedArgument) and argument.shared is not None
             cells[position][0] = argument.shared.proxy(is_done)
 
@@ -171,7 +161,7 @@ class TracedCall:
             self.conditions.check()
         return self._fetched(self.outputs)
 
-    def _fetched(self, outputs: Sequence[Any]) -> list[Any]:
+    def _fetched(self, outputs: Iterable[Any]) -> list[Any]:
         found: list[Any] = []
         for output in outputs:
             if isinstance(output, tuple):
@@ -185,11 +175,7 @@ class TracedCall:
     @property
     def needs_host(self) -> bool:
         """Whether the host does more in each call than passing arguments and results."""
-        return (
-            self._machine is None
-            or bool(self.next_values)
-            or any(not isinstance(node.origin, CompiledStep) for node in self.nodes)
-        )
+        return self._machine is None or bool(self.next_values) or len(self.device_steps) < len(self.nodes)
 
     def repeat(self, cells: Sequence[Cell], times: int) -> list[Any]:
         """Run several calls that do not need the host; return the results of the last one."""
@@ -237,11 +223,6 @@ class TracedCall:
     def host_steps(self) -> list[HostComputation]:
         """The steps that run on the host."""
         return [node.origin for node in self.nodes if isinstance(node.origin, HostComputation)]
-
-    @property
-    def is_guarded(self) -> bool:
-        """Whether some device values must equal those in the traced call."""
-        return any(isinstance(node.origin, ValueGuard) for node in self.nodes)
 
 
 def _described(value: ValueId, layout: ArrayLayout) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.kernels.programs import one_program
 from optdb.codegen.loops.body import Buffer
 from optdb.device.expressions import folded, reshaped
 from optdb.device.functions.host_parts import (
@@ -22,9 +21,9 @@ from optdb.device.functions.host_parts import (
 )
 from optdb.device.functions.paired_buffers import PairedBuffer, finish_work
 from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedArgument, is_array
-from optdb.device.functions.steps import FunctionMemory, compiled, device_node
+from optdb.device.functions.steps import FunctionMemory, compiled_steps, device_node
 from optdb.device.functions.traced_call import TracedCall
-from optdb.device.plans import PlanOptions
+from optdb.device.plans import Node, PlanOptions
 from optdb.device.schedule.scheduler import Schedule
 from optdb.device.schedule.stored import Stored
 from optdb.device.tensors import ArgumentTensor, Constant, Tensor
@@ -37,21 +36,7 @@ class Retrace(Exception):
 
 
 class FunctionTracer:
-    """Traces a call while computing its results.
-
-    Parameters
-    ----------
-    context : Context
-        The context of the device.
-    cells : sequence of list
-        The call's arguments, each in a one-element list: NumPy arrays, values on the device, and other values.
-    resident : sequence of bool
-        For each argument, whether it is likely to be the same array in the next call.
-    options : PlanOptions, optional
-        Options for later calls.
-    updates : mapping, optional
-        Maps the number of an output to the position of the argument whose next value it is.
-    """
+    """Traces a call while computing its results; the parameters are those of `TracedFunction` and its `run`."""
 
     #: Whether a part of the function may run on the host.
     has_host = True
@@ -61,16 +46,16 @@ class FunctionTracer:
         context: Context,
         cells: Sequence[Cell],
         resident: Sequence[bool],
-        options: PlanOptions | None = None,
-        updates: Mapping[int, int] | None = None,
+        options: PlanOptions,
+        updates: Mapping[int, int],
     ) -> None:
         self.context = context
         self._cells = cells
-        self._updates = updates or {}
+        self._updates = updates
         self._args = args = [cell[0] for cell in cells]
         self._memory = FunctionMemory(context)
         self._memory.cells.update({position: [value] for position, value in enumerate(args)})
-        self.traced = TracedCall(context, self._memory, options or PlanOptions())
+        self.traced = TracedCall(context, self._memory, options)
         self._schedule = Schedule(context)
         self._conditions: list[Tensor] = []
         self._errors: list[Callable[[], Exception]] = []
@@ -81,27 +66,24 @@ class FunctionTracer:
         #: The arguments: tensors for arrays, host values for others.
         self.arguments: list[Value] = [self._argument(i, value, resident[i]) for i, value in enumerate(args)]
         finish_work(context)
-        self.traced.take_arguments()
         self.traced.send(cells)
 
     def _argument(self, position: int, value: Any, resident: bool) -> Value:
         if not is_array(value):
-            self.traced.arguments.append(None)
             self.traced.buffers.append(None)
             return HostValue(position)
         tensor = ArgumentTensor(value.shape, value.dtype.name)
         buffer = Buffer(tensor.size, tensor.dtype, f"argument {position}")
         self._schedule.stored[tensor] = Stored(buffer, tensor.shape)
-        argument: PairedBuffer | SharedArgument | UpdatedArgument
-        if position in self._updates.values():
-            argument = UpdatedArgument(self.context)
-        elif resident:
-            argument = SharedArgument(self.context)
-        else:
-            argument = PairedBuffer(self.context, tensor.size, tensor.dtype)
-            self._memory.bind(buffer, argument.array)
-        self.traced.arguments.append(argument)
         self.traced.buffers.append(buffer)
+        if position in self._updates.values():
+            self.traced.shared[position] = UpdatedArgument(self.context)
+        elif resident:
+            self.traced.shared[position] = SharedArgument(self.context)
+        else:
+            paired = PairedBuffer(self.context, tensor.size, tensor.dtype)
+            self._memory.bind(buffer, paired.array)
+            self.traced.copied.append((paired, position))
         return tensor
 
     def argument_value(self, position: int) -> HostArray:
@@ -121,10 +103,14 @@ class FunctionTracer:
         self._flush()
         fetch(self.context, [download])
         value = download.mailbox.take(tensor.shape)
-        token = object()
-        self._memory.cells[token] = [None]
-        self.traced.nodes.append(ValueGuard(download, value, self.context).node(token))
+        self._add_check(ValueGuard(download, value, self.context), download.stored.buffer)
         return value
+
+    def _add_check(self, check: ValueGuard | Conditions, buffer: Buffer) -> None:
+        """Make each call check a buffer."""
+        token = object()  # identifies the node's output
+        self._memory.cells[token] = [None]
+        self.traced.nodes.append(Node(check, [buffer], [token], check.run))
 
     def host_value(self, value: HostValue) -> Any:
         """Return the value that a host value has in the traced call; it may differ in later calls."""
@@ -221,9 +207,7 @@ class FunctionTracer:
             self.traced.conditions = conditions
             return
         conditions.run()
-        token = object()
-        self._memory.cells[token] = [None]
-        self.traced.nodes.append(conditions.node(buffer, token))
+        self._add_check(conditions, buffer)
 
     def _download(self, tensor: Tensor) -> Download:
         """Store a tensor where the host can read it."""
@@ -236,11 +220,7 @@ class FunctionTracer:
 
     def _flush(self) -> None:
         """Run all scheduled steps."""
-        steps = self._schedule.steps()
-        self._memory.bind_constants(self._schedule.constants)
-        with one_program():
-            ready = compiled(steps, self.context)
-        for step in ready:
+        for step in compiled_steps(self._schedule, self._memory):
             self.traced.nodes.append(device_node(step, self._memory))
             step.run(self._memory)
 

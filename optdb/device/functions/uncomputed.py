@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from optdb.codegen.kernels.programs import one_program
 from optdb.codegen.loops.body import Buffer
 from optdb.device.functions.host_parts import HostValue, Value
-from optdb.device.functions.steps import FunctionMemory, compiled
+from optdb.device.functions.steps import FunctionMemory, compiled_steps
 from optdb.device.functions.tracer import Retrace
 from optdb.device.plans import LinkedFunction, Node, ValueId
 from optdb.device.schedule.scheduler import Schedule
@@ -22,8 +21,6 @@ from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["UncomputedTracer", "uncomputed"]
-
 #: Describes a function's outputs.
 UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 
@@ -31,14 +28,7 @@ UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 class UncomputedTracer:
     """Replaces a `FunctionTracer` in a trace; raises `Untraceable` for anything that needs computed values.
 
-    Parameters
-    ----------
-    context : Context
-        The context of the device.
-    arrays : sequence of Array
-        Stand-ins for the arguments.
-    held : set of int
-        The positions of arguments that are shared variables.
+    `arrays` stand for the arguments; `held` has the positions of arguments that are shared variables.
     """
 
     #: A file has no host steps.
@@ -61,36 +51,28 @@ class UncomputedTracer:
         return tensor
 
     def argument_value(self, position: int) -> NoReturn:
-        """Refuse to read an argument's value."""
         if position in self._held:
             raise Untraceable("lengths depend on the value of a shared variable, which may change: make it a constant")
         raise Untraceable("lengths depend on the values of arguments, but a file needs lengths that follow from shapes")
 
     def concrete(self, tensor: Tensor) -> HostArray:
-        """Return a constant's value; refuse other tensors."""
         if isinstance(tensor, Constant):
             return tensor.value
         return self.argument_value(next((i for i, argument in enumerate(self.arguments) if argument is tensor), -1))
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> NoReturn:
-        """Refuse a condition."""
         raise Untraceable(
             "it checks values and raises errors (Assert, CheckParameterValue), which a file cannot do: compile the "
             "function without checks"
         )
 
     def on_host(self, work: Any, inputs: Sequence[Value]) -> NoReturn:
-        """Refuse a host computation."""
         raise Untraceable(f"a file cannot contain steps that run on the host: {work}")
 
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
         """Enqueue the commands for the outputs; return their arrays, or constants."""
         results = [self._result(output) for output in outputs]
-        scheduled = self._schedule.steps()
-        self._memory.bind_constants(self._schedule.constants)
-        with one_program():
-            steps = compiled(scheduled, self.context)
-        for step in steps:
+        for step in compiled_steps(self._schedule, self._memory):
             step.run(self._memory)
         return [self._memory.array(result) if isinstance(result, Stored) else result for result in results]
 
@@ -128,7 +110,14 @@ def uncomputed(
 
     def compute() -> None:
         arrays = [cells[value][0] for value in arguments]
-        for value, result in zip(results, _computed(trace, context, arrays, held), strict=True):
+        while True:
+            tracer = UncomputedTracer(context, arrays, held)
+            try:
+                computed = tracer.finish(trace(tracer))
+                break
+            except Retrace:
+                continue
+        for value, result in zip(results, computed, strict=True):
             cells[value][0] = result
 
     yield LinkedFunction(
@@ -139,14 +128,3 @@ def uncomputed(
         contexts=dict.fromkeys(cells, context),
         updates={arguments[source]: results[output] for source, output in updates.items()},
     )
-
-
-def _computed(
-    trace: UncomputedTrace, context: Context, arrays: Sequence[Array], held: Set[int]
-) -> list[Array | HostArray]:
-    while True:
-        tracer = UncomputedTracer(context, arrays, held)
-        try:
-            return tracer.finish(trace(tracer))
-        except Retrace:
-            continue

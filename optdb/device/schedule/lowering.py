@@ -1,8 +1,6 @@
 """Lowers tensors to scalar programs, which compute elements at given indices from values loaded from arrays.
 
-A :class:`Lowering` writes the body of one kernel. Views become indices, elementwise programs are inlined, and folds
-over few elements are unrolled. Tensors that must be stored before the kernel runs are collected in `missing`, and
-``schedule`` stores them. Identical steps are emitted once.
+Views become indices, elementwise programs are inlined, and folds over few elements are unrolled.
 """
 
 from __future__ import annotations
@@ -44,19 +42,12 @@ _Evaluation = Generator[tuple[Tensor, tuple[Index, ...]], Operand, Operand]
 
 
 class Lowering(LoopBody):
-    """Writes the body of a kernel that loops over a domain.
+    """Writes the body of a kernel that loops over a domain, whose lengths are given.
 
-    Parameters
-    ----------
-    stored : mapping
-        Maps tensors to their replacements: tensors in memory, and tensors computed from these.
-    domain : tuple of int
-        The lengths of the loops; a kernel with an empty domain has no loops.
-    takes_rows : bool
-        Whether the loop may run over the rows of a matrix and multiply each row by a vector.
+    With `takes_rows`, the loop may run over the rows of a matrix and multiply each row by a vector.
     """
 
-    def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool = False) -> None:
+    def __init__(self, stored: Replacements, domain: Sequence[int], takes_rows: bool) -> None:
         super().__init__(domain)
         #: The tensors that must be stored before the kernel runs.
         self.missing: dict[Tensor, None] = {}
@@ -91,8 +82,7 @@ class Lowering(LoopBody):
                     stack.append((request, started))
                 else:
                     result = self._memo[request] = started
-            # Pass the result to the evaluation that waits for it, and so on, until an evaluation requests another
-            # element.
+            # Pass the result to the evaluation that waits for it, until an evaluation requests another element.
             while stack:
                 key, evaluation = stack[-1]
                 try:
@@ -202,37 +192,34 @@ class Lowering(LoopBody):
         self, coordinate: Coordinate, coordinates: Sequence[Index], length: int
     ) -> Generator[Any, Operand, Index]:
         """Return the index into a view's source along one axis."""
-        index = Index(coordinate.const)
-        for axis, factor in coordinate.terms:
-            index = index.plus(coordinates[axis], factor)
-        if coordinate.lookup is None:
+        index, lookup = _affine(coordinate, coordinates), coordinate.lookup
+        if lookup is None:
             return index
-        value = yield coordinate.lookup.tensor, tuple(coordinates[axis] for axis in coordinate.lookup.axes)
-        value = self._clamped(value, length, coordinate.lookup.tensor)
-        return index.plus(Index(int(value.value)) if isinstance(value, Number) else Index.of(value))
+        value = yield lookup.tensor, tuple(coordinates[axis] for axis in lookup.axes)
+        return index.plus(self._clamped(value, length, lookup.tensor))
 
     def coordinate(self, coordinate: Coordinate, at: Sequence[Index], length: int) -> Index:
         """Return the index that a coordinate selects along an axis, for the element at given indices."""
-        index = Index(coordinate.const)
-        for axis, factor in coordinate.terms:
-            index = index.plus(at[axis], factor)
-        if coordinate.lookup is None:
+        index, lookup = _affine(coordinate, at), coordinate.lookup
+        if lookup is None:
             return index
-        value = self.evaluate(coordinate.lookup.tensor, [at[axis] for axis in coordinate.lookup.axes])
-        value = self._clamped(value, length, coordinate.lookup.tensor)
-        return index.plus(Index(int(value.value)) if isinstance(value, Number) else Index.of(value))
+        value = self.evaluate(lookup.tensor, [at[axis] for axis in lookup.axes])
+        return index.plus(self._clamped(value, length, lookup.tensor))
 
-    def _clamped(self, value: Operand, length: int, indices: Tensor) -> Operand:
+    def _clamped(self, value: Operand, length: int, indices: Tensor) -> Index:
         """Return an index in int64, clamped to the axis: unused vector lanes may contain any value."""
-        dtype = self.dtype_of(value)
-        if dtype != "int64":
+        if self.dtype_of(value) != "int64":
             value = self.apply(Scalar("Cast", "int64"), [value])
         constant = indices.value if isinstance(indices, Constant) else None
-        if constant is not None and constant.size and constant.min() >= 0 and constant.max() < length:
-            return value
+        is_within = constant is not None and constant.size and constant.min() >= 0 and constant.max() < length
         if isinstance(value, Number):
-            return Number.of(min(max(int(value.value), 0), length - 1), "int64")
-        return self.apply(Scalar("Clip", "int64"), [value, Number.of(0, "int64"), Number.of(length - 1, "int64")])
+            number = int(value.value)
+            return Index(number if is_within else min(max(number, 0), length - 1))
+        if not is_within:
+            limits = Number.of(0, "int64"), Number.of(length - 1, "int64")
+            value = self.apply(Scalar("Clip", "int64"), [value, *limits])
+        assert not isinstance(value, Number)
+        return Index.of(value)
 
     def _nests(self, tensor: Folded) -> bool:
         """Return whether a fold may be unrolled inside the folds that are currently being unrolled."""
@@ -310,20 +297,25 @@ class Lowering(LoopBody):
         """Multiply the row of a matrix that the kernel handles by a vector; the matrix must have contiguous rows."""
         matrix = resolve(tensor.matrix, self._stored)
         if not isinstance(matrix, Stored):
-            self._miss(matrix)
-            return Number.of(1, tensor.dtype)
+            return self._miss(matrix)
         if matrix.strides[1] != 1 or tensor.dtype not in ("float32", "float64"):
             return self._miss(tensor)
         vector = resolve(tensor.vector, self._stored)
         if not isinstance(vector, Stored):
-            self._miss(vector)
-            return Number.of(1, tensor.dtype)
+            return self._miss(vector)
         if not vector.is_contiguous:
             return self._miss(tensor)
         source = RowProduct(
             matrix.buffer, matrix.offset, matrix.strides[0], vector.buffer, vector.offset, matrix.shape[1]
         )
         return self.source(source, tensor.dtype)
+
+
+def _affine(coordinate: Coordinate, at: Sequence[Index]) -> Index:
+    index = Index(coordinate.const)
+    for axis, factor in coordinate.terms:
+        index = index.plus(at[axis], factor)
+    return index
 
 
 def unrolls(tensor: Folded, stored: Replacements) -> bool:

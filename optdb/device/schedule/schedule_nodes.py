@@ -9,8 +9,10 @@ from typing import Any
 
 from optdb.codegen.loops.body import Buffer, TooLarge
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
+from optdb.codegen.loops.repeated import MovingRow
 from optdb.codegen.loops.targets import Target
 from optdb.codegen.operation import Operation
+from optdb.device.iterations import Iteration
 from optdb.device.schedule.lowering import Lowering
 from optdb.device.schedule.stored import Stored
 from optdb.device.tensors import Tensor
@@ -70,20 +72,33 @@ class FusedKernel:
     loops: Sequence[FusibleLoop]
 
 
+class ScheduledIteration(ScheduleNode):
+    """A scheduled loop: the steps of its body, which are compiled once, and the rows that advance from step to step."""
+
+    def __init__(self, iteration: Iteration, rows: Sequence[MovingRow], body: Sequence[Step]) -> None:
+        super().__init__()
+        self.iteration = iteration
+        self.rows = list(rows)
+        self.body = list(body)
+        #: The buffers that only the body uses.
+        self.own_buffers = {row.buffer for row in rows}
+        for step in body:
+            if isinstance(step, FusedKernel):
+                self.own_buffers.update(buffer for part in step.loops for buffer in part.writes)
+            else:
+                self.own_buffers.update(step.writes)
+            if isinstance(step, ScheduledIteration):
+                self.own_buffers |= step.own_buffers
+
+
+#: A step of a schedule.
+Step = FusedKernel | ScheduledOperation | ScheduledIteration
+
+
 def ordered_steps(
     nodes: Sequence[ScheduleNode], lowering_of: Callable[[Sequence[int]], Lowering], profile: DeviceProfile
 ) -> list[Any]:
-    """Order nodes, and fuse loops.
-
-    Parameters
-    ----------
-    nodes : sequence of ScheduleNode
-        The nodes, in any order.
-    lowering_of : callable
-        Returns the lowering that writes the body of a kernel over a domain.
-    profile : DeviceProfile
-        The profile of the device.
-    """
+    """Order nodes, and fuse loops; `lowering_of` writes the body of a kernel over a domain."""
     writers: dict[Buffer, list[ScheduleNode]] = {}
     for node in nodes:
         for buffer in node.writes:

@@ -1,72 +1,50 @@
 """Decides which tensors a function stores, and which kernels compute them.
 
 A tensor is stored if it is a result, if a separate operation reads or computes it, or if kernels cannot compute it
-where they read it, as with a fold over many elements. Each schedule node writes tensors into buffers
-(`optdb.device.schedule.schedule_nodes`).
+where they read it, as with a fold over many elements.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from optdb.codegen.cumulative import Cumulate
 from optdb.codegen.gemm.operations import Product
-from optdb.codegen.loops.body import Buffer, Index, Load, LoweredValue, TooLarge
+from optdb.codegen.loops.body import Buffer, Index, Load, TooLarge
 from optdb.codegen.loops.kernel import grid_of
-from optdb.codegen.loops.targets import (
-    WIDE_ATOMICS,
-    ColumnSum,
-    ElementStore,
-    Fold,
-    Scatter,
-    ScatterStore,
-    Target,
-)
+from optdb.codegen.loops.repeated import MovingRow
+from optdb.codegen.loops.targets import WIDE_ATOMICS, ColumnSum, Fold, Scatter, Target
 from optdb.codegen.operation import ArraySpec, Operation
 from optdb.codegen.reductions.reduction import Reduction
-from optdb.codegen.scalars.program import Number, Scalar
-from optdb.device.expressions import broadcast, transposed
-from optdb.device.iterations import Iterated, Iteration
-from optdb.device.schedule.loop_bodies import ScheduledIteration, scheduled
-from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, has_parts, unrolls
-from optdb.device.schedule.schedule_nodes import (
-    FusedKernel,
-    FusibleLoop,
-    ScheduledOperation,
-    ScheduleNode,
-    ordered_steps,
-)
+from optdb.codegen.scalars.program import Scalar
+from optdb.device.expressions import broadcast
+from optdb.device.iterations import Carried, Iterated, Iteration
+from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of, positions
+from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, unrolls
+from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
 from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
 from optdb.device.tensors import (
     Application,
     ArgumentTensor,
     Computed,
     Constant,
-    Coordinate,
     Folded,
     Joined,
     MatrixVector,
     Replaced,
-    ReshapedTensor,
     Scanned,
     ScatterSet,
     ScatterSum,
     Tensor,
-    ViewTensor,
     spec_of,
 )
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 
-#: Maximum number of elements in a tensor that a kernel computes without loops.
-FEW = 32
-#: Maximum number of scalar operations per tensor in a kernel without loops.
-MOST_SCALARS = 400
 #: Maximum number of accumulators in a fold that keeps axes.
 MOST_ACCUMULATORS = 64
 #: Number of elements in shared partial sums: with this many elements, few atomic additions collide.
@@ -75,83 +53,22 @@ SHARED_ELEMENTS = 1 << 16
 _MOST_PART_BYTES = 1 << 28
 
 
-@dataclass
-class Schedule:
-    """Collects the nodes that store tensors, and orders them."""
+class Schedule(ElementwiseSchedule):
+    """Stores tensors, and computes folds, products, scattered sums and loops in nodes of their own.
 
-    context: Context
-    #: Maps tensors, including all arguments, to their replacements.
-    stored: Replacements = field(default_factory=dict)
-    #: The values of buffers that never change.
-    constants: dict[Buffer, HostArray] = field(default_factory=dict)
+    `constants` has the values of buffers that never change; a loop's body shares it with the schedule of the loop.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        context: Context,
+        stored: Replacements | None = None,
+        constants: dict[Buffer, HostArray] | None = None,
+    ) -> None:
+        super().__init__(context, {} if stored is None else stored)
+        self.constants: dict[Buffer, HostArray] = {} if constants is None else constants
         #: Maps a constant's address, size and dtype to its buffer.
         self._constants: dict[tuple[int, int, str], Buffer] = {}
-        self._nodes: list[ScheduleNode] = []
-        #: The nodes that have not been lowered yet.
-        self._waiting: list[FusibleLoop] = []
-        self._profile = profile = self.context.profile
-        self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
-
-    def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
-        """Add the nodes that store a tensor, in a region if one is given; return its location."""
-        if region is not None:
-            self._store_into(tensor, region)
-            return region
-        self._store_viewed(tensor)
-        found = resolve(tensor, self.stored)
-        if found is tensor:
-            found = self._make(tensor)
-        if isinstance(found, Stored):
-            return found
-        region = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
-        self._loop_store(found, region)
-        self.stored[found] = region
-        return region
-
-    def _store_viewed(self, tensor: Tensor) -> None:
-        """Store a view's source first if it will be stored anyway, so that the view needs no copy."""
-        while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
-            tensor = tensor.x
-        if isinstance(tensor, Computed | Iterated) and resolve(tensor, self.stored) is tensor:
-            self._make(tensor)
-
-    def store_in_place(self, tensor: Tensor, region: Stored) -> None:
-        """Add the nodes that store a tensor in a buffer region that nothing else writes.
-
-        If no kernel computes the tensor element by element, later reads use the region instead of storing a second
-        copy.
-        """
-        if resolve(tensor, self.stored) is tensor and isinstance(tensor, Joined | Replaced | ScatterSet):
-            self.stored[tensor] = region
-        self._store_into(tensor, region)
-
-    def store_late(self, tensor: Tensor, region: Stored) -> None:
-        """Add the nodes that store a tensor in a region after all other nodes."""
-        for node in self._store_into(tensor, region):
-            node.is_late = True
-
-    def lowering(self, domain: Sequence[int]) -> Lowering:
-        """Return the lowering that writes the body of a kernel over a domain."""
-        return Lowering(self.stored, domain, self._takes_rows)
-
-    def steps(self) -> list[FusedKernel | ScheduledOperation | ScheduledIteration]:
-        """Return the steps that compute all tensors to be stored, in order."""
-        self._lower_waiting()
-        steps = ordered_steps(self._nodes, self.lowering, self._profile)
-        self._nodes = []
-        return steps
-
-    def _need(self, tensor: Tensor) -> None:
-        """Store a tensor that a kernel cannot compute, or replace it by partial results that a kernel can fold."""
-        found = resolve(tensor, self.stored)
-        if found is not tensor:
-            return
-        if isinstance(tensor, Folded) and unrolls(tensor, self.stored):
-            self.store(tensor)
-        else:
-            self._make(tensor)
 
     def _make(self, tensor: Tensor) -> Tensor:
         """Add the nodes that compute a tensor; return its replacement."""
@@ -217,126 +134,58 @@ class Schedule:
                 before += self._store_into(rows, stored.part(rows.shape, offset, stored.strides))
         body = Schedule(self.context, {x: sources[x] for x in iteration.invariants}, self.constants)
         body._constants = self._constants
-        node = scheduled(iteration, arrays, sources, body)
+        node = body._scheduled(iteration, arrays, sources)
         node.after += before
         self._add(node)
         self.stored.update(zip(iteration.outputs, arrays.values(), strict=True))
+
+    def _scheduled(
+        self, iteration: Iteration, arrays: Mapping[Carried, Stored], sources: Mapping[Tensor, Stored]
+    ) -> ScheduledIteration:
+        """Schedule a loop's body in this empty schedule, for the locations of carried arrays and tensors read."""
+        rows: list[MovingRow] = []
+
+        def moving(array: Stored, start: int) -> Buffer:
+            buffer = Buffer(math.prod(array.shape[1:]), array.dtype, "a row")
+            rows.append(MovingRow(buffer, array.buffer, array.offset, array.strides[0], start, array.shape[0]))
+            return buffer
+
+        for row in iteration.rows:
+            array = arrays[row.source] if isinstance(row.source, Carried) else sources[row.source]
+            self.stored[row] = Stored(moving(array, row.start), row.shape, 0, array.strides[1:])
+        for tensor, row in iteration.hoisted.items():
+            self.stored[tensor] = self.stored[row]
+        late: list[tuple[Stored, Stored]] = []
+        for carried in iteration.carried:
+            read = {row.start % carried.length for row in iteration.rows if row.source is carried}
+            for start, value in carried.written:
+                target = Stored(moving(arrays[carried], start), carried.row_shape)
+                if start % carried.length not in read:
+                    self._store_in_place(value, target)
+                    continue
+                # The step may still read the row, so the new value is copied there at the end of the step.
+                region = Stored(Buffer(target.size, target.dtype), target.shape)
+                late.append((self.store(value, region), target))
+        steps = self.steps()
+        for region, target in late:
+            self.store(region, target)
+        node = ScheduledIteration(iteration, rows, [*steps, *self.steps()])
+        node.reads = {stored.buffer for stored in sources.values()}
+        node.writes = [array.buffer for array in arrays.values()]
+        return node
+
+    def _store_in_place(self, tensor: Tensor, region: Stored) -> None:
+        """Store a tensor in a region that nothing else writes; later reads may use the region."""
+        if resolve(tensor, self.stored) is tensor and isinstance(tensor, Joined | Replaced | ScatterSet):
+            self.stored[tensor] = region
+        self._store_into(tensor, region)
 
     def _operate(self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[Stored]) -> None:
         if any(x.size for x in outputs):
             self._add(ScheduledOperation(make, inputs, outputs))
 
-    def _add(self, node: ScheduleNode) -> None:
-        self._nodes.append(node)
-        if isinstance(node, FusibleLoop):
-            self._waiting.append(node)
-
-    def _store_into(self, tensor: Tensor, region: Stored) -> list[ScheduleNode]:
-        """Add the nodes that write a tensor's elements into a region."""
-        found = resolve(tensor, self.stored)
-        tensor = tensor if found is region else found
-        if not tensor.size:
-            return []
-        if isinstance(tensor, Joined):
-            return self._join_into(tensor, region)
-        if isinstance(tensor, ReshapedTensor) and region.is_contiguous:
-            return self._store_into(tensor.x, region.part(tensor.x.shape, region.offset, c_strides(tensor.x.shape)))
-        if isinstance(tensor, Replaced):
-            return self._replace_in(tensor, region)
-        if isinstance(tensor, ScatterSet):
-            before = self._store_into(tensor.base, region)
-            return self._ordered_after(before, [self._scatter_store(tensor, region)])
-        return [self._loop_store(tensor, region)]
-
-    @staticmethod
-    def _ordered_after(before: list[ScheduleNode], nodes: list[ScheduleNode]) -> list[ScheduleNode]:
-        for node in nodes:
-            node.after += before
-        return [*before, *nodes]
-
-    def _replace_in(self, tensor: Replaced, region: Stored) -> list[ScheduleNode]:
-        before = self._store_into(tensor.x, region)
-        steps = list(zip(tensor.stripes, region.strides, strict=True))
-        offset = region.offset + sum(stripe.start * step for stripe, step in steps)
-        strides = [stripe.step * step for stripe, step in steps]
-        shape = [stripe.length for stripe in tensor.stripes]
-        lead = len(shape) - tensor.part.ndim
-        part = tensor.part if not lead else transposed(tensor.part, [None] * lead + list(range(tensor.part.ndim)))
-        nodes = self._store_into(_spread(part, shape), region.part(shape, offset, strides))
-        return self._ordered_after(before, nodes)
-
-    def _join_into(self, tensor: Joined, region: Stored) -> list[ScheduleNode]:
-        nodes, offset = [], region.offset
-        for part in tensor.parts:
-            nodes += self._store_into(part, region.part(part.shape, offset, region.strides))
-            offset += part.shape[tensor.axis] * region.strides[tensor.axis]
-        return nodes
-
-    def _loop_store(self, tensor: Tensor, region: Stored) -> ScheduleNode:
-        """Add the node that computes a tensor's elements and writes them."""
-        if tensor.size <= FEW and self._is_small(tensor):
-            looped: list[int] = []
-        else:
-            looped = list(range(tensor.ndim))
-            if isinstance(tensor, Scanned):
-                looped = [axis for axis in looped if axis != tensor.axis]
-            elif self._unrolls_folds(tensor):
-                looped = _long_axes(tensor.shape, looped)
-        return self._add_element_loop(tensor, region, looped)
-
-    def _add_element_loop(self, tensor: Tensor, region: Stored, looped: Sequence[int]) -> ScheduleNode:
-        domain = [tensor.shape[axis] for axis in looped]
-
-        def value(lowering: Lowering, at: Sequence[Index]) -> LoweredValue | Number:
-            # If the region is the tensor's own location, compute the tensor instead of reading it.
-            is_here = self.stored.get(tensor) is region
-            return lowering.compute(tensor, at) if is_here else lowering.evaluate(tensor, at)
-
-        def targets(lowering: Lowering) -> list[Target]:
-            return [
-                ElementStore(value(lowering, at), region.buffer, region.at(at))
-                for at in _positions(tensor.shape, looped)
-            ]
-
-        node = self._add_loop(domain, targets, region.buffer)
-        node.root = tensor
-        return node
-
-    def _add_loop(
-        self,
-        domain: Sequence[int],
-        targets: Callable[[Lowering], list[Target]],
-        buffer: Buffer,
-        accumulates: bool = False,
-        is_sequential: bool = False,
-    ) -> FusibleLoop:
-        grid = grid_of(math.prod(domain), self._profile, accumulates, is_sequential)
-        node = FusibleLoop(domain, grid, targets)
-        node.writes = [buffer]
-        self._add(node)
-        return node
-
-    def _is_small(self, tensor: Tensor) -> bool:
-        """Return whether one kernel without loops can compute all elements of a tensor."""
-        lowering = self.lowering(())
-        try:
-            for at in _positions(tensor.shape, ()):
-                lowering.compute(tensor, at)
-        except TooLarge:
-            return False
-        return len(lowering.steps) <= MOST_SCALARS
-
-    def _unrolls_folds(self, tensor: Tensor) -> bool:
-        """Return whether a kernel for a tensor would unroll folds that other elements in the same row could share."""
-        lowering = self.lowering(tensor.shape)
-        try:
-            lowering.compute(tensor, [Index.of(axis) for axis in range(tensor.ndim)])
-        except TooLarge:
-            return False
-        return any(not has_parts(x, self.stored) for x in lowering.unrolled)
-
     def _fold(self, tensor: Folded) -> Tensor:
-        looped = _long_axes(tensor.x.shape, tensor.axes)
+        looped = long_axes(tensor.x.shape, tensor.axes)
         accumulators = tensor.size
         if accumulators > MOST_ACCUMULATORS or not looped:
             return self._reduce(tensor)
@@ -350,7 +199,7 @@ class Schedule:
             found: list[Target] = []
             for number, kept in enumerate(np.ndindex(*tensor.shape)):
                 result: Any = None
-                for at in _positions(tensor.x.shape, looped, dict(zip(tensor.kept, kept))):
+                for at in positions(tensor.x.shape, looped, dict(zip(tensor.kept, kept))):
                     element = lowering.converted(lowering.evaluate(tensor.x, at), tensor.acc_dtype)
                     combine = Scalar(tensor.fold, tensor.acc_dtype)
                     result = element if result is None else lowering.apply(combine, [result, element])
@@ -443,7 +292,7 @@ class Schedule:
 
     def _scatter_sum(self, tensor: ScatterSum) -> Tensor:
         x = tensor.x
-        looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
+        looped = long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
         domain = [x.shape[axis] for axis in looped]
         shared = self._shared_parts(tensor)
         grid = grid_of(math.prod(domain), self._profile, not shared, not (shared or self._profile.runs_items_serially))
@@ -456,9 +305,9 @@ class Schedule:
 
         def targets(lowering: Lowering) -> list[Target]:
             found: list[Target] = []
-            for at in _positions(x.shape, looped):
+            for at in positions(x.shape, looped):
                 value = lowering.evaluate(x, at)
-                index = _offset(lowering, tensor.coordinates, at, tensor.shape, strides)
+                index = offset_of(lowering, tensor.coordinates, at, tensor.shape, strides)
                 # The constant is kept apart, so that neighbours share one computed index.
                 computed = lowering.index_value(Index(0, index.terms))
                 found.append(Scatter(value, computed, index.const, tensor.size, parts, shared))
@@ -480,107 +329,3 @@ class Schedule:
         if self._profile.runs_items_serially or not has_atomics:
             return 0
         return max(1, min(UNROLLED_PARTS // 2, SHARED_ELEMENTS // tensor.size))
-
-    def _scatter_store(self, tensor: ScatterSet, region: Stored) -> ScheduleNode:
-        x = tensor.x
-        looped = _long_axes(x.shape, range(x.ndim)) or list(range(x.ndim))
-        # If several elements have the same position, the last one wins. Unrolled axes vary fastest, so the looped axes
-        # must be the leading ones.
-        looped = list(range(x.ndim)) if looped != list(range(len(looped))) else looped
-        domain = [x.shape[axis] for axis in looped]
-
-        def targets(lowering: Lowering) -> list[Target]:
-            found: list[Target] = []
-            for at in _positions(x.shape, looped):
-                value = lowering.evaluate(x, at)
-                index = _offset(lowering, tensor.coordinates, at, tensor.shape, region.strides, region.offset)
-                found.append(ScatterStore(value, region.buffer, lowering.index_value(index)))
-            return found
-
-        return self._add_loop(domain, targets, region.buffer, is_sequential=True)
-
-    def _lower(self, node: FusibleLoop) -> None:
-        """Add the nodes that store all tensors needed by a node."""
-        while True:
-            lowering = self.lowering(node.domain)
-            try:
-                node.targets(lowering)
-                needed = list(lowering.missing)
-            except TooLarge:
-                needed = [*lowering.missing, *lowering.divided(node.root)]
-                if not needed:
-                    raise
-            if not needed:
-                return
-            for tensor in needed:
-                self._need(tensor)
-
-    def _lower_waiting(self) -> None:
-        """Lower nodes until everything that they need is stored, and record the buffers that they read."""
-        while self._waiting:
-            while self._waiting:
-                self._lower(self._waiting.pop())
-            # Lowering a node may let a larger program replace a tensor that another node needs.
-            self._waiting = [
-                node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node)
-            ]
-
-    def _note_reads(self, node: FusibleLoop) -> bool:
-        """Record the buffers that a node reads; return False if the node is too large."""
-        lowering = self.lowering(node.domain)
-        try:
-            targets = node.targets(lowering)
-        except TooLarge:
-            return False
-        matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
-        node.reads = {*lowering.buffers_read, *matrices}
-        return True
-
-
-def _long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
-    """Return the axes to loop over when short axes are unrolled; all given axes if none is long."""
-    axes = [axis for axis in axes if shape[axis] != 1]
-    long = [axis for axis in axes if shape[axis] > UNROLLED]
-    if not long:
-        return axes
-    short = math.prod(shape[axis] for axis in axes if axis not in long)
-    return long if short <= 2 * UNROLLED else axes
-
-
-def _positions(
-    shape: Sequence[int], looped: Sequence[int], fixed: dict[int, int] | None = None
-) -> Iterable[tuple[Index, ...]]:
-    """Yield the indices of all elements: `looped` axes become loops, and other axes are unrolled unless fixed."""
-    fixed = fixed or {}
-    free = [axis for axis in range(len(shape)) if axis not in looped and axis not in fixed]
-    for position in np.ndindex(*[shape[axis] for axis in free]):
-        at = [Index()] * len(shape)
-        for axis, number in fixed.items():
-            at[axis] = Index(number)
-        for axis, number in zip(free, position):
-            at[axis] = Index(number)
-        for loop, axis in enumerate(looped):
-            at[axis] = Index.of(loop)
-        yield tuple(at)
-
-
-def _offset(
-    lowering: Lowering,
-    coordinates: Sequence[Coordinate],
-    at: Sequence[Index],
-    shape: Sequence[int],
-    strides: Sequence[int],
-    offset: int = 0,
-) -> Index:
-    """Return the offset of a target's element at the given coordinates."""
-    index = Index(offset)
-    for coordinate, length, stride in zip(coordinates, shape, strides, strict=True):
-        index = index.plus(lowering.coordinate(coordinate, at, length), stride)
-    return index
-
-
-def _spread(x: Tensor, shape: Sequence[int]) -> Tensor:
-    if tuple(shape) == x.shape:
-        return x
-    axes = [Coordinate(0, ((axis, 1),) if length != 1 else ()) for axis, length in enumerate(x.shape)]
-    return ViewTensor(x, shape, axes)

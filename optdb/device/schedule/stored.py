@@ -10,18 +10,9 @@ from optdb.device.tensors import ReshapedTensor, Tensor, ViewTensor
 
 
 class Stored(Tensor):
-    """A tensor in memory.
+    """A tensor in memory; by default, it is C-contiguous from the start of its buffer.
 
-    Parameters
-    ----------
-    buffer : Buffer
-        The buffer that holds the tensor.
-    shape : tuple of int
-        The shape of the tensor.
-    offset, strides : int
-        Offset and strides in the buffer, in elements; by default, C-contiguous from the start of the buffer.
-    is_parts : bool
-        Whether the elements are partial results, to be folded where they are read.
+    Offset and strides are in elements. `is_parts` marks partial results, which are folded where they are read.
     """
 
     def __init__(
@@ -48,9 +39,8 @@ class Stored(Tensor):
     @property
     def is_contiguous(self) -> bool:
         """Whether the elements are C-contiguous."""
-        dense = c_strides(self.shape)
-        lengths = zip(self.strides, dense, self.shape)
-        return self.size == 0 or all(step == dense_step or length == 1 for step, dense_step, length in lengths)
+        lengths = zip(self.strides, c_strides(self.shape), self.shape)
+        return self.size == 0 or all(step == dense or length == 1 for step, dense, length in lengths)
 
     def part(self, shape: Sequence[int], offset: int, strides: Sequence[int]) -> Stored:
         """Return a tensor that consists of other elements of the same buffer."""

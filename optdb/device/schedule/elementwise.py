@@ -1,0 +1,305 @@
+"""Stores tensors that kernels compute element by element: joins, replaced slices, scattered elements, all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from optdb.codegen.loops.body import Buffer, Index, LoweredValue, TooLarge
+from optdb.codegen.loops.kernel import grid_of
+from optdb.codegen.loops.targets import ColumnSum, ElementStore, ScatterStore, Target
+from optdb.codegen.scalars.program import Number
+from optdb.device.expressions import broadcast
+from optdb.device.iterations import Iterated
+from optdb.device.schedule.lowering import UNROLLED, Lowering, has_parts, unrolls
+from optdb.device.schedule.schedule_nodes import (
+    FusibleLoop,
+    ScheduleNode,
+    Step,
+    ordered_steps,
+)
+from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
+from optdb.device.tensors import (
+    Computed,
+    Coordinate,
+    Folded,
+    Joined,
+    Replaced,
+    ReshapedTensor,
+    Scanned,
+    ScatterSet,
+    Tensor,
+    ViewTensor,
+)
+from optdb.runtime.context import Context
+
+#: Maximum number of elements in a tensor that a kernel computes without loops.
+FEW = 32
+#: Maximum number of scalar operations per tensor in a kernel without loops.
+MOST_SCALARS = 400
+
+
+class ElementwiseSchedule:
+    """Collects the nodes that store tensors, and orders them; `stored` has replacements for all arguments."""
+
+    def __init__(self, context: Context, stored: Replacements) -> None:
+        self.context = context
+        self.stored = stored
+        self._nodes: list[ScheduleNode] = []
+        #: The nodes that have not been lowered yet.
+        self._waiting: list[FusibleLoop] = []
+        self._profile = profile = context.profile
+        self._takes_rows = profile.runs_items_serially and profile.needs_explicit_vectors
+
+    def store(self, tensor: Tensor, region: Stored | None = None) -> Stored:
+        """Add the nodes that store a tensor, in a region if one is given; return its location."""
+        if region is not None:
+            self._store_into(tensor, region)
+            return region
+        self._store_viewed(tensor)
+        found = resolve(tensor, self.stored)
+        if found is tensor:
+            found = self._make(tensor)
+        if isinstance(found, Stored):
+            return found
+        region = Stored(Buffer(tensor.size, tensor.dtype), tensor.shape)
+        self._loop_store(found, region)
+        self.stored[found] = region
+        return region
+
+    def _store_viewed(self, tensor: Tensor) -> None:
+        """Store a view's source first if it will be stored anyway, so that the view needs no copy."""
+        while isinstance(tensor, ReshapedTensor) or (isinstance(tensor, ViewTensor) and tensor.is_affine):
+            tensor = tensor.x
+        if isinstance(tensor, Computed | Iterated) and resolve(tensor, self.stored) is tensor:
+            self._make(tensor)
+
+    def store_late(self, tensor: Tensor, region: Stored) -> None:
+        """Add the nodes that store a tensor in a region after all other nodes."""
+        for node in self._store_into(tensor, region):
+            node.is_late = True
+
+    def lowering(self, domain: Sequence[int]) -> Lowering:
+        """Return the lowering that writes the body of a kernel over a domain."""
+        return Lowering(self.stored, domain, self._takes_rows)
+
+    def steps(self) -> list[Step]:
+        """Return the steps that compute all tensors to be stored, in order."""
+        self._lower_waiting()
+        steps = ordered_steps(self._nodes, self.lowering, self._profile)
+        self._nodes = []
+        return steps
+
+    def _need(self, tensor: Tensor) -> None:
+        """Store a tensor that a kernel cannot compute, or replace it by partial results that a kernel can fold."""
+        if resolve(tensor, self.stored) is not tensor:
+            return
+        if isinstance(tensor, Folded) and unrolls(tensor, self.stored):
+            self.store(tensor)
+        else:
+            self._make(tensor)
+
+    def _make(self, tensor: Tensor) -> Tensor:
+        """Add the nodes that compute a tensor; return its replacement."""
+        raise NotImplementedError
+
+    def _add(self, node: ScheduleNode) -> None:
+        self._nodes.append(node)
+        if isinstance(node, FusibleLoop):
+            self._waiting.append(node)
+
+    def _store_into(self, tensor: Tensor, region: Stored) -> list[ScheduleNode]:
+        """Add the nodes that write a tensor's elements into a region."""
+        found = resolve(tensor, self.stored)
+        tensor = tensor if found is region else found
+        if not tensor.size:
+            return []
+        if isinstance(tensor, Joined):
+            return self._join_into(tensor, region)
+        if isinstance(tensor, ReshapedTensor) and region.is_contiguous:
+            return self._store_into(tensor.x, region.part(tensor.x.shape, region.offset, c_strides(tensor.x.shape)))
+        if isinstance(tensor, Replaced):
+            return self._replace_in(tensor, region)
+        if isinstance(tensor, ScatterSet):
+            before = self._store_into(tensor.base, region)
+            return self._ordered_after(before, [self._scatter_store(tensor, region)])
+        return [self._loop_store(tensor, region)]
+
+    @staticmethod
+    def _ordered_after(before: list[ScheduleNode], nodes: list[ScheduleNode]) -> list[ScheduleNode]:
+        for node in nodes:
+            node.after += before
+        return [*before, *nodes]
+
+    def _replace_in(self, tensor: Replaced, region: Stored) -> list[ScheduleNode]:
+        before = self._store_into(tensor.x, region)
+        steps = list(zip(tensor.stripes, region.strides, strict=True))
+        offset = region.offset + sum(stripe.start * step for stripe, step in steps)
+        strides = [stripe.step * step for stripe, step in steps]
+        shape = [stripe.length for stripe in tensor.stripes]
+        nodes = self._store_into(broadcast(tensor.part, shape), region.part(shape, offset, strides))
+        return self._ordered_after(before, nodes)
+
+    def _join_into(self, tensor: Joined, region: Stored) -> list[ScheduleNode]:
+        nodes, offset = [], region.offset
+        for part in tensor.parts:
+            nodes += self._store_into(part, region.part(part.shape, offset, region.strides))
+            offset += part.shape[tensor.axis] * region.strides[tensor.axis]
+        return nodes
+
+    def _loop_store(self, tensor: Tensor, region: Stored) -> ScheduleNode:
+        """Add the node that computes a tensor's elements and writes them."""
+        if tensor.size <= FEW and self._is_small(tensor):
+            looped: list[int] = []
+        else:
+            looped = list(range(tensor.ndim))
+            if isinstance(tensor, Scanned):
+                looped = [axis for axis in looped if axis != tensor.axis]
+            elif self._unrolls_folds(tensor):
+                looped = long_axes(tensor.shape, looped)
+
+        def value(lowering: Lowering, at: Sequence[Index]) -> LoweredValue | Number:
+            # If the region is the tensor's own location, compute the tensor instead of reading it.
+            is_here = self.stored.get(tensor) is region
+            return lowering.compute(tensor, at) if is_here else lowering.evaluate(tensor, at)
+
+        def targets(lowering: Lowering) -> list[Target]:
+            return [
+                ElementStore(value(lowering, at), region.buffer, region.at(at))
+                for at in positions(tensor.shape, looped)
+            ]
+
+        node = self._add_loop([tensor.shape[axis] for axis in looped], targets, region.buffer)
+        node.root = tensor
+        return node
+
+    def _add_loop(
+        self,
+        domain: Sequence[int],
+        targets: Callable[[Lowering], list[Target]],
+        buffer: Buffer,
+        accumulates: bool = False,
+        is_sequential: bool = False,
+    ) -> FusibleLoop:
+        grid = grid_of(math.prod(domain), self._profile, accumulates, is_sequential)
+        node = FusibleLoop(domain, grid, targets)
+        node.writes = [buffer]
+        self._add(node)
+        return node
+
+    def _is_small(self, tensor: Tensor) -> bool:
+        """Return whether one kernel without loops can compute all elements of a tensor."""
+        lowering = self.lowering(())
+        try:
+            for at in positions(tensor.shape, ()):
+                lowering.compute(tensor, at)
+        except TooLarge:
+            return False
+        return len(lowering.steps) <= MOST_SCALARS
+
+    def _unrolls_folds(self, tensor: Tensor) -> bool:
+        """Return whether a kernel for a tensor would unroll folds that other elements in the same row could share."""
+        lowering = self.lowering(tensor.shape)
+        try:
+            lowering.compute(tensor, [Index.of(axis) for axis in range(tensor.ndim)])
+        except TooLarge:
+            return False
+        return any(not has_parts(x, self.stored) for x in lowering.unrolled)
+
+    def _scatter_store(self, tensor: ScatterSet, region: Stored) -> ScheduleNode:
+        x = tensor.x
+        looped = long_axes(x.shape, range(x.ndim))
+        # The last of several elements at a position wins, and unrolled axes vary fastest: leading axes must be looped.
+        if not looped or looped != list(range(len(looped))):
+            looped = list(range(x.ndim))
+
+        def targets(lowering: Lowering) -> list[Target]:
+            found: list[Target] = []
+            for at in positions(x.shape, looped):
+                value = lowering.evaluate(x, at)
+                index = offset_of(lowering, tensor.coordinates, at, tensor.shape, region.strides, region.offset)
+                found.append(ScatterStore(value, region.buffer, lowering.index_value(index)))
+            return found
+
+        return self._add_loop([x.shape[axis] for axis in looped], targets, region.buffer, is_sequential=True)
+
+    def _lower(self, node: FusibleLoop) -> None:
+        """Add the nodes that store all tensors needed by a node."""
+        while True:
+            lowering = self.lowering(node.domain)
+            try:
+                node.targets(lowering)
+                needed = list(lowering.missing)
+            except TooLarge:
+                needed = [*lowering.missing, *lowering.divided(node.root)]
+                if not needed:
+                    raise
+            if not needed:
+                return
+            for tensor in needed:
+                self._need(tensor)
+
+    def _lower_waiting(self) -> None:
+        """Lower nodes until everything that they need is stored, and record the buffers that they read."""
+        while self._waiting:
+            while self._waiting:
+                self._lower(self._waiting.pop())
+            # Lowering a node may let a larger program replace a tensor that another node needs.
+            self._waiting = [
+                node for node in self._nodes if isinstance(node, FusibleLoop) and not self._note_reads(node)
+            ]
+
+    def _note_reads(self, node: FusibleLoop) -> bool:
+        """Record the buffers that a node reads; return False if the node is too large."""
+        lowering = self.lowering(node.domain)
+        try:
+            targets = node.targets(lowering)
+        except TooLarge:
+            return False
+        matrices = (target.matrix for target in targets if isinstance(target, ColumnSum))
+        node.reads = {*lowering.buffers_read, *matrices}
+        return True
+
+
+def long_axes(shape: Sequence[int], axes: Iterable[int]) -> list[int]:
+    """Return the axes to loop over when short axes are unrolled; all given axes if none is long."""
+    axes = [axis for axis in axes if shape[axis] != 1]
+    long = [axis for axis in axes if shape[axis] > UNROLLED]
+    if not long:
+        return axes
+    short = math.prod(shape[axis] for axis in axes if axis not in long)
+    return long if short <= 2 * UNROLLED else axes
+
+
+def positions(
+    shape: Sequence[int], looped: Sequence[int], fixed: dict[int, int] | None = None
+) -> Iterable[tuple[Index, ...]]:
+    """Yield the indices of all elements: `looped` axes become loops, and other axes are unrolled unless fixed."""
+    fixed = fixed or {}
+    free = [axis for axis in range(len(shape)) if axis not in looped and axis not in fixed]
+    for position in np.ndindex(*[shape[axis] for axis in free]):
+        at = [Index()] * len(shape)
+        for axis, number in fixed.items():
+            at[axis] = Index(number)
+        for axis, number in zip(free, position):
+            at[axis] = Index(number)
+        for loop, axis in enumerate(looped):
+            at[axis] = Index.of(loop)
+        yield tuple(at)
+
+
+def offset_of(
+    lowering: Lowering,
+    coordinates: Sequence[Coordinate],
+    at: Sequence[Index],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    offset: int = 0,
+) -> Index:
+    """Return the offset of a target's element at the given coordinates."""
+    index = Index(offset)
+    for coordinate, length, stride in zip(coordinates, shape, strides, strict=True):
+        index = index.plus(lowering.coordinate(coordinate, at, length), stride)
+    return index
