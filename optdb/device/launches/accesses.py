@@ -12,8 +12,6 @@ from optdb.runtime.buffer_assignment import BufferAssignment
 from optdb.runtime.commands import Command, EnqueueCopy, EnqueueKernel, Memory
 from optdb.runtime.dependencies import ByteRange
 
-__all__ = ["Accesses", "CommandAccesses", "body_of", "ranges_of_copy"]
-
 #: Returns the byte ranges that a bound command reads and writes.
 Accesses = Callable[[Any], Sequence[ByteRange]]
 
@@ -38,18 +36,16 @@ class CommandAccesses:
             return ranges_of_copy(bound, self._roots)
         command, _, read = self._commands[id(bound)]
         memories = dict(command.operands())
+        body = body_of(bound) if isinstance(bound, EnqueueKernel) else None
         ranges = []
         for operand, buffer in bound.operands():
-            memory = memories.get(operand)  # an upload is bound as a copy from another buffer
-            is_read = memory in read or _reads_only(bound, operand)
-            ranges.append(self._range(memory, buffer, not is_read))
+            memory = memories.get(operand)  # None for an upload, which is bound as a copy from another buffer
+            is_read = memory in read or (body is not None and body.reads_only(operand))
+            shift, nbytes = 0, buffer.size
+            if memory is not None:
+                (buffer, shift), nbytes = self._buffers.locate(memory), memory.nbytes
+            ranges.append(_range_in(self._roots, buffer, shift, nbytes, not is_read))
         return ranges
-
-    def _range(self, memory: Memory | None, buffer: Any, is_written: bool) -> ByteRange:
-        buffer, shift, nbytes = (
-            (buffer, 0, buffer.size) if memory is None else (*self._buffers.locate(memory), memory.nbytes)
-        )
-        return _range_in(self._roots, buffer, shift, nbytes, is_written)
 
 
 def ranges_of_copy(copy: EnqueueCopy, roots: dict[int, tuple[int, int]]) -> list[ByteRange]:
@@ -63,12 +59,6 @@ def _range_in(roots: dict[int, tuple[int, int]], buffer: Any, shift: int, nbytes
         roots[buffer.int_ptr] = root_of(buffer)
     root, start = roots[buffer.int_ptr]
     return ByteRange(root, start + shift, start + shift + nbytes, is_written)
-
-
-def _reads_only(command: Any, operand: int) -> bool:
-    """Return whether a command is a kernel launch that only reads this operand."""
-    body = body_of(command) if isinstance(command, EnqueueKernel) else None
-    return body is not None and body.reads_only(operand)
 
 
 def body_of(command: EnqueueKernel) -> KernelBody | None:

@@ -1,8 +1,7 @@
 """Builds the programs for merged launches, in a child process if calls must not wait for the build.
 
-Writing and compiling a persistent program takes seconds. A thread that did this would hold the GIL or the driver's
-lock, and running functions would stall. So a child process writes and compiles the program (``building_child``), and
-launches the kernel once. The parent process then loads the binary from disk.
+A thread that wrote and compiled a program would hold the GIL or the driver's lock for seconds. So a child process runs
+this module: it writes and compiles the program, and launches the kernel once. The parent then loads the binary.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import functools
 import json
 import logging
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.device.launches.entries import addresses_of
 from optdb.device.launches.programs import NOINLINE, PERSISTENT, KernelKey, merged_program
 from optdb.runtime import binaries, children
 from optdb.runtime.background import unhurried
@@ -28,16 +29,14 @@ from optdb.runtime.context import Context
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier
 from optdb.runtime.library import cl
 
-__all__ = ["REPLY", "ProgramDescription", "build", "build_in_child", "logged"]
-
 _logger = logging.getLogger(__name__)
 
 #: The module that the child process runs.
-_CHILD = "optdb.device.launches.building_child"
+_CHILD = "optdb.device.launches.building"
 _CHILD_TIMEOUT_S = 600.0
 #: Marks the start of the child's reply, since drivers may write to the same stream. The reply consists of a line of
 #: JSON and the source.
-REPLY = b"\noptdb persistent program: "
+_REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 
 #: The source of a program, and the case number of each kernel.
@@ -111,10 +110,7 @@ class ProgramDescription:
 def build(
     context: Context, description: ProgramDescription, written: Written | None = None
 ) -> tuple[cl.Program, dict[KernelKey, int]]:
-    """Build a program or load it from disk; return it with the case number of each kernel.
-
-    Raise BuildError if the build fails or the device cannot run work groups of the required size.
-    """
+    """Build a program or load it; return it with the case number of each kernel. Raise BuildError if that fails."""
     source, cases = description.written() if written is None else written
     program = make(context, source, description.options, name="the program of merged launches")
     if description.kernel != PERSISTENT:
@@ -163,7 +159,7 @@ def _built_in_child(context: Context, description: ProgramDescription) -> Writte
     except (OSError, subprocess.TimeoutExpired) as error:
         _logger.info("building a persistent kernel in this process: %s", error)
         return None
-    _, found, reply = child.stdout.rpartition(REPLY)
+    _, found, reply = child.stdout.rpartition(_REPLY)
     if child.returncode or not found:
         last = child.stderr.decode(errors="replace").strip().split("\n")[-1]
         _logger.info("building a persistent kernel in this process, since the child process failed: %s", last[:500])
@@ -183,3 +179,30 @@ def logged(activity: str) -> Iterator[None]:
         yield
     finally:
         _logger.debug("%s took %.1f ms", activity, (time.perf_counter() - began) * 1e3)
+
+
+def _run_as_child() -> None:
+    """Build the program that standard input describes as JSON, and write its case numbers and source.
+
+    The arguments are the device, the folder of built programs, and the folder's maximum size in megabytes.
+    """
+    spec, folder, megabytes = sys.argv[1:]
+    binaries.configure(folder, int(megabytes))
+    context = Context(spec)
+    description = ProgramDescription.of_json(json.loads(sys.stdin.buffer.read()), context)
+    written = source, cases = description.written()
+    # The second build loads the binary of the first build, as the parent process will.
+    for _ in range(2):
+        program, _ = build(context, description, written)
+    # The parent process queries addresses next, so the driver must have cached that kernel.
+    addresses_of(context, program, [cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 8)])
+    number = {unit: index for index, unit in enumerate(description.units)}
+    listed = [(number[unit], name, case) for (unit, name), case in cases.items()]
+    content = source.encode()
+    head = json.dumps({"cases": listed, "length": len(content)}).encode()
+    sys.stdout.buffer.write(b"".join([_REPLY, head, b"\n", content]))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _run_as_child()

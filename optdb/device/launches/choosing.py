@@ -12,26 +12,14 @@ from optdb.device.launches.sequential import sequential_course
 from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.context import Context
 
-__all__ = ["plan_merging"]
-
 
 def plan_merging(
     segments: Segments, contexts: Sequence[Context], accesses: Accesses, merge: str, persist: str, at_once: bool
 ) -> LaunchMerging:
-    """Return the object that merges the launches of a plan.
+    """Return the object that merges the launches of a plan, whose bound commands run in these contexts.
 
-    Parameters
-    ----------
-    segments : sequence of CommandList
-        The bound commands; each segment's commands are enqueued in order.
-    contexts : sequence of Context
-        The contexts that the commands run in.
-    accesses : callable
-        Returns the byte ranges that a command uses.
-    merge, persist : str
-        The flags ``optdb.merge_launches`` and ``optdb.persistent_launches``.
-    at_once : bool
-        Whether 'auto' means to merge immediately, because other devices wait for each call.
+    `merge` and `persist` are the flags ``optdb.merge_launches`` and ``optdb.persistent_launches``. With `at_once`,
+    'auto' merges immediately, because other devices wait for each call.
     """
 
     def sooner(setting: str) -> str:

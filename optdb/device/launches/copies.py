@@ -1,7 +1,6 @@
 """Merges small copies of next values into one launch of *scattered* tiles (``programs``).
 
-A training step of a deep network ends with one copy per parameter and running average. The device executes most of
-these copies faster than the driver enqueues them, so independent copies become one launch.
+A training step ends with one copy per parameter; the device executes most of them faster than the driver enqueues them.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueKer
 from optdb.runtime.context import Context
 from optdb.runtime.dependencies import phases_of
 from optdb.runtime.library import cl
-
-__all__ = ["build_early", "calls_until_gathering", "copies_course", "gathered"]
 
 #: Maximum size in bytes of a merged copy; larger copies use the driver's copy command.
 _MAX_NBYTES = 1 << 18

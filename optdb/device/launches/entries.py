@@ -19,21 +19,6 @@ from optdb.runtime.commands import EnqueueCopy, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = [
-    "ADDRESS",
-    "COPY",
-    "FILL",
-    "FIRST_CASE",
-    "MAX_PATTERN_NBYTES",
-    "PIECE_NBYTES",
-    "addresses_of",
-    "buffers_of",
-    "entry_of",
-    "launch_entry",
-    "on_device",
-    "table_of",
-]
-
 #: The case numbers for copies, for fills, and for the first kernel.
 COPY, FILL, FIRST_CASE = range(3)
 #: Tile size of copies and fills, in bytes.
@@ -47,17 +32,7 @@ _ALIGNED_WORDS = 16
 
 
 def entry_of(command: Any, case: int, addresses: Mapping[int, int]) -> list[int]:
-    """Return the entry of a bound command.
-
-    Parameters
-    ----------
-    command : EnqueueKernel, EnqueueCopy or EnqueueFill
-        The command.
-    case : int
-        The case number of the launched kernel.
-    addresses : mapping
-        Maps the handle of a buffer to its address.
-    """
+    """Return the entry of a bound launch, copy or fill, for a kernel's case number and the addresses of buffers."""
     match command:
         case EnqueueKernel():
             # Without a group size, the driver would choose one; a table entry uses groups of one item.
@@ -112,10 +87,7 @@ def buffers_of(commands: Iterable[Any]) -> list[cl.Buffer]:
 
 
 def addresses_of(context: Context, program: cl.Program, buffers: Sequence[cl.Buffer]) -> dict[int, int]:
-    """Return a mapping from buffer handles to addresses, on a device whose buffers never move.
-
-    This uses a queue of its own, and does not synchronize with the context's queue.
-    """
+    """Map buffer handles to addresses, on a device whose buffers never move; do not wait for the context's queue."""
     if not buffers:
         return {}
     addresses = np.zeros(len(buffers), np.uint64)

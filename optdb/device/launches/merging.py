@@ -1,11 +1,7 @@
 """Replaces a plan's commands by fewer launches when that pays off (:class:`LaunchMerging`).
 
 A generator called a *course* decides which commands are merged, and when. It yields a :class:`Pause` to let calls
-continue in the meantime, and finally returns the merged commands. There are three courses:
-
-- ``sequential``: on a processor, one work item executes small launches in order;
-- ``persistent``: on a GPU, resident groups execute chains of small commands and synchronize at grid barriers;
-- ``copies``: on both kinds of device, one launch executes many small copies of next values.
+continue in the meantime, and finally returns the merged commands.
 """
 
 from __future__ import annotations
@@ -16,8 +12,6 @@ from typing import TypeVar
 
 from optdb.runtime.background import in_background
 from optdb.runtime.commands import CommandList
-
-__all__ = ["Course", "LaunchMerging", "Pause", "in_thread"]
 
 Result = TypeVar("Result")
 #: A plan's commands in segments; each segment's commands are enqueued in order.
@@ -40,13 +34,7 @@ Course = Generator[Pause, None, "Segments | None"]
 
 
 class LaunchMerging:
-    """Applies a course's decisions to the launches of a plan.
-
-    Parameters
-    ----------
-    course : generator
-        The course; it runs immediately up to its first pause.
-    """
+    """Applies a course's decisions to the launches of a plan; the course runs immediately up to its first pause."""
 
     def __init__(self, course: Course) -> None:
         self._course = course

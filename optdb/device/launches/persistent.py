@@ -1,15 +1,8 @@
-"""Replaces a plan's commands by persistent launches; ``sequential`` merges launches on processors instead.
+"""Replaces a plan's commands by persistent launches: on a GPU, resident groups execute chains of small commands.
 
-:func:`persistent_course` finds runs of commands that one persistent kernel can execute (``residencies``).
-``persistent_program`` assigns phases by their dependencies, and writes the tables that the kernel reads.
-
-Calls do not wait for merging unless the user forces it. A background thread finds the commands that can be merged. The
-build starts once the launches that merging would have saved add up to a quarter of the compile time, or immediately if
-an earlier process has built the program. A child process builds the program (``building``); a thread loads it and
-creates the commands. Then several configurations are timed (``runtime.timing``), and the fastest is kept: persistent
-launches for all small commands, for long runs only, for the smallest commands only, or no persistent launches.
-
-Commands may be moved past independent commands that keep launches of their own.
+Calls do not wait for merging unless the user forces it. The build starts once the saved launches would add up to a
+share of the compile time, or immediately if an earlier process has built the program. Then several configurations are
+timed (``runtime.timing``), and the fastest is kept. Commands may be moved past independent unmerged commands.
 """
 
 from __future__ import annotations
@@ -58,21 +51,12 @@ _Runs = list[list[tuple[list[Any], int]]]
 def persistent_course(
     segments: Segments, residencies: Mapping[int, Residency], accesses: Accesses, setting: str
 ) -> Course:
-    """Merge commands of segments into persistent launches.
+    """Merge commands of segments into persistent launches; `residencies` is keyed by the handles of queues.
 
-    Parameters
-    ----------
-    segments : sequence of CommandList
-        Bound commands, each segment enqueued in order.
-    residencies : mapping
-        Maps a queue's handle to the residency that merges the queue's commands.
-    accesses : callable
-        Returns the bytes that a command uses.
-    setting : str
-        The flag's value; with 'auto', no call waits, and configurations are timed.
+    If the flag's setting is 'auto', no call waits, and configurations are timed.
     """
     merger = PersistentMerger(segments, residencies, accesses, is_timed=setting == "auto")
-    if merger.command_count < MIN_COMMANDS:
+    if len(merger.mergeable) < MIN_COMMANDS:
         return None
     if setting != "auto":
         yield Pause()
@@ -113,15 +97,10 @@ class PersistentMerger:
         self._accesses = accesses
         self._is_timed = is_timed
         #: The commands that persistent launches can execute. Finding them also parses the kernels' bodies in advance.
-        self._mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
+        self.mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
         #: The distinct configurations to time.
         self._configurations: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
-
-    @property
-    def command_count(self) -> int:
-        """Number of commands that persistent launches can execute."""
-        return len(self._mergeable)
 
     def merged_at_once(self) -> Segments | None:
         """Merge immediately; return the merged segments, or None if there is nothing to merge."""
@@ -190,7 +169,7 @@ class PersistentMerger:
 
     def _calls_until_paid(self) -> int:
         """Return after how many calls the saved launches add up to a share of the compile time."""
-        commands, quirks = self._mergeable, next(iter(self._residencies.values())).context.profile.quirks
+        commands, quirks = self.mergeable, next(iter(self._residencies.values())).context.profile.quirks
         saved_s = len(commands) * quirks.launch_s
         compile_s = len(kernels_of(commands)) * quirks.kernel_compile_s
         return math.ceil(_BACKGROUND_SHARE * compile_s / saved_s) if saved_s else 0
@@ -204,10 +183,7 @@ def _is_mergeable(command: Any, residencies: Mapping[int, Residency]) -> bool:
 def _runs(
     segment: Iterable[Any], residencies: Mapping[int, Residency], accesses: Accesses
 ) -> Iterator[tuple[list[Any], int]]:
-    """Yield runs of commands, each with the handle of its queue, or with 0 if the run is not to be merged.
-
-    Commands are reordered where their dependencies allow it.
-    """
+    """Yield runs of reordered commands, each with the handle of its queue, or with 0 if the run is not merged."""
 
     def key(command: Any) -> int:
         # The address of a rebindable operand is unknown.

@@ -31,8 +31,6 @@ from optdb.runtime.dependencies import roomy_phases_of
 from optdb.runtime.grid_failures import grid_words
 from optdb.runtime.library import cl
 
-__all__ = ["PersistentProgram", "kernels_of"]
-
 _logger = logging.getLogger(__name__)
 
 #: Number of polls after which a group stops waiting for the others: about ten seconds on a GPU.
@@ -46,12 +44,7 @@ class PersistentProgram:
         self._resident = resident
         options = *resident.barrier.options, *resident.options
         self._description = ProgramDescription(
-            PERSISTENT,
-            kernels_of(commands),
-            resident.items,
-            resident.barrier,
-            resident.attribute,
-            options,
+            PERSISTENT, kernels_of(commands), resident.items, resident.barrier, resident.attribute, options
         )
         self._buffers = buffers_of(commands)
         #: The queue for uploads.
@@ -72,10 +65,7 @@ class PersistentProgram:
         return self._program is not None
 
     def build(self, in_child: bool) -> None:
-        """Build the program, or load it from disk; raise BuildError if it fails.
-
-        With `in_child`, a child process builds it.
-        """
+        """Build the program (with `in_child`, in a child process) or load it; raise BuildError if that fails."""
         context = self._resident.context
         program, self._cases = (build_in_child if in_child else build)(context, self._description)
         with logged("reading the addresses of buffers"):
@@ -148,9 +138,7 @@ class PersistentProgram:
     ) -> tuple[HostArray, list[int]]:
         """Return a run's tiles, phase by phase, and the bounds of each phase.
 
-        Each tile is encoded as a number: its lower half is the start of the command's entry, from `starts`, and its
-        upper half is the tile's index in the command. If each phase is a separate launch, the phase's tiles are
-        shuffled.
+        A tile is a number: its lower half is the start of the command's entry, and its upper half is the tile's index.
         """
         by_phase: dict[int, list[int]] = {}
         for number, phase in enumerate(phases):
@@ -159,7 +147,7 @@ class PersistentProgram:
         bounds = [0]
         for phase in unhurried(range(len(by_phase))):
             of_phase = [starts[number] | tile << 32 for number in by_phase[phase] for tile in range(counts[number])]
-            if self._resident.is_split:
+            if self._resident.is_split:  # a phase's tiles run in any order
                 random.Random(bounds[-1]).shuffle(of_phase)
             tiles.append(np.array(of_phase, np.uint64))
             bounds.append(bounds[-1] + len(of_phase))

@@ -1,24 +1,8 @@
-"""Merged kernels: one kernel runs the launches, copies and fills that a table lists.
+"""Merged kernels: one kernel runs the launches, copies and fills that a table lists (``entries``).
 
-On a CPU, launch overhead is ten times the run time of a small kernel; on a GPU, it also exceeds that run time.
-:func:`merged_program` writes a kernel that takes a table of commands (``entries``). A *tile* is the work that one group
-does at a time: either a work item of the command for each item of the group, or a piece of a copy. The kernel has one
-of three forms:
-
-- *sequence*: one work item executes all commands in order; for processors.
-- *scattered*: each group executes one tile of a copy or a fill, in any order.
-- *persistent*: the groups stay resident. A *phase* consists of the tiles of independent commands; the groups divide
-  these among themselves, and meet at a grid barrier before the next phase. A group copies a tile's entry into local
-  memory, and prefetches its first entry of the next phase while waiting at the barrier.
-
-The kernel calls the functions that ``bodies`` makes from kernels, and passes them the ids that the original kernels
-would query. In the persistent form, a command's work items are numbered group by group, and a tile is a range of
-consecutive items. So the items of a kernel without barriers can run in any group. A kernel whose items synchronize
-needs groups as large as the persistent kernel's. If subsets of a group can synchronize (``GridBarrier.has_teams``),
-several of the kernel's groups can instead share one group, as *teams*.
-
-Merging requires a driver that never changes the address of a buffer while the buffer exists
-(``quirks.keeps_addresses``).
+A *tile* is the work that one group does at a time: a work item of the command for each item of the group, or a piece of
+a copy. The kernel calls the functions that ``bodies`` makes from kernels. A kernel whose items synchronize needs groups
+of the same size, or shares a group with others in *teams* that synchronize alone (``GridBarrier.has_teams``).
 """
 
 from __future__ import annotations
@@ -36,16 +20,6 @@ from optdb.codegen.source import filled, functions
 from optdb.device.launches.entries import ADDRESS, COPY, FILL, FIRST_CASE, PIECE_NBYTES
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier
 
-__all__ = [
-    "ENTRY_WORDS",
-    "NOINLINE",
-    "PERSISTENT",
-    "SCATTERED",
-    "SEQUENCE",
-    "KernelKey",
-    "merged_program",
-]
-
 #: Maximum number of 64-bit words in a persistent kernel's table entry.
 ENTRY_WORDS = 128
 NOINLINE = "__attribute__((noinline)) "
@@ -53,6 +27,8 @@ NOINLINE = "__attribute__((noinline)) "
 #: A kernel: its translation unit, and its name in the unit's code.
 KernelKey = tuple[TranslationUnit, str]
 
+#: The name of the function that reads a kernel's arguments.
+_READER = "{}_listed"
 _CODE = functions("kernels/launches.cl")
 
 
@@ -96,7 +72,9 @@ class Form:
     synchronizes: bool = False  #: Whether the merged kernels may contain barriers.
 
 
-#: The kernel names of the three forms.
+#: The kernel names of the three forms. SEQUENCE: one work item executes all commands in order. SCATTERED: each group
+#: executes a tile of a copy or a fill, in any order. PERSISTENT: resident groups divide the tiles of a *phase*, which
+#: consists of independent commands, and meet at a grid barrier before the next phase.
 SEQUENCE, SCATTERED, PERSISTENT = "optdb_sequence", "optdb_scattered", "optdb_persistent"
 _FORMS = {
     SEQUENCE: Form("SEQUENCE", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop, item="0", piece_nbytes="~0UL"),
@@ -112,22 +90,10 @@ def merged_program(
     barrier: GridBarrier = GROUP_BARRIER,
     attribute: str = NOINLINE,
 ) -> tuple[str, dict[KernelKey, int]]:
-    """Write a program that runs the work groups of several kernels.
+    """Write a program that runs the work groups of several kernels in groups of `items` items.
 
     Return the source, and a mapping from kernels to case numbers. Kernels that the form cannot run have no case.
-
-    Parameters
-    ----------
-    kernel : str
-        The kernel of the program: `SEQUENCE`, `SCATTERED` or `PERSISTENT`.
-    kernels : mapping
-        Maps each kernel to its launches' smallest group size.
-    items : int
-        Work-group size.
-    barrier : GridBarrier
-        The grid barrier at which the groups of a persistent kernel meet.
-    attribute : str
-        Attribute for functions without barriers.
+    `kernels` maps each kernel to its launches' smallest group size; `attribute` is for functions without barriers.
     """
     form = _FORMS[kernel]
     by_unit: dict[TranslationUnit, list[str]] = {}
@@ -154,7 +120,7 @@ def merged_program(
                 structs.append(f"{body.struct}__{index} of_{case}[{max(teams, 1)}];")
                 passed += f", its_locals.of_{case}"
             cases[unit, name] = case
-            lines.append(f"case {case}: {_reader_name(name)}__{index}({passed}); break;")
+            lines.append(f"case {case}: {_READER.format(name)}__{index}({passed}); break;")
     words = _words(kernel, form, items, barrier, structs, lines)
     entry = ["optdb_entry"] if form.space == "__local" else []
     code = "".join(_CODE[name] for name in ("ADDRESS", *entry, "optdb_copy_tile", "optdb_fill_tile", form.function))
@@ -187,11 +153,6 @@ def _words(
     }
 
 
-def _reader_name(name: str) -> str:
-    """Return the name of the function that reads a kernel's arguments."""
-    return f"{name}_listed"
-
-
 def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
     """Return a function that reads a kernel's arguments from an entry and calls its body."""
     lines = [
@@ -207,7 +168,7 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
     if kernel.shared:
         values.append("its_locals + its_team" if is_team else "its_locals")
     words = {
-        form.reader: _reader_name(kernel.name),
+        form.reader: _READER.format(kernel.name),
         "ATTRIBUTE": NOINLINE,
         "ITEMS": items,
         "LOCAL_PARAM": f", __local {kernel.struct} *its_locals" if kernel.shared else "",

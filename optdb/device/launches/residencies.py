@@ -2,8 +2,6 @@
 
 If groups can synchronize at a grid barrier, a launch has as many groups as the device can run concurrently. Otherwise a
 single group does all the work, which is useful only for tests.
-
-A command keeps its own launch, which can use more groups, if it has too many tiles for the resident groups.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.grid_barriers import GROUP_BARRIER, GridBarrier, is_tried, usable_barrier
 from optdb.runtime.library import cl
-
-__all__ = ["Residency", "is_decided", "residency"]
 
 #: Work-group size for each device kind.
 _ITEMS = {"cpu": 1, "gpu": 256}

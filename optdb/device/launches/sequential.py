@@ -1,18 +1,8 @@
 """Merges consecutive small launches of a plan into one launch whose single work item executes them in order.
 
-On a CPU, a launch takes about ten microseconds, and most kernels of a small graph take less than one. Two kinds of
-commands are merged: commands with a single work item, since they run on one core anyway, and commands for which several
-cores save less time than a launch costs. A *sequence* (``programs``) replaces consecutive commands of these kinds with
-one launch.
-
-Profiling events measure the run time of commands: for a few calls, commands are enqueued to a profiling queue, and the
-host waits for each one. Commands are timed in order during the program's own calls, since many cannot be repeated. The
-host clock is not accurate enough: waking a waiting thread takes longer than many kernels.
-
-Compiling the merged kernel takes as long as compiling the kernels that it replaces. So compilation starts when the
-launch time that merging would have saved reaches the compile time. A program that ends before that has lost nothing,
-and one that continues spends at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching",
-Algorithmica 3, 1988).
+A command is small if it has one work item, or if several cores save less time than a launch costs, as profiling events
+of a few calls measure. Compilation starts when the launch time that merging would have saved reaches the compile time,
+which costs at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
 """
 
 from __future__ import annotations
@@ -36,8 +26,6 @@ from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFil
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.timing import seconds_of, timed_beside
-
-__all__ = ["PROBED_CALLS", "may_be_merged", "sequential_course"]
 
 _logger = logging.getLogger(__name__)
 
@@ -194,10 +182,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[CommandList]:
 
 
 def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands, each with a flag that says whether it can be merged.
-
-    A run's commands are in one queue, and are all small or all not small.
-    """
+    """Yield runs of commands of one queue, all small or all not, each with a flag: whether the run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr
@@ -216,10 +201,8 @@ def _is_single(command: Any) -> bool:
 
 
 def may_be_merged(command: Command) -> bool:
-    """Return whether a command, recorded or bound, can be merged if it is small.
-
-    A table holds addresses, so a rebindable command cannot be merged.
-    """
+    """Return whether a command, recorded or bound, can be merged if it is small."""
+    # A table holds addresses, so a rebindable command cannot be merged.
     if command.is_rebindable or not isinstance(command, EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload):
         return False
     quirks = profile_of(command.queue.device).quirks
