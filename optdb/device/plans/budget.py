@@ -1,15 +1,13 @@
 """Memory budget of a function on a device, and the error for a function that exceeds it.
 
-Some drivers grant any allocation; once the memory is used, they fail, or the system kills the process. So the memory of
-a function's values is counted. A :class:`BudgetedRecorder` counts at each allocation while a call is recorded, and
-:func:`check_plan` counts before a plan allocates. The count includes the function's inputs, but no other functions or
-processes.
+The memory of a function's values is counted, because some drivers grant any allocation, and fail once the memory is
+used. The count includes the function's inputs, but no other functions or processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from optdb.device.plans.graph import Node, ValueId
@@ -19,8 +17,6 @@ from optdb.runtime.buffer_assignment import Check
 from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
-
-__all__ = ["BudgetedRecorder", "allowed", "check_plan"]
 
 #: The error message names this many of the largest values.
 _NAMED = 5
@@ -77,12 +73,10 @@ class BudgetedRecorder(Recorder):
             _require(context, fraction, self._held_nbytes[context], self._given[context], sizes)
         return memory
 
-    @contextmanager
-    def node(self, node: Node) -> Iterator[Segment]:
+    def node(self, node: Node) -> AbstractContextManager[Segment]:
         """Record a node's commands in a separate segment."""
         self._in_loop = node.is_loop
-        with self.segment() as segment:
-            yield segment
+        return self.segment()
 
     def _held(self, last: Memory) -> dict[Memory, tuple[ValueId, ArrayLayout] | None]:
         """Map each memory block that is still held to its value, if any; the block `last` has just been allocated."""

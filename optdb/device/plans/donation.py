@@ -1,13 +1,8 @@
-"""Finds next values that a plan can compute in the buffers of the current values, which saves copies.
+"""Liveness of a recorded call's values, and the next values that a plan computes in the buffers of the current values.
 
-A call updates a shared variable completely or not at all, so a next value is usually computed elsewhere and copied at
-the very end. Two kinds of next values can be computed in place:
-
-- A value that is written only in the plan's *final* part, in which nothing raises. The command that writes the next
-  value must follow the last command that reads the current value. It may also be that last command, if it reads each
-  element before overwriting it. If no step of a plan runs in Python, the whole plan is final.
-- The next value of a *scratch* variable: no function reads the value that an earlier call left there, so a call may
-  write it at any time.
+A call updates a variable completely or not at all, so a next value is usually copied at the very end. It is *donated*
+the current value's buffer if it is written in the plan's *final* part, in which nothing raises, after all reads of the
+current value. The next value of a *scratch* variable, whose current value is never read, may be written at any time.
 """
 
 from __future__ import annotations
@@ -15,16 +10,37 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from optdb.device.plans.graph import Node, ValueId
 from optdb.device.plans.recording import Recording
 from optdb.runtime.arrays import lies_in_order, root_of
-from optdb.runtime.buffer_assignment import Liveness
+from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness
 from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
 
-__all__ = ["Donation", "find_donation"]
+
+def plan_liveness(recording: Recording) -> Liveness:
+    """Return the liveness of a recording's memory blocks; a block is live throughout every node that uses it."""
+    memories = recording.memories
+    steps = [
+        CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
+        for _, node, segment in recording.steps
+    ]
+    inputs = set(recording.io.inputs.values())
+    live = liveness(steps, memories(recording.linked.outputs), inputs, recording.kept_memories)
+    # Kernels that a foreign op launches may ignore offsets, so an array from `empty` starts at offset 0 of its buffer.
+    foreign = [node for _, node in recording.path.steps if node.is_foreign]
+    alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
+    return replace(live, own_buffer=frozenset({*live.own_buffer, *alone}))
+
+
+def provided_liveness(recording: Recording) -> Liveness:
+    """Return the liveness of the memory blocks that a plan provides, excluding next values computed in place."""
+    live = plan_liveness(recording)
+    places = find_donation(recording, live).places
+    return replace(live, ranges={memory: span for memory, span in live.ranges.items() if memory not in places})
 
 
 class Donation(NamedTuple):
@@ -70,11 +86,16 @@ class _Values:
     @functools.cached_property
     def final(self) -> int:
         """Index of the first step that follows every step that may run in Python and every guard that may fail."""
-        return min(self._recording.path.final, _first_steady(self._recording))
+        recording, computing = self._recording, self._recording.roles.value_dependent
+        behind = [index + 1 for index, (_, node, _) in enumerate(recording.steps) if node in computing]
+        return min(recording.path.final, max([0, *behind, *(index for index, _ in recording.path.guards)]))
 
     @functools.cached_property
     def _users(self) -> Counter[Memory]:
-        return _users(self._recording)
+        """For each memory block, the number of its outputs, and one more if the block is kept or external."""
+        recording = self._recording
+        outputs = recording.memories(recording.linked.outputs)
+        return Counter([*outputs, *recording.io.external, *recording.kept_memories])
 
     @functools.cached_property
     def _parts(self) -> Counter[int]:
@@ -150,22 +171,3 @@ class _Values:
             and (old.shape, old.dtype) == (new.shape, new.dtype)
             and lies_in_order(old.shape, old.strides, old.dtype.itemsize)
         )
-
-
-def _first_steady(recording: Recording) -> int:
-    """Return the index of the first step that follows every step that may run in Python and every condition."""
-    computing = recording.roles.value_dependent
-    behind = [index + 1 for index, (_, node, _) in enumerate(recording.steps) if node in computing]
-    return max([0, *behind, *(index for index, _ in recording.path.guards)])
-
-
-def _users(recording: Recording) -> Counter[Memory]:
-    """For each memory block, count its outputs, and one more if the block is kept or external."""
-    kept = recording.invariant | recording.kept_uploads
-    return Counter(
-        [
-            *recording.memories(recording.linked.outputs),
-            *recording.io.external,
-            *(memory for number, _, segment in recording.steps if number in kept for memory in segment.allocated),
-        ]
-    )

@@ -9,8 +9,6 @@ from typing import Any
 
 from optdb.runtime.context import Context
 
-__all__ = ["Node", "NodeGraph", "ValueId"]
-
 #: Identifies a value in a function: any hashable object from the front end, such as a variable in the host's graph.
 ValueId = Hashable
 

@@ -13,8 +13,6 @@ from optdb.device.plans.roles import Roles, find_roles
 from optdb.runtime.arrays import Array
 from optdb.runtime.recording import ArrayLayout
 
-__all__ = ["LinkedFunction", "PlanOptions"]
-
 
 class PlanOptions(NamedTuple):
     """The user's options for plans; the flags ``optdb.*`` document them."""
@@ -35,7 +33,7 @@ class LinkedFunction(NodeGraph):
 
     #: Maps an input to the output that is its next value.
     updates: dict[ValueId, ValueId] = field(default_factory=dict)
-    #: Cells to empty before a call. If the caller gets a view as a result, the viewed array must be new in each call.
+    #: Cells to empty before a call, since the caller may get views of their values.
     clear_before: list[list[Any]] = field(default_factory=list)
     #: Device inputs that may have a different buffer in each call if they are large. Each is C-contiguous, fills a
     #: buffer that no other input uses, and is not overwritten.
@@ -45,8 +43,7 @@ class LinkedFunction(NodeGraph):
     external_outputs: dict[ValueId, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
     #: Device inputs whose current values are never read, so that next values may be written there early (``donation``).
     scratch: frozenset[ValueId] = frozenset()
-    #: Whether plans merge small launches immediately, even before that is known to pay off, because other devices wait
-    #: for calls.
+    #: Whether plans merge small launches immediately, because other devices wait for calls.
     merges_at_once: bool = False
     #: Whether a call with the same inputs as the last one only enqueues the last call's commands.
     repeats_commands: bool = False

@@ -1,8 +1,4 @@
-"""Runs a linked function: records a call, makes a plan from the recording, and repeats the plan.
-
-A plan is valid for certain input shapes, and for the branches that the recorded call took (``paths``); guards check
-both. Early conditions are evaluated before a plan is selected, and other conditions while the plan runs.
-"""
+"""Runs a linked function: records a call, makes a plan from the recording, and repeats the plan."""
 
 from __future__ import annotations
 
@@ -51,10 +47,7 @@ _MOST_EXPECTED = 64
 
 
 class PlannedMachine:
-    """Runs a function, with a plan if one exists for the shapes and addresses of the inputs.
-
-    It also applies the updates: all inputs, on the host and on the device, get their next values together.
-    """
+    """Runs a function, with a plan if one exists for the shapes and addresses of the inputs; applies its updates."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         self.linked = linked
@@ -73,26 +66,25 @@ class PlannedMachine:
         self._unused_recordings = 0
         #: Whether a call has no effects besides its results, so that it may be interrupted anywhere.
         self._is_pure = not (linked.updates or linked.final)
-        #: The output cells if an updated input is also an output; its cell changes, so calls return the values.
-        #: Otherwise empty.
-        self._returned = [linked.cells[var] for var in linked.outputs]
-        if set(linked.updates).isdisjoint(linked.outputs):
-            self._returned = []
+        #: The output cells if an updated input is also an output, since its cell changes; otherwise empty.
+        is_returned = not set(linked.updates).isdisjoint(linked.outputs)
+        self._returned = [linked.cells[var] for var in linked.outputs] if is_returned else []
         self._keys = InputKeys(linked)
         self._concerned = [linked.cells[var] for var in linked.inputs if linked.on_device(var)]
         self._concerned += [linked.cells[var] for var in linked.outputs]
         precleared = {id(cell) for cell in linked.clear_before}
         following = set(linked.updates.values())
-        self._borrowed = frozenset(
-            index
+        borrowed = {
+            index: var
             for index, var in enumerate(linked.outputs)
             if var not in following and id(linked.cells[var]) not in precleared
-        )
+        }
+        self._borrowed = frozenset(borrowed)
         #: For each borrowed host result: its cell, and the cells of node outputs that may share the result's memory.
         self._reused = [
-            (linked.cells[linked.outputs[index]], [linked.cells[var] for var in linked.aliases(linked.outputs[index])])
-            for index in self._borrowed
-            if not linked.on_device(linked.outputs[index])
+            (linked.cells[var], [linked.cells[alias] for alias in linked.aliases(var)])
+            for var in borrowed.values()
+            if not linked.on_device(var)
         ]
 
     @property
@@ -128,12 +120,10 @@ class PlannedMachine:
         return None if entry is None else entry.recording
 
     def __call__(self, before: Before | None = None) -> list[Any] | None:
-        """Compute the outputs from the values in the input cells.
+        """Compute the outputs from the values in the input cells; return None if the outputs are in their cells.
 
         `before` is called with the first commands, before anything happens that another function could observe. It only
         enqueues commands, and returns whether it has enqueued the given commands.
-
-        Return None if the outputs are in their cells.
         """
         if self._is_pure and self.before_commit is None:
             commands = self.repeated_commands() if before is None else None
@@ -182,11 +172,9 @@ class PlannedMachine:
         return outputs or None
 
     def _find(self) -> tuple[CachedPlan | None, PlanSearch | None]:
-        """Load and return the plan for the inputs, and the search that found it.
+        """Load and return the plan for the inputs, and the search that found it, unless the last call's plan fits.
 
-        The plan is None if the call must be recorded; the search is also None if the call must run without a plan. If
-        the inputs are the same as in the last call, its plan is returned without a search, which is much faster than
-        computing the key of many inputs.
+        The plan is None if the call must be recorded; the search is also None if the call must run without a plan.
         """
         # A call within another function, such as an enclosing Scan, is recorded as a part of the outer function.
         if listening() is not None or self._unused_recordings >= MAX_UNUSED_RECORDINGS:
@@ -307,16 +295,10 @@ class PlannedMachine:
         held.enqueue()
 
     def repeat(self, times: int, run_ahead: RunAhead) -> None:
-        """Run several calls on the values in the input cells, with as little Python as possible.
+        """Run several calls on the values in the input cells; all next values of inputs must be on the device.
 
-        `run_ahead` bounds the number of steps that are enqueued but not finished.
-
-        All next values of inputs must be on the device. The first steps are ordinary calls, until a plan exists and the
-        function's arrays are at the plan's addresses. From then on, each step only enqueues the plan's commands and the
-        commands that commit the updates. The last step is again an ordinary call, so the final state is that of any
-        call.
-
-        If a node of the plan must run in Python in each call, all steps are ordinary calls.
+        The first steps are ordinary calls, until a step only enqueues the commands of a plan and of its commit. The
+        last step is again an ordinary call. `run_ahead` bounds the number of steps that are not finished.
         """
         while times:
             self()
@@ -335,10 +317,7 @@ class PlannedMachine:
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:
-        """Return the commands that each of `times` calls enqueues if the inputs stay unchanged.
-
-        Return None if such a call needs Python.
-        """
+        """Return the commands that each of `times` calls enqueues for unchanged inputs; None if calls need Python."""
         entry = self._current_entry()
         cached = None if entry is None else entry.cached
         if cached is None or cached.plan is not self._loaded or cached.plan.expect(times):
@@ -361,7 +340,6 @@ class PlannedMachine:
                     cell[0] = None
 
     def _begin_commit(self) -> None:
-        """Defer SIGINT, and call `before_commit` if it is set."""
         commit_point()
         before_commit, self.before_commit = self.before_commit, None
         if before_commit is not None:
@@ -394,7 +372,6 @@ class PlannedMachine:
         held.enqueue()
 
     def _first(self) -> Round:
-        """Evaluate the early conditions; return the first round."""
         return self.linked.branches.first(self.linked.run)
 
     def _expected_path(self, shapes: Shapes, first: Round) -> Path | None:

@@ -1,14 +1,8 @@
 """The nodes that a call runs, in order: all nodes, or those that its branch conditions select.
 
-A :class:`Path` is one sequence of nodes through a function. A function without branches has a single path; in a
-function with branches (`ifelse`), the conditions select the path. A plan is made for one path. Guards therefore compare
-the values of the conditions, as other guards compare the shapes.
-
-:class:`Branches` finds the path of a call in *rounds*. A round runs all nodes that are certainly needed and have all
-their inputs. It ends by evaluating the available conditions, which select the next round. So nodes in untaken branches
-do not run, and a path has few guards. Conditions that depend only on host inputs, such as a network's learning phase,
-are *early*: they are evaluated before the first round, and select the plan. Nodes that overwrite an input run after all
-conditions if possible, since a failed guard restarts the call.
+A plan is made for one path. A call finds its path in *rounds*: a round runs all nodes that are certainly needed and
+have all their inputs, and ends by evaluating the available conditions, which select the next round. *Early* conditions
+depend only on host inputs, and are evaluated before the first round.
 """
 
 from __future__ import annotations
@@ -21,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from optdb.device.plans.graph import Node, NodeGraph, ValueId
-
-__all__ = ["Branches", "Path", "Round"]
 
 
 class Path:
@@ -96,8 +88,6 @@ class Branches:
         self._early: dict[tuple[bool | None, ...], tuple[int, ...]] = {}
         self._firsts: dict[tuple[bool | None, ...], Round] = {}
 
-    # What a call does
-
     def first(self, compute: Callable[[int], Any]) -> Round:
         """Evaluate a call's early conditions; return its first round. `compute` runs the node with a given number."""
         state: tuple[bool | None, ...] = (None,) * len(self.conditions)
@@ -146,8 +136,6 @@ class Branches:
             last.path = Path(self, last.chain)
         return last.path
 
-    # How rounds are found
-
     def _truth(self, index: int) -> bool:
         return bool(np.all(np.asarray(self._graph.value(self.conditions[index])) != 0))
 
@@ -166,11 +154,8 @@ class Branches:
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes on which the outputs and `more` depend, either certainly or possibly.
-
-        If the function has no conditions, return all nodes, since some may exist only for their side effects.
-        """
-        if not self.conditions:
+        """Return the numbers of the nodes on which the outputs and `more` depend, either certainly or possibly."""
+        if not self.conditions:  # some nodes may exist only for their side effects
             return set(range(len(self.nodes)))
         todo = [*(self._number[var] for var in self._graph.outputs if var in self._number), *more]
         reached = set(todo)

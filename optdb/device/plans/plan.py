@@ -1,7 +1,6 @@
 """A plan: a function's commands with assigned buffers, and between them the nodes that still run in Python.
 
-A :class:`Plan` is made from a recording, for the shapes and branches of one call. Each node becomes a step (see
-`optdb.device.plans.steps`), and the plan enqueues the commands that each step's ``due`` returns.
+Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqueues the commands that the steps return.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from copy import deepcopy
 from optdb.device.launches.accesses import CommandAccesses
 from optdb.device.launches.choosing import plan_merging
 from optdb.device.plans.budget import check_plan
-from optdb.device.plans.donation import find_donation
+from optdb.device.plans.donation import find_donation, plan_liveness
 from optdb.device.plans.graph import Node, ValueId
-from optdb.device.plans.liveness import plan_liveness
 from optdb.device.plans.recording import Recording, same
 from optdb.device.plans.steps import (
     BranchGuard,
@@ -49,15 +47,12 @@ class Plan:
         donation = find_donation(recording, live)
         #: Index of the first step that may overwrite inputs of the function.
         self._final = donation.final
-        #: The buffers of the function's values.
         check = check_plan(linked, recording.layouts)
         self.buffers = BufferAssignment(live, check, recording.io, donation.places)
         self._is_rebound = bool(self.buffers.io.external)
         #: Number of commands that an unmerged run enqueues if nothing has changed.
         self.commands = sum(
-            len(segment.commands)
-            for number, _, segment in recording.steps
-            if number not in recording.invariant | recording.kept_uploads
+            len(segment.commands) for number, _, segment in recording.steps if number not in recording.kept_nodes
         )
         #: Maps a device output of a node to its array.
         self._arrays = {
@@ -91,10 +86,7 @@ class Plan:
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     def _bound_steps(self) -> tuple[list[PlanStep], list[PlanStep]]:
-        """Return the steps with bound commands, split before the first step that overwrites an input of the function.
-
-        Enqueue the commands that later runs do not repeat: the commands of invariant nodes and of kept uploads.
-        """
+        """Return the bound steps, split before the first that overwrites an input; enqueue commands that run once."""
         recording, path = self._recording, self._recording.path
         halves: tuple[list[PlanStep], list[PlanStep]] = [], []
         uploads = TableUploads(recording, halves)
@@ -142,15 +134,10 @@ class Plan:
             self.linked.cells[var][0] = None
 
     def run(self, before: Before | None = None) -> None:
-        """Run the steps before those that overwrite inputs of the function.
+        """Run the steps before those that overwrite inputs; raise `BranchTaken` if the call takes another path.
 
-        Raise `BranchTaken` if the call takes another path.
-
-        Parameters
-        ----------
-        before : callable, optional
-            Called with the first commands, before anything happens that another function could observe. The caller must
-            have counted this call with `expect`.
+        `before` is called with the first commands, before anything that another function could observe. The caller must
+        have counted this call with `expect`.
         """
         if before is None and not self._merging.done:
             self._merge()
@@ -164,11 +151,7 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def _begin(self, before: Before) -> int:
-        """Call `before`, and run the first steps; return how many have run.
-
-        Unobservable steps run immediately. `before` gets the commands of the following steps, up to the first step that
-        runs in Python or waits for another device.
-        """
+        """Pass commands to `before`, up to the first step that runs in Python or waits; return how many steps ran."""
         lists: list[CommandList] = []
         waiting = CommandList()
         done = 0
@@ -212,18 +195,14 @@ class Plan:
         return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
 
     def run_final(self) -> None:
-        """Run the steps of the final part, after `run`.
-
-        If a step runs in Python, the caller holds commands back until everything that may raise has run.
-        """
+        """Run the steps of the final part, after `run`. If one runs in Python, the caller holds the commands back."""
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
 
     def call_ended(self) -> None:
         """Record that all commands of a call have been enqueued, including those that commit its updates."""
-        if not self._merging.done:
-            self._merging.call_ended()
+        self._merging.call_ended()
 
     @property
     def enqueued(self) -> int:

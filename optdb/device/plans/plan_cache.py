@@ -1,9 +1,4 @@
-"""The plan cache: its entries, how a call selects one, and what a call keeps for the next call.
-
-The shapes and the addresses of a call's inputs (`InputKeys`) and its path select a cached plan (`PlanSearch`). A call
-with the same inputs as the last call finds its plan without a search (`LastCall`), or even just repeats the last call's
-commands (`Repetition`).
-"""
+"""The plan cache: its entries, how a call selects one, and what a call keeps for the next call."""
 
 from __future__ import annotations
 
@@ -22,10 +17,7 @@ from optdb.device.plans.updates import CommitUpdates
 from optdb.runtime.commands import CommandList
 from optdb.runtime.host_buffers import pays_zero_copy
 
-__all__ = ["CachedPlan", "InputKeys", "LastCall", "PlanCacheEntry", "PlanSearch", "Repetition", "SameValues"]
-
-#: Maximum number of plans that a call tries if its branches differ from those of the last call. After that, the call
-#: runs without a plan.
+#: Maximum number of plans that a call tries if its branches differ from those of the last call.
 _MOST_GUESSES = 3
 #: The shape and the address of each input in a call, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
@@ -66,8 +58,7 @@ class InputKeys:
         self._linked = linked
         #: For each input: the variable, its cell, and whether it is on the device.
         self.inputs = [(var, linked.cells[var], linked.on_device(var)) for var in linked.inputs]
-        #: For each input, a recent array and the key's part for it. Most inputs stay the same between calls, so this
-        #: saves work.
+        #: For each input, a recent array and the key's part for it.
         self._keyed: list[tuple[Any, Any, Any]] = [(None, None, None)] * len(self.inputs)
         #: The inputs that have been rebindable in any plan.
         self.rebound: frozenset[ValueId] = frozenset()
@@ -96,10 +87,7 @@ class InputKeys:
         return tuple(shapes), tuple(addresses)
 
     def noted(self, shapes: Shapes) -> tuple[SameValues, list[tuple[list[Any], Any]]] | None:
-        """Return the device arrays, and the cells and shapes of other inputs; None if an array no longer exists.
-
-        `shapes` come from the key that has just been computed.
-        """
+        """Return the device arrays, and the cells and `shapes` of other inputs; None if an array no longer exists."""
         here = [(cell, array()) for (_, cell, is_here), (array, *_) in zip(self.inputs, self._keyed) if is_here]
         if any(array is None for _, array in here):
             return None

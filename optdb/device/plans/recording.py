@@ -1,8 +1,4 @@
-"""Records one call of a function: the commands of each node, and the layouts and values of its variables.
-
-:func:`record` runs the nodes and returns a :class:`Recording`. A recording holds the layouts of the call's device
-arrays, not the arrays themselves, so a recorded call needs no extra memory.
-"""
+"""Records one call of a function: the commands of each node, and the layouts (not arrays) and values of variables."""
 
 from __future__ import annotations
 
@@ -119,11 +115,9 @@ class Recording:
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that compute the same small arrays in each call, if no node overwrites these arrays.
+        """The numbers of nodes that compute the same small arrays in each call, such as the axis length in a mean.
 
-        These nodes' commands run once, and their memory is not shared. Many such nodes upload a number that the host
-        computes from shapes, such as the axis length in a mean. Others depend only on constants and shapes, such as the
-        zero gradient for a branch that is not taken.
+        These nodes' commands run once, and their memory is not shared.
         """
         linked = self.linked
         numbers: set[int] = set()
@@ -139,12 +133,21 @@ class Recording:
         return frozenset(numbers)
 
     @functools.cached_property
-    def kept_uploads(self) -> frozenset[int]:
-        """Guarded nodes, by number, whose small arrays stay on the device while host inputs are unchanged.
+    def kept_nodes(self) -> frozenset[int]:
+        """The numbers of the nodes whose results stay in memory of their own."""
+        return self.invariant | self.kept_uploads
 
-        Such nodes upload host values that depend, for example, on the shape of a value-dependent array. The arrays'
-        memory is not shared, and no node overwrites it. Nodes whose commands may be held back and dropped are excluded,
-        since the content of their arrays would be unknown.
+    @property
+    def kept_memories(self) -> list[Memory]:
+        """The memory blocks of the kept nodes' results."""
+        kept = (segment for number, _, segment in self.steps if number in self.kept_nodes)
+        return [memory for segment in kept for memory in segment.allocated]
+
+    @functools.cached_property
+    def kept_uploads(self) -> frozenset[int]:
+        """Guarded nodes, by number, whose small arrays stay in memory of their own while host inputs are unchanged.
+
+        Nodes whose commands may be held back and dropped are excluded: the content of their arrays would be unknown.
         """
         early = itertools.islice(self.steps, self.path.final)
         return frozenset(
@@ -157,10 +160,8 @@ class Recording:
         )
 
     def _may_be_kept(self, node: Node, segment: Segment) -> bool:
-        """Return whether a node only creates small device arrays that no node overwrites and no caller sees.
-
-        An all-reduce does not qualify: it must run in each call, since the other devices wait for it.
-        """
+        """Return whether a node only creates small device arrays that no node overwrites and no caller sees."""
+        # An all-reduce must run in each call, since the other devices wait for it.
         if any(isinstance(command, EnqueueAllReduce) for command in segment.commands):
             return False
         small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
@@ -170,10 +171,9 @@ class Recording:
 
 
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
-    """Run a function's nodes and record their commands.
+    """Run a function's nodes and record their commands; `first` is the first round if it is already known.
 
-    The recorder may raise. `first` is the first round, if the early conditions have been evaluated. From the first node
-    that overwrites an input of the function, the recorder holds commands back for the caller to enqueue.
+    From the first node that overwrites an input of the function, the recorder holds commands back for the caller.
     """
     branches = linked.branches
     first = first or branches.first(linked.run)
@@ -226,9 +226,7 @@ def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) ->
 def _moving_views(linked: LinkedFunction, value_dependent: Collection[Node]) -> frozenset[ValueId]:
     """Return the views whose offsets change between calls, such as a batch that an index selects from a data set.
 
-    All nodes that read such a view would have to run in Python, since their kernel arguments change. So a plan copies
-    small views into its own memory. Then only the nodes that create the views run in Python, and the commands of their
-    readers are repeated.
+    Copies of small views spare the readers a run in Python, since their kernel arguments do not change.
     """
     numbers = {value: number for value, number in linked.producers.items() if linked.nodes[number] in value_dependent}
 

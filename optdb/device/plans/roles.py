@@ -1,13 +1,9 @@
 """Roles of a function's nodes, derived from the graph: which nodes run the same commands in each call.
 
-A node is *steady* if the shapes of the function's inputs determine all host values that it reads; its commands are
-repeated without a guard. A node is *value-dependent* if it depends, directly or through other nodes, on a host value
-that may change. Such nodes are guarded: each call compares their inputs. A node is *always recomputed* if it moves
-device values to the host, computes a host value that the plan does not own, or runs commands that cannot be recorded.
-
-A plan keeps a node's host results between calls, and then skips the node. That is correct only if no other code can
-overwrite the results or empty their cells. The rule is therefore: **a plan owns a host value only if no variable of its
-alias class is visible outside of the nodes that read it**.
+A *value-dependent* node depends on a host value that may change, so each call compares its inputs. A node is *always
+recomputed* if it moves device values to the host, computes a host value that the plan does not own, or runs commands
+that cannot be recorded. **A plan owns a host value only if no variable of its alias class is visible outside of the
+nodes that read it**: no other code can then overwrite the value or empty its cell.
 """
 
 from __future__ import annotations
@@ -16,8 +12,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from optdb.device.plans.graph import Node, NodeGraph, ValueId
-
-__all__ = ["Roles", "find_roles"]
 
 
 @dataclass(frozen=True)
@@ -31,21 +25,9 @@ class Roles:
 
 
 def find_roles(
-    graph: NodeGraph,
-    steps: Iterable[tuple[Node, Sequence[ValueId]]],
-    unrepeatable: Collection[Node] = (),
+    graph: NodeGraph, steps: Iterable[tuple[Node, Sequence[ValueId]]], unrepeatable: Collection[Node]
 ) -> Roles:
-    """Find the roles of the nodes on a path.
-
-    Parameters
-    ----------
-    graph : NodeGraph
-        The function.
-    steps : iterable of (Node, sequence of ValueId)
-        The nodes in order, each with the inputs that it uses.
-    unrepeatable : collection of Node
-        Nodes that could not be recorded.
-    """
+    """Find the roles of the nodes on a path, each with the inputs that it uses; some could not be recorded."""
     inputs = set(graph.inputs)
     changing = {var for var in inputs if not graph.on_device(var)}
     value_dependent: set[Node] = set()

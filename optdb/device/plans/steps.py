@@ -1,10 +1,8 @@
 """The steps of a plan: commands that are repeated, and nodes that run in Python if their inputs have changed.
 
-Steady nodes become commands. Each other node becomes a :class:`GuardedStep`, which compares the values or addresses of
-the node's inputs with the recording. If nothing has changed, the recorded commands are repeated. Otherwise the node
-runs, and its outputs are copied into the plan's buffers, where later nodes read them. If an output does not fit there,
-for example because its shape differs, its readers run as well. A :class:`CommandSegment` makes one comparison for many
-steps.
+A :class:`GuardedStep` compares the values or addresses of a node's inputs with the recording. If one has changed, the
+node runs, and its outputs are copied into the plan's buffers, where later nodes read them. If an output does not fit
+there, for example because its shape differs, its readers run as well.
 """
 
 from __future__ import annotations
@@ -55,10 +53,7 @@ class PlanStep:
         return not self.computes and changed.isdisjoint(self.inputs)
 
     def restore(self) -> None:
-        """Record that cells of host values may hold values other than the recorded ones.
-
-        The cells of device values hold the plan's arrays again, which the commands write.
-        """
+        """Record that cells of host values may hold values other than the recorded ones."""
         self.stale = self.stale or bool(self.on_host)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
@@ -66,7 +61,7 @@ class PlanStep:
 
         The variables in `changed` differ from their recorded values, both now and in the last run.
         """
-        return None if self.computes or not changed.isdisjoint(self.inputs) else self.commands
+        return self.commands if self.is_repeated(changed) else None
 
     def due(self, changed: set[ValueId]) -> CommandList:
         """Return the commands that repeat the step; if it cannot be repeated, run it in Python and return no commands.
@@ -145,14 +140,13 @@ class KeptUpload(GuardedStep):
 class TableUpload(PlanStep):
     """Computes the lookup tables that a node's kernels read from the current host values, and uploads them.
 
-    If a table cannot be computed, for example because a class index is out of bounds, the upload adds its `failure` to
-    the changed variables. The node's step depends on `failure`, so the node then runs and raises its own error.
+    If a table cannot be computed, such as for a class index out of bounds, the node itself runs and raises its error.
     """
 
     def __init__(self, recording: Recording, tables: Sequence[NodeTable]) -> None:
         super().__init__(CommandList(), [table.var for table in tables])
         self._linked, self._tables = recording.linked, tables
-        #: A pseudo-variable that is reported as changed if a table cannot be computed.
+        #: A pseudo-variable that is reported as changed if a table cannot be computed; the node's step depends on it.
         self.failure: ValueId = object()
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
@@ -174,16 +168,9 @@ class TableUpload(PlanStep):
 
 
 class TableUploads:
-    """Places a plan's table uploads at boundaries of command segments, or else where the host values become known.
+    """Places table uploads at the last segment boundary before a reader, or else where the host values become known.
 
-    The last such position before the kernels read the table is best, since the device is busy by then.
-
-    Parameters
-    ----------
-    recording : Recording
-        The recording with the tables.
-    halves : pair of list of PlanStep
-        The lists to which the caller appends the plan's steps.
+    The caller appends the plan's steps to the lists in `halves`.
     """
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
@@ -285,17 +272,14 @@ class CommandSegment(PlanStep):
         return not self.commands and all(step.is_unobservable for step in self._steps)
 
     def restore(self) -> None:
-        """Record that cells of host values may hold values other than the recorded ones."""
         for step in self._steps:
             step.restore()
         self.stale = self.stale or any(step.stale for step in self._steps)
 
     def repeated(self, changed: set[ValueId]) -> CommandList | None:
-        """Return the commands, possibly merged, that repeat all steps; None if a step must run in Python."""
         return None if any(step.repeated(changed) is None for step in self._steps) else self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
-        """Enqueue the commands of steps that can be repeated, and run the other steps in Python."""
         self.stale = True  # remains set if a node raises
         for step in self._steps:
             enqueue_bound(step.due(changed))
@@ -308,11 +292,7 @@ def is_separate(step: PlanStep, changing: Set[ValueId]) -> bool:
 
 
 def in_segments(steps: Iterable[PlanStep], changing: set[ValueId]) -> list[PlanStep]:
-    """Group consecutive steps whose inputs rarely change into segments.
-
-    A step stays separate if it runs in Python in each run, or guards a variable in `changing`, the variables that may
-    change in each call. Host outputs of separate steps are added to `changing`.
-    """
+    """Group consecutive steps into segments, except `is_separate` steps, whose host outputs are added to `changing`."""
     gathered: list[PlanStep] = []
     together: list[PlanStep] = []
     for step in steps:

@@ -1,7 +1,6 @@
 """Lookup tables of a plan: device arrays that kernels read instead of host values, such as a batch's class labels.
 
-A node that `reads_tables_alone` launches the same kernels for all host values, and only the tables differ. So a call
-recomputes the tables and writes them to the memory that the kernels read, without running the node.
+A call writes new tables to the memory that the kernels read, without running the node.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from optdb.runtime.commands import EnqueueUpload
 from optdb.runtime.dispatch import enqueue, keep_event
 from optdb.runtime.recording import Segment
 from optdb.runtime.tables import TableSource
-
-__all__ = ["NodeTable", "tables_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,17 +53,7 @@ class NodeTable:
 
 
 def tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[NodeTable]:
-    """Return the tables of a node that has just run; an empty list unless it reads host values only through tables.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function, with values in its cells.
-    node : Node
-        The node.
-    segment : Segment
-        The node's recorded commands.
-    """
+    """Return the tables of a node that has just run; an empty list unless it reads host values only through tables."""
     if not node.reads_tables_alone or segment.unsupported_reason is not None:
         return []
     value = linked.value

@@ -1,10 +1,7 @@
 """Commits updates: copies the next values of shared arrays over the current ones.
 
-If a call replaced the arrays instead, their addresses would change in each call, and no plan could be used twice. So at
-the end of a call, a next value is copied over the current value, unless it was computed in place. Other values in the
-overwritten buffer, such as a result that equals the current value, are copied elsewhere first. :func:`find_commit`
-selects the copies for calls, plans and traces. :func:`commit` makes the copies for a call. :class:`CommitUpdates`
-records a commit's commands for a plan, and repeats them while the arrays' addresses are unchanged.
+If a call replaced the arrays instead, their addresses would change in each call, and no plan could be used twice. Other
+values in the overwritten buffers, such as a result that equals the current value, are copied elsewhere first.
 """
 
 from __future__ import annotations
@@ -22,17 +19,6 @@ from optdb.runtime.commands import CommandList
 from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.recording import Recorder
 
-__all__ = [
-    "MAX_RECORDINGS",
-    "CellPairs",
-    "CommitUpdates",
-    "advance",
-    "buffer_of",
-    "check_updates",
-    "commit",
-    "find_commit",
-]
-
 #: Maximum number of times that a plan's commit is recorded: if arrays move in each call, recording is useless.
 MAX_RECORDINGS = 3
 
@@ -47,22 +33,13 @@ def advance(pairs: CellPairs) -> None:
 
 
 def check_updates(linked: LinkedFunction) -> None:
-    """Check that next values have the lengths that the shared variables require.
-
-    Raises
-    ------
-    ValueError
-        If a next value has a wrong length.
-    """
+    """Raise ValueError if a next value does not have the length that its shared variable requires."""
     for var, check in linked.next_value_checks.items():
         check(linked.value(linked.updates[var]))
 
 
 def commit(linked: LinkedFunction) -> None:
-    """Copy the next values of shared arrays over the current ones, at the end of a call.
-
-    Other values in the overwritten buffers are copied elsewhere first.
-    """
+    """Copy the next values of shared arrays over the current ones, at the end of a call."""
     check_updates(linked)
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
     cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
@@ -114,7 +91,7 @@ def _is_in_place(present: Array, following: Array) -> bool:
 class CommitUpdates:
     """A commit that is recorded for one plan, whose arrays are usually the same in each call."""
 
-    def __init__(self, linked: LinkedFunction, max_recordings: int = MAX_RECORDINGS) -> None:
+    def __init__(self, linked: LinkedFunction, max_recordings: int) -> None:
         self._linked = linked
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(linked.on_device, linked.outputs)] if pairs else [])

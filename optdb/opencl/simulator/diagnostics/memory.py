@@ -16,8 +16,8 @@ from rich.text import Text
 
 from optdb.device.export import Held, InputSpec, trace
 from optdb.device.plans.budget import allowed
+from optdb.device.plans.donation import provided_liveness
 from optdb.device.plans.linked import LinkedFunction
-from optdb.device.plans.liveness import provided_liveness
 from optdb.host.api.graph import Variable
 from optdb.html_tables import ReportTables
 from optdb.lifters.text_tables import text_of
