@@ -70,12 +70,7 @@ def transposed(x: Tensor, order: Sequence[int | None]) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
-    """Return a view of a tensor; a view of an affine view becomes a view of its source.
-
-    A view that reads a single part of a joined tensor becomes a view of this part. A view that reads only replaced
-    elements becomes a view of the replacement; one that reads no replaced element becomes a view of the original
-    tensor.
-    """
+    """Return a view of a tensor; views of views, of one part of a join, and of a replacement alone are simplified."""
     if any(coordinate.lookup for coordinate in coordinates) or 0 in shape:
         return ViewTensor(x, shape, coordinates)
     while True:
@@ -204,10 +199,7 @@ def rows_of(x: Tensor, first: int, count: int) -> Tensor:
 
 
 def replaced(x: Tensor, part: Tensor, stripes: Sequence[Stripe]) -> Tensor:
-    """Replace a strided slice of a tensor by another tensor, which is broadcast to the slice's shape.
-
-    If all elements along an axis have been replaced, slice by slice, the result is a join of the slices.
-    """
+    """Replace a strided slice of a tensor; the result is a join of slices if all along an axis have been replaced."""
     result = Replaced(x, part, stripes)
     if all(stripe == Stripe(0, 1, length) for stripe, length in zip(stripes, x.shape, strict=True)):
         return broadcast(part, x.shape)
@@ -269,8 +261,7 @@ def folded(
 def scattered(x: Tensor, shape: Sequence[int], coordinates: Sequence[Coordinate]) -> Tensor:
     """Add each element of a tensor to an array of zeros at the given coordinates.
 
-    If each element goes to a row of its own, at a looked-up index in that row, short rows become elementwise
-    selections.
+    Short rows with one looked-up element each become elementwise selections.
     """
     if not x.size:
         return broadcast(Constant(np.zeros((), x.dtype)), shape)
@@ -318,10 +309,8 @@ def _of_equal_elements(tensor: Folded) -> Tensor | None:
 
 
 def _fold_choice(tensor: Folded) -> Tensor | None:
-    """Rewrite a reduction of a `Switch` as a `Switch` of two reductions; None if the condition varies in it.
-
-    The condition often depends on a reduction over the same elements, which then needs no separate pass.
-    """
+    """Rewrite a reduction of a `Switch` as a `Switch` of two reductions; None if the condition varies in it."""
+    # The condition often depends on a reduction over the same elements, which then needs no separate pass.
     x = tensor.x
     if not isinstance(x, Mapped) or [scalar.name for scalar, _ in x.program.steps] != ["Switch"]:
         return None

@@ -7,8 +7,6 @@ from typing import Any
 
 from optdb.runtime.timing import CommandRange, Times
 
-__all__ = ["Future"]
-
 #: Polling interval in seconds for waits with a timeout.
 _PATIENCE = 2e-4
 

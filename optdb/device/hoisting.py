@@ -1,6 +1,5 @@
-"""Moves computations out of a loop if a single computation can replace those in the individual steps.
+"""Moves computations out of a loop: one product before it replaces many small ones that need no state.
 
-Products that need no state are computed before the loop, since one large product is faster than many small ones.
 Sums that no step reads are computed after the loop (``sums_of_steps``).
 """
 
@@ -24,8 +23,6 @@ from optdb.device.tensors import (
     is_product,
 )
 
-__all__ = ["iterated"]
-
 #: Maximum size in bytes of the tensors that are computed for all steps in advance.
 _MOST_BYTES = 1 << 28
 
@@ -33,14 +30,9 @@ _MOST_BYTES = 1 << 28
 def iterated(
     steps: int, rows: Sequence[StepRow], carried: Sequence[Carried], repeats_in_kernels: bool
 ) -> tuple[Iteration, list[Tensor]]:
-    """Build a loop; return it with the carried arrays after its last step.
+    """Build a loop with the parameters of `Iteration`; return it with the carried arrays after its last step.
 
-    Parameters
-    ----------
-    steps, rows, carried
-        The parameters of `Iteration`.
-    repeats_in_kernels : bool
-        Whether the device repeats small steps within one kernel, where each addition is almost free.
+    With `repeats_in_kernels`, the device repeats small steps within one kernel, where each addition is almost free.
     """
     loop = _hoist_products(steps, rows, carried)
     if repeats_in_kernels and loop.is_for_one_item:
@@ -100,7 +92,9 @@ class _AllSteps:
                 axes = [axis + 1 for axis in tensor.axes]
                 return Folded(tensor.fold, self.of(tensor.x), axes, tensor.dtype, tensor.acc_dtype)
             case ViewTensor():
-                return ViewTensor(self.of(tensor.x), shape, self._coordinates(tensor))
+                first = Coordinate(0, ((0, 1),) if tensor.x in self._varying else ())
+                coordinates = [first, *map(self._coordinate, tensor.coordinates)]
+                return ViewTensor(self.of(tensor.x), shape, coordinates)
             case ReshapedTensor():
                 return reshaped(self.of(tensor.x), shape)
             case Computed(application=MatrixProduct()):
@@ -110,10 +104,6 @@ class _AllSteps:
                     return reshaped(MatrixProduct(rows, b).outputs[0], shape)
         return None
 
-    def _coordinates(self, view: ViewTensor) -> list[Coordinate]:
-        first = Coordinate(0, ((0, 1),) if view.x in self._varying else ())
-        return [first, *map(self._coordinate, view.coordinates)]
-
     def _coordinate(self, coordinate: Coordinate) -> Coordinate:
         terms = tuple((axis + 1, factor) for axis, factor in coordinate.terms)
         lookup = coordinate.lookup
@@ -121,7 +111,5 @@ class _AllSteps:
             return Coordinate(coordinate.const, terms)
         axes = tuple(axis + 1 for axis in lookup.axes)
         if lookup.tensor in self._varying:
-            lookup = Lookup(self.of(lookup.tensor), (0, *axes))
-        else:
-            lookup = Lookup(lookup.tensor, axes)
-        return Coordinate(coordinate.const, terms, lookup)
+            return Coordinate(coordinate.const, terms, Lookup(self.of(lookup.tensor), (0, *axes)))
+        return Coordinate(coordinate.const, terms, Lookup(lookup.tensor, axes))

@@ -1,9 +1,4 @@
-"""Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step advances by one row.
-
-An :class:`Iteration` describes all steps by the tensors of a single step. A :class:`StepRow` is a row of an array that
-advances with each step. The arrays of `Carried` rows hold the values that steps compute: states that later steps read,
-and results. If values do not depend on the step, ``schedule`` stores them once, before the loop.
-"""
+"""Loops as lazy tensors: each step of a loop reads and writes rows of arrays, and the next step advances by one row."""
 
 from __future__ import annotations
 
@@ -29,8 +24,6 @@ from optdb.device.tensors import (
     Tensor,
     ViewTensor,
 )
-
-__all__ = ["Carried", "Iterated", "Iteration", "StepRow", "operands_of", "ordered", "varying"]
 
 
 @dataclass(eq=False)
@@ -63,31 +56,18 @@ class StepRow(Tensor):
 
 
 class Iteration:
-    """A loop with a known number of steps. Its outputs are the arrays of carried rows after the last step.
+    """A loop of one or more steps, each of which reads rows, and writes rows of the carried arrays.
 
-    Parameters
-    ----------
-    steps : int
-        The number of steps; at least one.
-    rows : sequence of StepRow
-        The rows that each step reads.
-    carried : sequence of Carried
-        The arrays that each step writes.
-    hoisted : mapping, optional
-        Maps tensors of a step to tensors computed before the loop, which stack their values in all steps along a first
-        axis.
+    `hoisted` maps tensors of a step to tensors that stack their values in all steps, and are computed before the loop.
+    The outputs are the carried arrays after the last step.
     """
 
     def __init__(
-        self,
-        steps: int,
-        rows: Sequence[StepRow],
-        carried: Sequence[Carried],
-        hoisted: Mapping[Tensor, Tensor] | None = None,
+        self, steps: int, rows: Sequence[StepRow], carried: Sequence[Carried], hoisted: Mapping[Tensor, Tensor]
     ) -> None:
         self.steps = steps
         #: Maps each hoisted tensor of a step to the row that replaces it.
-        self.hoisted = {tensor: StepRow(of_steps) for tensor, of_steps in (hoisted or {}).items()}
+        self.hoisted = {tensor: StepRow(of_steps) for tensor, of_steps in hoisted.items()}
         self.rows = (*rows, *self.hoisted.values())
         self.carried = tuple(carried)
         self.outputs = [Iterated(self, number) for number in range(len(carried))]
@@ -116,10 +96,9 @@ class Iteration:
     @property
     def work(self) -> int:
         """Approximate number of scalar operations of a step."""
-        applications = {x.application: x for x in self.varying if isinstance(x, Computed)}
-        return sum(map(_work, applications.values())) + sum(
-            _work(x) for x in self.varying if not isinstance(x, Computed)
-        )
+        # An application with several outputs counts once.
+        tensors = {x.application if isinstance(x, Computed) else x: x for x in self.varying}
+        return sum(map(_work, tensors.values()))
 
     @property
     def is_for_one_item(self) -> bool:

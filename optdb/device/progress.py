@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["calls_in_chunks", "checked_times", "in_chunks", "shows_progress", "started_bar"]
-
 #: Minimum duration of a run that shows a bar: a shorter run ends before the bar can be read.
 SHORT_RUN_S = 2.0
 #: Interval in seconds between updates of the bar, and thus the longest delay before an interrupt takes effect.

@@ -1,7 +1,6 @@
-"""Replaces additions in each step of a loop by one sum after the loop, if no step reads the sum.
+"""Replaces additions in each step of a loop by one sum after the loop, as in gradients of weights.
 
-Gradients of weights are such sums. The steps store the terms of the sum. For products, the steps store the operands,
-since a sum of products equals one product of the operands concatenated over all steps.
+The steps store the terms, or the operands of products: a sum of products is one product of concatenated operands.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import numpy as np
 from optdb.device.expressions import applied, broadcast, folded, joined, reshaped, rows_of, transposed
 from optdb.device.iterations import Carried, StepRow, operands_of, ordered, varying
 from optdb.device.tensors import Folded, Mapped, MatrixProduct, Tensor, is_product
-
-__all__ = ["StepSums"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,23 +36,12 @@ class _StepSum:
 
 @dataclass
 class StepSums:
-    """The sums in a loop, and the loop without these sums.
-
-    Parameters
-    ----------
-    steps : int
-        The number of steps.
-    rows, carried : list
-        The rows and arrays of the loop, as in `Iteration`. Rows and arrays that belong to sums are removed from these
-        lists.
-    most_bytes : int
-        Maximum number of bytes that all steps together may store for one term of a sum.
-    """
+    """The sums in a loop, and the rows and arrays of the loop without these sums."""
 
     steps: int
     rows: list[StepRow]
     carried: list[Carried]
-    most_bytes: int
+    most_bytes: int  #: Maximum number of bytes that all steps together may store for one term of a sum.
     _sums: dict[Carried, _StepSum] = field(default_factory=dict)
     #: Maps an operand of a sum to the array to which all steps write it, and to the row that the first step writes.
     _stored: dict[Tensor, tuple[Carried, int]] = field(default_factory=dict)
@@ -140,12 +126,9 @@ class StepSums:
 
 
 def _operands(term: Tensor) -> list[Tensor]:
-    """Return the tensors to store for a term: the term itself, the elements that it sums, or the operands of a product.
-
-    The first operand of a product is transposed, so that both operands have their terms along the first axis.
-    """
+    """Return the tensors to store for a term: the term itself, its summed elements, or the operands of a product."""
     if is_product(term):
-        a, b = operands_of(term)
+        a, b = operands_of(term)  # both get their terms along the first axis
         return [transposed(a, [1, 0]), b]
     return [term.x] if isinstance(term, Folded) else [term]
 

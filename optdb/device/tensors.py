@@ -1,8 +1,4 @@
-"""Lazy tensors: the values in a function for inputs of known shapes, before anything is computed.
-
-A host builds tensors from other tensors. `lowering` turns a tensor's elements into scalar programs, so that one kernel
-can compute many tensors; ``schedule`` decides which tensors are stored.
-"""
+"""Lazy tensors: the values in a function for inputs of known shapes, before anything is computed."""
 
 from __future__ import annotations
 
@@ -247,23 +243,13 @@ class ScatterSet(Tensor):
 
 
 class Application:
-    """A device operation on stored tensors; its outputs are `Computed` tensors.
+    """A device operation on stored tensors, and on NumPy values from the host; its outputs are `Computed` tensors.
 
-    Parameters
-    ----------
-    make : callable
-        Takes the context, and returns the operation.
-    inputs : sequence
-        Tensors, or NumPy scalars and arrays for inputs that the operation takes from the host.
-    outputs : sequence of (shape, dtype)
-        The shapes and dtypes of its outputs.
+    `make` takes the context, and returns the operation; `outputs` has the shapes and dtypes of the outputs.
     """
 
     def __init__(
-        self,
-        make: Callable[[Context], Operation],
-        inputs: Sequence[Any],
-        outputs: Sequence[tuple[Sequence[int], str]],
+        self, make: Callable[[Context], Operation], inputs: Sequence[Any], outputs: Sequence[tuple[Sequence[int], str]]
     ) -> None:
         self.make = make
         self.inputs = tuple(inputs)

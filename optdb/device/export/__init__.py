@@ -1,7 +1,6 @@
 """The writer of exported files, for any host: files hold functions and shared values, and run without the host.
 
-A front end describes each function by an `Exportable`. `walking` traces the function for each example and device kind.
-`writing` collects the traces, and `optdb.runtime.exported` reads and writes the file.
+A front end describes each function by an `Exportable`; ``optdb.runtime.exported`` reads and writes the file.
 """
 
 from optdb.device.export.functions import Exportable, Held, InputSpec, Traceable

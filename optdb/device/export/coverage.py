@@ -18,15 +18,12 @@ from optdb.runtime.records import Record, saved_values
 from optdb.runtime.sizes import operand
 from optdb.runtime.tracing import Trace, Untraceable
 
-__all__ = ["covers", "pinned_lengths"]
-
 
 def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tuple[Trace, Any]]) -> bool:
-    """Return whether the trace made for an earlier example is also valid for the arguments of another example.
+    """Return whether an earlier example's trace is also valid for the arguments of another example, traced by `make`.
 
-    `make` traces the other example. The sizes that the earlier trace's rules compute must equal those that Python
-    computed in the new trace. `make` must not return a trace for fixed shapes, since kernels assume more about plain
-    lengths. Raise `Untraceable` if the earlier trace's guards hold but the traces differ.
+    `make` must not return a trace for fixed shapes, since kernels assume more about plain lengths. Raise `Untraceable`
+    if the earlier trace's guards hold but the traces differ.
     """
     names = [f"argument {i}" for i in range(len(arguments))]
     call = Call(arguments, trace.compute_units)
@@ -45,8 +42,7 @@ def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tupl
 def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     """Return descriptions of the lengths that a trace requires to equal the example's.
 
-    A length is pinned if an op finds it equal to a number or to another array's length, or converts it to a plain
-    number (``int(length)``). A condition that many lengths satisfy, such as being even, pins no length.
+    A condition that many lengths satisfy, such as being even, pins no length.
     """
     names = [signature.called(position) for position in range(len(trace.arguments))]
     rules = _rules(trace, names)
@@ -67,7 +63,6 @@ def _determines_lengths(trace: Trace, size: Any) -> bool:
 
 
 def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
-    """Return a trace's rules in the form that a loaded file has."""
     return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
 
 

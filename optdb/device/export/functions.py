@@ -15,8 +15,6 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.context import Context
 
-__all__ = ["Exportable", "Held", "InputSpec", "Traceable"]
-
 
 @dataclass(frozen=True, eq=False)
 class Held:
@@ -53,8 +51,8 @@ class Traceable:
 
     #: The context of all its arrays.
     context: Context
-    #: Enters a replacement context, and returns a copy of the function; the copy is run once. Its nodes run while a
-    #: tracer records, and raise `Untraceable` for anything that a file cannot hold.
+    #: Enters a replacement context, and returns a copy of the function, which runs once while a tracer records. Its
+    #: nodes raise `Untraceable` for anything that a file cannot hold.
     linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
     #: The dtypes of the caller's outputs, which come first. The other outputs are next values.
     result_dtypes: Sequence[str]

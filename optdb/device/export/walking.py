@@ -1,8 +1,6 @@
 """Traces a function: runs each node once with symbolic sizes, without executing anything on the device.
 
-The front end links the function in a replacement context for the requested device kind. Its caches are empty, so the
-trace and the function share no launches. A tracer records the commands that the nodes enqueue. The trace ends by
-overwriting shared variables with their next values.
+The front end links the function in a replacement context, whose caches are empty, so that they share no launches.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ from optdb.runtime.expressions import ArgumentNumber, AxisLength, ComputeUnits
 from optdb.runtime.sizes import SymInt, SymIntVector, example_value
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
-__all__ = ["as_host_array", "in_order", "is_open", "on_host", "trace"]
-
 #: Number of compute units assumed when a GPU trace is made on another kind of device.
 USUAL_UNITS = 64
 #: The dtypes that some devices lack, under the names used in files.
@@ -55,9 +51,9 @@ class _ReplacingContext(Context):
 
 
 def trace(function: Traceable, specs: Sequence[InputSpec], device_kind: DeviceKind, fixed: bool) -> Trace:
-    """Trace a function; with `fixed`, the trace is valid only for the example's shapes.
+    """Trace a function for inputs; with `fixed`, the trace is valid only for the example's shapes.
 
-    `specs` describe its inputs. Raise `Untraceable` if a trace cannot hold a step of the function.
+    Raise `Untraceable` if a trace cannot hold a step of the function.
     """
     profile = function.context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS

@@ -1,7 +1,4 @@
-"""Traces functions for examples, and writes them into one file with their shared variables.
-
-An example gets no trace of its own if the trace of an earlier example also covers it (`covers`).
-"""
+"""Traces functions for examples, and writes them into one file with their shared variables."""
 
 from __future__ import annotations
 
@@ -24,8 +21,6 @@ from optdb.runtime.exported.manifest import SharedValue
 from optdb.runtime.exported.writing import write as write_file
 from optdb.runtime.tracing import Trace, Untraceable
 
-__all__ = ["Call", "Examples", "Report", "write"]
-
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]
 #: Example calls of the only function, or of each function by name; None names the first function.
@@ -38,11 +33,9 @@ _OWN = "call"
 class Report:
     """The result of exporting one example of a function."""
 
-    #: The function's name.
     function: str
     #: The device kind that the function was traced for.
     device_kind: DeviceKind
-    #: The shapes of the example's arguments.
     shapes: tuple[tuple[int, ...], ...]
     #: The number of commands in a call.
     commands: int
@@ -114,17 +107,13 @@ def _names(functions: Mapping[str | None, Exportable]) -> dict[str | None, str]:
         raise ValueError("there are no functions to export")
     given = [name for name in functions if name is not None]
     for name in given:
-        if not _is_name(name):
+        if not (name.isidentifier() and name.isascii()):
             raise ValueError(f"{name!r} cannot be the name of a function in a file: it is not an ASCII identifier")
     names: dict[str | None, str] = dict(zip(given, given, strict=True))
     if None in functions:
-        own = functions[None].name
-        names[None] = _free(own if own and _is_name(own) else _OWN, given)
+        own = functions[None].name or ""
+        names[None] = _free(own if own.isidentifier() and own.isascii() else _OWN, given)
     return names
-
-
-def _is_name(name: str) -> bool:
-    return name.isidentifier() and name.isascii()
 
 
 def _free(start: str, taken: Container[str]) -> str:
@@ -205,7 +194,6 @@ def _trace(traced: Callable[[bool], Trace], fixed: str | None) -> tuple[Trace, s
 
 
 def _specs(function: Exportable, values: Sequence[HostArray], states: _States) -> list[InputSpec]:
-    """Return the input specs for tracing a function with an example's arguments."""
     arguments = function.signature.arguments
     return [
         InputSpec(given, *states.number(given))
