@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.codegen.gemm.families import Launches
+from optdb.codegen.gemm import products
+from optdb.codegen.gemm.families import Prepared
 
 
-def note_products(monkeypatch: pytest.MonkeyPatch) -> list[Launches]:
-    """Return a list that records each object that computes a product with kernels other than the function's own."""
-    computed: list[Launches] = []
-    compute = Launches.compute
+def note_products(monkeypatch: pytest.MonkeyPatch) -> list[Prepared]:
+    """Return a list that records each choice with its own kernels that computes a product."""
+    computed: list[Prepared] = []
+    compute = products.compute
 
-    def noting(self, *args):
-        if self.kernels is not None:
-            computed.append(self)
-        return compute(self, *args)
+    def noting(product, *args):
+        if product.kernels is not None:
+            computed.append(product)
+        return compute(product, *args)
 
-    monkeypatch.setattr(Launches, "compute", noting)
+    monkeypatch.setattr(products, "compute", noting)
     return computed

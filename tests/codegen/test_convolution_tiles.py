@@ -221,13 +221,13 @@ def test_devices_with_copies_take_tiles_for_them(features, copying):
     for kind, want in zip(OPERATIONS, (reference.forward(), reference.weights(), reference.inputs())):
         close(convolved(kind, x, w, t, parameters), want, "float32")
     cache = context().kept[families.__name__]._entries
-    taken = [(request.kind, tile) for (_, request), (_, (tile, _)) in cache.items()]
+    taken = [(request.kind, choice.plan) for (*_, request), (_, choice) in cache.items()]
     assert taken and all(tile in tile_kernels.COPIED_TILES[kind] for kind, tile in taken)
 
 
 @pytest.mark.parametrize("features", [7, 20, 64, 130])
 def test_devices_with_copies_have_one_tile_without(features, copying, monkeypatch):
-    monkeypatch.setattr(tiles, "try_compile", lambda *_: None)
+    monkeypatch.setattr(families, "try_compile", lambda *_: None)
     arrays, parameters = case(2, 15, features, (9, 8), (3, 3), "half", filter_flip=True)
     x, w, t = (array.astype("float32") for array in arrays)
     reference = Reference(x, w, t, parameters)
@@ -246,8 +246,8 @@ def test_kernels_that_do_not_build_are_not_needed(copying, monkeypatch, caplog):
     wrong = Kernel("KERNEL void wrong(ga_size n) { nothing; }")
     monkeypatch.setattr(tiles, "tile_kernel", lambda *_: wrong)
     request = tiles.TileRequest("CORRELATE", "float32", "highest", 64)
-    tile, kernels = families.prepared(tiles.FAMILIES, context(), request)
-    assert tile in tile_kernels.own_tiles("CORRELATE", context(), "float32") and not kernels
+    choice = families.prepared((tiles.copied_choices, tiles.own_choices), context(), request)
+    assert choice.plan in tile_kernels.own_tiles("CORRELATE", context(), "float32") and choice.kernels is None
     assert "a kernel does not build" in caplog.text
 
 
@@ -256,9 +256,9 @@ def test_large_tiles_are_not_compiled_for_small_devices(copying, monkeypatch):
     assert not tiles.copied_choices(context(), tiles.TileRequest("CORRELATE", "float32", "highest", 64))
 
 
-def test_files_have_the_kernels_of_their_functions(copying):
-    request = tiles.TileRequest("WEIGHTS", "float32", "highest", 64, 600, may_compile=False)
-    tile, kernels = families.prepared(tiles.FAMILIES, context(), request)
+def test_files_have_the_kernels_of_their_functions(copying, monkeypatch):
+    monkeypatch.setattr(tiles, "tracing", lambda: "a trace")
+    kernels, tile = tiles._chosen({}, context(), "WEIGHTS", "float32", "highest", 64, 600)
     assert tile in tile_kernels.own_tiles("WEIGHTS", context(), "float32") and not kernels
 
 

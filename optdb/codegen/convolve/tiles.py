@@ -17,9 +17,9 @@ sums are split into parts, and another kernel adds the parts in order.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,9 +37,9 @@ from optdb.codegen.convolve.tile_kernels import (
     parts_of_terms,
     tile_kernel,
 )
-from optdb.codegen.gemm.families import Family, prepared_once
+from optdb.codegen.gemm.families import Choice, prepared_once
 from optdb.codegen.gemm.problem import Precision
-from optdb.codegen.kernels import Kernel, try_compile
+from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, size_of
 from optdb.codegen.scratch import scratch, tables
 from optdb.codegen.source import work_dtype
@@ -267,64 +267,38 @@ class TileRequest:
     #: Number of filters in a group; or number of features in a group, and number of terms in their gradient.
     rows: int
     cols: int = 1
-    #: Whether kernels may be compiled. An exported file contains only the kernels of its functions.
-    may_compile: bool = True
     #: Names of choices that failed.
     failed: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class TileChoice:
-    """A tile with one of the function's own kernels, or with a kernel that is compiled when chosen."""
-
-    tile: Tile
-    seconds: float
-    kernels: Callable[[], Sequence[Kernel]] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name in `TileRequest.failed`."""
-        return self.tile.name
-
-    def prepare(self, context: Context) -> tuple[Tile, Kernels] | None:
-        """Return the tile, and its kernel unless the function has it; warn and return None if the build fails."""
-        if self.kernels is None:
-            return self.tile, {}
-        kernels = try_compile(self.kernels(), context, "a convolution", "Convolutions load tiles through registers")
-        return None if kernels is None else (self.tile, kernels)
-
-
-def copied_choices(context: Context, request: TileRequest) -> list[TileChoice]:
+def copied_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
     """Return the tiles for asynchronous copies that fit the device; these tiles have their own kernels."""
-    profile = context.profile
-    is_copied = request.may_compile and request.dtype == "float32" and profile.has_tensor_cores
-    if not is_copied or by_tensor_cores(context, request.dtype, request.precision):
+    kind, dtype, profile = request.kind, request.dtype, context.profile
+    is_copied = dtype == "float32" and profile.has_tensor_cores
+    if not is_copied or by_tensor_cores(context, dtype, request.precision):
         return []
 
     def kernels(tile: Tile) -> list[Kernel]:
-        return [tile_kernel(request.kind, request.dtype, tile, context.options.instructions)]
+        return [tile_kernel(kind, dtype, tile, context.options.instructions)]
 
     return [
-        TileChoice(tile, cost(tile, request.rows, request.cols), functools.partial(kernels, tile))
-        for tile in COPIED_TILES[request.kind]
+        Choice(f"a convolution by {tile.name}", tile, cost(tile, request.rows, request.cols), partial(kernels, tile))
+        for tile in COPIED_TILES[kind]
         if tile.items <= profile.max_local_size and tile.local_bytes("float32") <= profile.local_memory_bytes
     ]
 
 
-def own_choices(context: Context, request: TileRequest) -> list[TileChoice]:
+def own_choices(context: Context, request: TileRequest) -> list[Choice[Tile]]:
     """Return the tiles whose kernels the function was compiled with."""
     tiles = own_tiles(request.kind, context, request.dtype, request.precision)
-    return [TileChoice(tile, cost(tile, request.rows, request.cols)) for tile in tiles]
-
-
-#: The families of tiles, in the order in which they are tried.
-FAMILIES: Sequence[Family[tuple[Tile, Kernels]]] = (copied_choices, own_choices)
+    return [Choice(tile.name, tile, cost(tile, request.rows, request.cols)) for tile in tiles]
 
 
 def _chosen(
     kernels: Kernels, context: Context, kind: Kind, dtype: str, precision: Precision, rows: int, cols: int = 1
 ) -> tuple[Kernels, Tile]:
     """Return the kernels and the tile for a product."""
-    request = TileRequest(kind, dtype, precision, rows, cols, may_compile=tracing() is None)
-    tile, compiled = prepared_once(FAMILIES, context, request)
-    return {**kernels, **compiled}, tile
+    # An exported file contains only the kernels of its functions.
+    families = (own_choices,) if tracing() is not None else (copied_choices, own_choices)
+    choice = prepared_once(families, context, TileRequest(kind, dtype, precision, rows, cols))
+    return {**kernels, **(choice.kernels or {})}, choice.plan

@@ -16,13 +16,12 @@ NVIDIA, "CUTLASS: efficient GEMM in CUDA" (2017), and "Parallel Thread Execution
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from optdb.codegen.gemm import gpu
 from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
-from optdb.codegen.gemm.families import Choice, KernelChoice, PreparedProduct, Request
+from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, classify
@@ -164,7 +163,7 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
 
-def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
+def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     """Return the choice of copied tiles, for float32 products that benefit from them.
 
     The device must have tensor cores, which indicate that it supports asynchronous copies.
@@ -181,12 +180,11 @@ def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProdu
         return []
     if block.items > profile.max_local_size or block.local_bytes > profile.local_memory_bytes:
         return []
-    if problem.along == (False, True):
+    if is_swapped := problem.along == (False, True):
         problem = problem.transposed()
-        request = replace(request, problem=problem, is_transposed=not request.is_transposed)
     needed = [copied_kernel(block, problem.along, context.options.instructions), wide_total_kernel("float32")]
     planned = plan(problem, block, profile.compute_units)
-    return [KernelChoice("a product by copied tiles", planned, lambda: needed, request)]
+    return [Choice("a product by copied tiles", planned.swapped() if is_swapped else planned, kernels=lambda: needed)]
 
 
 def _is_aligned(steps: tuple[int, int, int]) -> bool:

@@ -7,7 +7,7 @@ launches a plan with arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.gemm.problem import Problem
@@ -56,6 +56,12 @@ class GemmPlan:
     memory: int = 0
     #: Number of elements in each copy of a matrix, by letter.
     copies: Mapping[str, int] = field(default_factory=dict)
+
+    def swapped(self) -> GemmPlan:
+        """Return the launches for the matrices in reverse order."""
+        swap = str.maketrans("ab", "ba")
+        launches = [replace(launch, arrays=launch.arrays.translate(swap)) for launch in self.launches]
+        return replace(self, launches=launches)
 
 
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:

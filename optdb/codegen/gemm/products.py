@@ -5,16 +5,16 @@ The package docstring describes the data flow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, by_library, chosen
-from optdb.codegen.gemm.families import Choice, Family, Launches, Operands, PreparedProduct, Request, prepared_once
-from optdb.codegen.gemm.launches import GemmPlan, total_kernel, wide_total_kernel
+from optdb.codegen.gemm.families import Choice, Family, Prepared, Request, prepared_once
+from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.source import load_w, work_dtype
@@ -77,66 +77,59 @@ def matmul(
     batch = z.shape[0] if z.ndim == 3 else 1
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
-    may_compile, is_transposed = tracing() is None, problem.is_better_transposed
-    request = Request(
-        problem.transposed() if is_transposed else problem,
-        z.dtype.name,
-        precision,
-        is_transposed,
-        is_aligned=may_compile and a.offset % _ALIGNMENT == b.offset % _ALIGNMENT == 0,
-        may_compile=may_compile,
-    )
-    operands = Operands(a, b, y, z, alpha, beta if add else 0.0)
-    families = FAMILIES if may_compile else (_own_tiles,)
+    if is_transposed := problem.is_better_transposed:
+        problem = problem.transposed()
+    # An exported file contains only the kernels of its functions.
+    families = FAMILIES if tracing() is None else (_own_tiles,)
+    is_aligned = families is FAMILIES and a.offset % _ALIGNMENT == b.offset % _ALIGNMENT == 0
+    request = Request(problem, z.dtype.name, precision, is_transposed, is_aligned)
+    arrays = {"a": a, "b": b, "y": y, "z": z}
     while True:
         product = prepared_once(families, context, request, owner=chosen(context, request.dtype))
-        if product.compute(kernels, context, operands):
+        if compute(product, request, kernels, context, arrays, alpha, beta if add else 0.0):
             return
         request = replace(request, failed=request.failed | {product.name})
 
 
-@dataclass(frozen=True)
-class _LibraryChoice:
-    """The choice to let CLBlast compute a product; CLBlast may refuse the product."""
-
-    name = "CLBlast"
-    seconds = 0.0
-
-    def prepare(self, context: Context) -> _LibraryChoice:
-        return self
-
-    def compute(self, kernels: Mapping[str, CompiledKernel], context: Context, operands: Operands) -> bool:
-        a, b, y, z, alpha, beta = operands
+def compute(
+    product: Prepared[GemmPlan | None],
+    request: Request,
+    kernels: Mapping[str, CompiledKernel],
+    context: Context,
+    arrays: Mapping[str, Array],
+    alpha: float,
+    beta: float,
+) -> bool:
+    """Compute a requested product with a choice; if this fails, return False and leave the result unchanged."""
+    a, b, y, z = (arrays[letter] for letter in "abyz")
+    if product.plan is None:
         return (beta == 0 or y is z) and clblast.multiply(context.queue, a, b, z, alpha, beta)
+    if request.is_transposed:
+        arrays = {**arrays, "a": b, "b": a}
+    own = kernels if product.kernels is None else product.kernels
+    try:
+        run(product.plan, own, context, arrays, alpha, beta, work_dtype(request.dtype))
+    except MemoryError:
+        if product.plan.copies:
+            return False
+        raise
+    return True
 
 
-def _library(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
-    """Return CLBlast as a choice for the classes of products for which it was faster in tuning."""
+def _library(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:
+    """Return CLBlast, without a plan, for the classes of products for which it was faster in tuning."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
-    return [_LibraryChoice()] if name in by_library(context, request.dtype) else []
+    return [Choice("CLBlast", None)] if name in by_library(context, request.dtype) else []
 
 
-@dataclass(frozen=True)
-class _OwnTiles:
-    """A product computed by the kernels that its function was compiled with."""
-
-    request: Request
-    name = "tiles"
-    seconds = 0.0
-
-    def prepare(self, context: Context) -> Launches:
-        request = self.request
-        planned = plan_with(chosen(context, request.dtype), context, request.dtype, request.problem)
-        return Launches(self.name, planned, request.dtype, request.is_transposed)
-
-
-def _own_tiles(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
-    return [_OwnTiles(request)]
+def _own_tiles(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:
+    """Return the choice of the kernels that the function was compiled with."""
+    return [Choice("tiles", plan_with(chosen(context, request.dtype), context, request.dtype, request.problem))]
 
 
 #: Kernel families, in the order in which they are tried.
-FAMILIES: Sequence[Family[PreparedProduct]] = (
+FAMILIES: tuple[Family[GemmPlan | None], ...] = (
     quad_tiles.choices,
     tensor_cores.choices,
     _library,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.gemm.blocks import is_default
-from optdb.codegen.gemm.families import Choice, KernelChoice, PreparedProduct, Request
+from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.gpu import parts_of
 from optdb.codegen.gemm.launches import (
     BATCH,
@@ -150,7 +150,7 @@ def _tensor_name(b_along: bool) -> str:
     return f"matmul_{_TENSOR_SIDE}x{_TENSOR_SIDE}_tf32_quads_{'nt'[b_along]}"
 
 
-def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
+def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     """Return the choice for a small product with vector loads, with or without tensor cores."""
     profile, options, problem = context.profile, context.options, request.problem
     if profile.runs_items_serially or request.dtype != "float32" or not request.is_aligned:
@@ -175,7 +175,7 @@ def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProdu
         return [*needed, wide_total_kernel("float32")]
 
     planned = plan(problem, profile.compute_units, tile, by_tensor_cores)
-    return [KernelChoice("a small product", planned, kernels, request)]
+    return [Choice("a small product", planned, kernels=kernels)]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm import warpgroups
-from optdb.codegen.gemm.families import Choice, KernelChoice, PreparedProduct, Request
+from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Precision, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
@@ -75,7 +75,7 @@ CANDIDATES = (
 _FLOAT16_RATES = (1.8, 2.8)
 
 
-def choices(context: Context, request: Request) -> Sequence[Choice[PreparedProduct]]:
+def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     """Return the choices on tensor cores: with packed matrices, or with tiles copied directly from the matrices."""
     arithmetic = ARITHMETIC.get((request.dtype, request.precision))
     if arithmetic is None:
@@ -92,7 +92,7 @@ def _suits(context: Context, problem: Problem) -> bool:
     return context.profile.has_tensor_cores and not is_small
 
 
-def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[PreparedProduct]]:
+def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:
     """Return the choice of packed matrices, if the device supports that choice."""
     problem = request.problem
     if not warpgroups.suits(context, problem, arithmetic):
@@ -100,10 +100,10 @@ def _packed(context: Context, request: Request, arithmetic: Arithmetic) -> list[
     seconds = 0.0 if warpgroups.packs_all(context) else warpgroups.seconds(context, problem, arithmetic)
     block, name = warpgroups.block_of(context), f"a product of packed matrices by {arithmetic}"
     needed = functools.partial(warpgroups.kernels, context, arithmetic)
-    return [KernelChoice(name, warpgroups.plan(problem, arithmetic, block), needed, request, seconds)]
+    return [Choice(name, warpgroups.plan(problem, arithmetic, block), seconds, needed)]
 
 
-def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[PreparedProduct]]:
+def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[Choice[GemmPlan]]:
     """Return a choice for each tile shape that fits the device."""
     problem, units = request.problem, context.profile.compute_units
     rates = {_BLOCKS["square", False]: _FLOAT16_RATES} if arithmetic == "float16" else rates_of(context)
@@ -119,12 +119,11 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
         return [multiply, wide_total_kernel(dtype_of(arithmetic))]
 
     return [
-        KernelChoice(
+        Choice(
             f"a product by {arithmetic}, {block.name}",
             plan(problem, block, arithmetic, units),
-            functools.partial(kernels, block),
-            request,
             2e-12 * problem.k * efforts[block],
+            functools.partial(kernels, block),
         )
         for block in fitting(context, efforts)
     ]
