@@ -208,8 +208,7 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
         "STORE_VECTOR(to, r, c)": _store_vector(f"{C_TYPES[work]}{layout.near}", layout.near),
     }
     defined = "".join(f"#define {macro} {meaning}\n" for macro, meaning in macros.items())
-    undefined = "".join(f"#undef {macro.partition('(')[0]}\n" for macro in macros)
-    return product_kernel(called + defined + code + undefined, dtype, **words)
+    return product_kernel(called + defined + code, dtype, **words)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,6 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
     LOAD_PAIRS
     const int count = end - part;
     LOOP
-#undef LOAD_PAIRS
     const int vectors = SAME && in_order && outputs % WIDE == 0 && ((ga_size)z & 15) == 0;
     z += group * rows * plane + get_group_id(2) * z_part;
     #pragma unroll
@@ -98,8 +97,6 @@ void CORRELATE_LOADED()
         right[side][first + v][lane + c * LANES] = x_next[c][v];
 
     TILE_LOOP
-#undef LOAD_TILES
-#undef KEEP_TILES
 }
 
 /* How items copy tiles of CORRELATE asynchronously. */
@@ -122,7 +119,6 @@ void CORRELATE_COPIED()
     LOAD_PAIRS
 
     TILE_LOOP
-#undef COPY_TILES
 }
 
 /* Features by terms, summed over one part of all images' pixels. */
@@ -169,7 +165,6 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
     } \
     spot = ((const GLOBAL_MEM int2 *)spots)[pixel];
     LOOP
-#undef NEXT_PIXELS
     sums += (part * groups + group) * features * depth;
     const int vectors = fresh && depth % WIDE == 0 && ((ga_size)sums & 15) == 0;
     #pragma unroll
@@ -211,8 +206,6 @@ void WEIGHTS_LOADED()
         right[side][lane][first + v * (ITEMS / DEPTH) + TERM_SHIFT * (lane / 4)] = x_next[v];
 
     TILE_LOOP
-#undef LOAD_TILES
-#undef KEEP_TILES
 }
 
 /* How items copy tiles of WEIGHTS asynchronously. */
@@ -234,7 +227,6 @@ void WEIGHTS_COPIED()
     }
 
     TILE_LOOP
-#undef COPY_TILES
 }
 
 /* The loop over the tiles of `count` terms: items load the next tiles while they multiply the current ones. */
@@ -328,7 +320,6 @@ KERNEL void pack_blocks(ga_size count, ga_int rows, ga_int block, ga_int blocks,
     const bool is_short = count >> 32 == 0;
 #define QUOTIENT(n, by) (is_short ? (uint)(n) / (uint)(by) : (n) / (by))
     const ga_size line = QUOTIENT(i, block), of_block = QUOTIENT(line, padded), group = QUOTIENT(of_block, blocks);
-#undef QUOTIENT
     const int term = line - of_block * padded;
     const int row = (int)(of_block - group * blocks) * block + (int)(i - line * block);
     const GLOBAL_MEM T *from = x + (ga_ssize)group * by_group;

@@ -72,14 +72,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     int side = 0, next = STAGES - 1;
     await_copies();
     LOOP
-#undef FIRST
-#undef COPY_PIECES
-#undef COPY
-#undef FOUR
-#undef LEFT
-#undef RIGHT
-#undef LEFT_ACROSS
-#undef RIGHT_ACROSS
 
     const bool to_w = parts > 1;
     GLOBAL_MEM W *const to = to_w ? w + (part * t.s8 + batch) * m * n : z + batch * t.s3;
@@ -121,7 +113,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             const ga_ssize j = j0 + c / 4 * (COLS / ITEM_COLS * 4) + tile_x;
             STORE_FOUR(i, j, acc[r][c + e], 0, 1)
         }
-#undef STORE_FOUR
 }
 
 /* The loop for matrices that are both contiguous across the terms. An item reads the next term while it multiplies the
@@ -164,7 +155,6 @@ void LOOP_ACROSS()
             }
         }
     }
-#undef READ_TERM
 }
 
 /* The loop for a left matrix with contiguous terms. While it multiplies, an item reads the next row and the columns of
@@ -215,7 +205,6 @@ void LOOP_ALONG()
             base = after;
         }
     }
-#undef READ_COLUMNS
 }
 
 /* Compute a tile of unaligned matrices, number by number. This is not inlined, so that it uses none of the loop's

@@ -140,7 +140,7 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
         **MEMORY_WORDS[instructions],
     }
     macros = [_place_macro("A", block, block.rows, along[0]), _place_macro("B", block, block.cols, along[1])]
-    return product_kernel("".join(macros) + text + "#undef A_PLACE\n#undef B_PLACE\n", "float32", **words)
+    return product_kernel("".join(macros) + text, "float32", **words)
 
 
 def _copy_placeholders(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:

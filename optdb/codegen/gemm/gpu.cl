@@ -160,16 +160,4 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         }
 #endif
     }
-#undef IS_WHOLE
-#undef READ_WHOLE
-#undef WRITE_WHOLE
-#undef BEGIN
-#undef LOAD_TILE
-#undef IN_A
-#undef IN_B
-#undef IS_THERE
-#undef KEEP_TILE
-#undef KEEP_TILES
-#undef READ_TERM
-#undef ADD_TERM
 }

@@ -6,6 +6,7 @@ launches a plan with arrays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 LAUNCH_S = 5e-6
 #: Vector width of the kernel that adds parts.
 _WIDE = 4
+_MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 #: In the second packed argument of `by_tiles`, the positions of the number of parts, the batch size and the divisors.
 PARTS, BATCH, DIVISORS = 6, 8, slice(9, 11)
 
@@ -66,7 +68,10 @@ class GemmPlan:
 
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
     """Return a kernel from a template; the compiler may contract multiplications and additions into FMA."""
-    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
+    code = typed(code, dtype, **words)
+    # Other kernels in the same source may define the same macros.
+    macros = dict.fromkeys(_MACRO.findall(code))
+    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + code + "".join(f"#undef {macro}\n" for macro in macros))
 
 
 def total_kernel(dtype: str) -> Kernel:

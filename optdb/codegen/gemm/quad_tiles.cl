@@ -125,18 +125,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     local_barrier();
 #define QUAD_OF(e) (e)
     STORE_SUMS
-#undef QUAD_OF
-#undef A_LOADS
-#undef B_LOADS
-#undef APART
-#undef RIGHT_SIZE
-#undef RIGHT_PLACE
-#undef B_L
-#undef LOAD_TILES
-#undef KEEP_TILES
-#undef ADD_TERM
-#undef ADD_TERMS
-#undef ADD_TILE
 }
 
 /* The same on tensor cores. Each warp computes all sums over some of the terms, and reads these terms directly into
@@ -205,8 +193,6 @@ KERNEL void MATMUL_TF32(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T
     local_barrier();
 #define QUAD_OF(e) ((e) ^ (e) / (COLS / 4) % 4 * 2)
     STORE_SUMS
-#undef PLACE
-#undef QUAD_OF
 }
 
 /* Statements that locate a group's tile. */
@@ -226,7 +212,6 @@ void find_tile()
     const int band_of_all = QUOTIENT(place, t.s9), matrix = QUOTIENT(band_of_all, t.sA), batch = QUOTIENT(matrix, t.sB);
     const int j0 = (place - band_of_all * tiles) * COLS, i0 = (band_of_all - matrix * bands) * ROWS;
     const int part = matrix - batch * parts, l0 = part * (int)t.s7, k = max(min((int)s.s2 - l0, (int)t.s7), 0);
-#undef QUOTIENT
     const int last_i = min(ROWS, m - i0) - 1, last_j = min(COLS, n - j0) - 1;
     a += batch * s.s3 + (i0 * a_row + l0);
     b += batch * s.s6 + (j0 * b_col + l0 * b_step);

@@ -115,12 +115,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         const ga_ssize i = i0 + e / COLS, j = j0 + e % COLS;
         STORE_SUM(i, j, all, before[q])
     }
-#undef ROW_OF
-#undef COL_OF
-#undef ADDED
-#undef STORE_SUM
-#undef LOAD_TILES
-#undef KEEP_TILES
 }
 
 /* Add up the partial sums of several groups, WIDE neighbours in a row at a time. */

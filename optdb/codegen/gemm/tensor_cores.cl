@@ -148,7 +148,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             z[zi * z0 + zj * z1] = STORE(sum);
         }
     }
-#undef COPY
 }
 
 /* Placeholders in the copying functions describe the layout of a tile. A LINE of 16-byte pieces has terms of one row

@@ -79,7 +79,6 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, 
         phase ^= side == 0;
     }
     await_products();
-#undef COPY
 
     y += batch * t.s0 + i0 * y0 + j0 * y1;
     z += batch * t.s3 + i0 * z0 + j0 * z1;
