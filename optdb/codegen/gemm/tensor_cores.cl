@@ -26,30 +26,30 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     if (b_wide)
         v += B_ALONG ? item / (TERMS / PIECE) * b_col + item % (TERMS / PIECE) * PIECE
                      : item / (COLS / PIECE) * b_step + item % (COLS / PIECE) * PIECE;
-    const uint x_to = opaque(A_PIECE(item)), v_to = opaque(B_PIECE(item));
+    const uint x_to = opaque(piece_A(item)), v_to = opaque(piece_B(item));
     uint left_at[A_PLACES], right_at[B_PLACES];
     UNROLLED(place, A_PLACES)
-        left_at[place] = opaque(A_PLACE(wi, place, lane));
+        left_at[place] = opaque(place_A(wi, place, lane));
     UNROLLED(place, B_PLACES)
-        right_at[place] = opaque(ROWS * DEPTH + B_PLACE(wj, place, lane));
+        right_at[place] = opaque(ROWS * DEPTH + place_B(wj, place, lane));
     /* The number of stages whose tiles are entirely inside the matrices. */
     const int whole = a_wide && b_wide && rows == ROWS && cols == COLS ? (int)(k / TERMS) : 0;
 
 #define COPY(stage, side) { \
         const uint base = (side) * STAGE_WORDS; \
         if ((stage) < whole) { \
-            A_WHOLE(memory, base + x_to, x, a_row, a_step); \
-            B_WHOLE(memory, base + ROWS * DEPTH + v_to, v, b_col, b_step); \
+            whole_A(memory, base + x_to, x, a_row, a_step); \
+            whole_B(memory, base + ROWS * DEPTH + v_to, v, b_col, b_step); \
         } else { \
             const int terms = (int)min(k - (ga_ssize)(stage) * TERMS, (ga_ssize)TERMS); \
             if (a_wide) \
-                A_WIDE(memory, base, x, a_row, a_step, rows, terms, item); \
+                wide_A(memory, base, x, a_row, a_step, rows, terms, item); \
             else \
-                A_SINGLE(memory, base, x, a_row, a_step, rows, terms, item); \
+                single_A(memory, base, x, a_row, a_step, rows, terms, item); \
             if (b_wide) \
-                B_WIDE(memory, base + ROWS * DEPTH, v, b_col, b_step, cols, terms, item); \
+                wide_B(memory, base + ROWS * DEPTH, v, b_col, b_step, cols, terms, item); \
             else \
-                B_SINGLE(memory, base + ROWS * DEPTH, v, b_col, b_step, cols, terms, item); \
+                single_B(memory, base + ROWS * DEPTH, v, b_col, b_step, cols, terms, item); \
         } \
         x += TERMS * a_step; \
         v += TERMS * b_step; \
@@ -66,9 +66,9 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     uint left[WARP_ROWS / 16][4], right[2][WARP_COLS / 8][2];
     int side = 0, next = STAGES - 1;
     await_copies();
-    LOAD_B(memory, 0, 0, right_at, right[0]);
-    LOAD_A(memory, 0, 0, left_at, left, 0);
-    LOAD_A(memory, 0, 0, left_at, left, 1);
+    load_B(memory, 0, 0, right_at, right[0]);
+    load_A(memory, 0, 0, left_at, left, 0);
+    load_A(memory, 0, 0, left_at, left, 1);
     for (int stage = 0; stage < stages; ++stage) {
         BEGIN_STAGE
         UNROLLED(step, DEPTH / 8) {
@@ -83,11 +83,11 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
                 side = side == STAGES - 1 ? 0 : side + 1;
             }
             const uint base = side * STAGE_WORDS, l = (step + 1) % (DEPTH / 8) * 8;
-            LOAD_B(memory, base, l, right_at, right[(step + 1) % 2]);
+            load_B(memory, base, l, right_at, right[(step + 1) % 2]);
             MULTIPLY(memory, SUMS, left, right[step % 2], 0);
-            LOAD_A(memory, base, l, left_at, left, 0);
+            load_A(memory, base, l, left_at, left, 0);
             MULTIPLY(memory, SUMS, left, right[step % 2], 1);
-            LOAD_A(memory, base, l, left_at, left, 1);
+            load_A(memory, base, l, left_at, left, 1);
         }
         END_STAGE
     }
@@ -101,7 +101,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const ga_ssize to0 = parts > 1 ? n : z0;
     if ((parts > 1 || z1 == 1) && to0 % 4 == 0 && n % 4 == 0 && (ulong)to % 16 == 0) {
         UNROLLED(h, WARP_ROWS / 8) {
-            const int ti = wi + A_ORDER(h * 8 + g);
+            const int ti = wi + order_A(h * 8 + g);
             if (ti >= rows)
                 continue;
             UNROLLED(q, WARP_COLS / 4 / VECTOR) {
@@ -132,11 +132,11 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         barrier(CLK_LOCAL_MEM_FENCE);
         #pragma unroll 1
         for (int e = item; e < ROWS / WARP_ROWS * 16 * COLS; e += ITEMS) {
-            const int ti = e / COLS / 16 * WARP_ROWS + A_ORDER(i * 16 + e / COLS % 16), tj = e % COLS;
+            const int ti = e / COLS / 16 * WARP_ROWS + order_A(i * 16 + e / COLS % 16), tj = e % COLS;
             if (ti >= rows || tj >= cols)
                 continue;
             const ga_ssize zi = i0 + ti, zj = j0 + tj;
-            float sum = sums[e / COLS * (COLS + 8) + tj / WARP_COLS * WARP_COLS + B_ORDER(tj % WARP_COLS)];
+            float sum = sums[e / COLS * (COLS + 8) + tj / WARP_COLS * WARP_COLS + order_B(tj % WARP_COLS)];
             REPEAT_NAN
             if (parts > 1) {
                 w[zi * n + zj] = sum;
@@ -241,7 +241,7 @@ static void load_left_across(MEMORY memory, uint base, uint l, const uint *at, u
 {
     UNROLLED(c, 2) {
         uint numbers[WARP_ROWS / 8];
-        LOAD_NEAR_A(memory, base + (l + c * 4) * ROWS, at, numbers, half_of);
+        load_near_A(memory, base + (l + c * 4) * ROWS, at, numbers, half_of);
         UNROLLED(i, WARP_ROWS / 8)
             if (IN_HALF(i / 2, half_of))
                 x[i / 2][i % 2 + 2 * c] = numbers[i];
@@ -273,8 +273,8 @@ static void load_right_across(MEMORY memory, uint base, uint l, const uint *at, 
 {
     UNROLLED(c, 2) {
         uint numbers[WARP_COLS / 8];
-        LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers, 0);
-        LOAD_NEAR_B(memory, base + (l + c * 4) * COLS, at, numbers, 1);
+        load_near_B(memory, base + (l + c * 4) * COLS, at, numbers, 0);
+        load_near_B(memory, base + (l + c * 4) * COLS, at, numbers, 1);
         UNROLLED(j, WARP_COLS / 8)
             v[j][c] = numbers[j];
     }

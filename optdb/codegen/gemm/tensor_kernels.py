@@ -1,13 +1,7 @@
 """Kernels for matrix products on a GPU's tensor cores, generated for a tile shape.
 
-A work group computes a tile of the result, and each warp computes a part of the tile, as fragments distributed over its
-items' registers. An instruction multiplies a 16 x 8 matrix by an 8 x 8 matrix. Tiles of both matrices are copied to
-local memory asynchronously, several stages ahead (``cp.async``), and fragments are loaded from there with ``ldmatrix``,
-or word by word if the terms of a sum are not contiguous. Tiles have no padding between rows: pieces of 16 bytes are
-swizzled within rows to avoid bank conflicts.
-
-Kernels are assembled from functions in ``tensor_cores.cl``: functions that copy and load each matrix
-(`_copy_functions`, `_load_functions`), a function that multiplies, and the kernel itself.
+Tiles of both matrices are copied to local memory asynchronously, several stages ahead, and each warp loads fragments
+from there. Kernels consist of functions in ``tensor_cores.cl``.
 
 References
 ----------
@@ -16,9 +10,9 @@ NVIDIA, "Parallel Thread Execution ISA" (mma.sync, ldmatrix, cp.async).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -42,9 +36,6 @@ _STEP = 8
 _PIECE = 16
 #: Number of tile rows in a band; concurrent groups compute neighbouring tiles in a band.
 BAND = 8
-#: Suffixes of the functions that locate an item's first piece, copy whole tiles, copy partial tiles piece by piece, and
-#: copy partial tiles number by number.
-_COPIES = ("piece", "whole", "wide", "single")
 #: Size of a word, in bytes.
 _ITEM = 4
 #: Placeholders for local memory addresses, by instruction set: in PTX, addresses are integers.
@@ -105,9 +96,8 @@ class TensorBlock(CheckedTile):
 class _TileFactor(NamedTuple):
     """One matrix in a product, and how a kernel copies and loads it."""
 
-    #: The prefix of the matrix's placeholders, and the matrix's name in functions.
+    #: The suffix of the matrix's functions and the prefix of its placeholders.
     letter: Literal["A", "B"]
-    side: Literal["left", "right"]
     #: Number of rows of the left matrix, or columns of the right matrix, in the tile and in a warp's part.
     tile_length: int
     warp_length: int
@@ -155,26 +145,33 @@ def tensor_kernel(
         The device's instructions, or functions that emulate them slowly.
     """
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
-    left = _TileFactor("A", "left", block.rows, block.warp_rows, along[0], dtype)
-    right = _TileFactor("B", "right", block.cols, block.warp_cols, along[1], dtype)
-    rest = ["rest_of"] if arithmetic == "tf32x3" else []
-    parts = {
-        **functions(f"gemm/tensor_cores_{instructions}.cl"),
-        **_copy_functions(left),
-        **_copy_functions(right),
-        **_load_functions(left, right),
-        **{name: code[name] for name in (*rest, f"multiply_{arithmetic}")},
-        "MATMUL": with_tile_found(code["MATMUL"]),
-    }
+    left = _TileFactor("A", block.rows, block.warp_rows, along[0], dtype)
+    right = _TileFactor("B", block.cols, block.warp_cols, along[1], dtype)
+    parts = [
+        *functions(f"gemm/tensor_cores_{instructions}.cl").values(),
+        *(function for matrix in (left, right) for function in _functions(matrix, code)),
+        *([code["rest_of"]] if arithmetic == "tf32x3" else []),
+        code[f"multiply_{arithmetic}"],
+        with_tile_found(code["MATMUL"]),
+    ]
+    piece, memory, vector = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words, _store_width(right)
     words = {
         **{"MATMUL": kernel_name(block, arithmetic, along), "copy_number": f"copy_number_{dtype}"},
-        **_shape_words(block, dtype, instructions),
-        **_arithmetic_words(block, arithmetic),
-        **_matrix_words(left, block),
-        **_matrix_words(right, block),
-        **_store_words(right, arithmetic),
+        **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth, "BAND": BAND},
+        **{"WARP_ROWS": block.warp_rows, "WARP_COLS": block.warp_cols},
+        **{"PIECE": piece, "TERMS": block.depth * piece // 4, "A_ALONG": int(along[0]), "B_ALONG": int(along[1])},
+        **{"A_PLACES": _places(left, block), "B_PLACES": _places(right, block)},
+        **{"STAGES": block.stages, "PENDING": block.stages - 2},
+        **{"STAGE_WORDS": block.stage_words, "TILE_WORDS": memory},
+        "LOCAL_WORDS": memory + EXCHANGED_WORDS * block.items * (instructions == "emulated"),
+        **MEMORY_WORDS[instructions],
+        **{"MULTIPLY": f"multiply_{arithmetic}", "ROUNDING": ROUNDING},
+        **_stage_words(block, arithmetic),
+        # Float16 results, and sums that may be recomputed, are not stored as vectors.
+        **{"STORES_VECTORS": int(arithmetic == "tf32"), "VECTOR": vector},
+        **{"VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"},
     }
-    return product_kernel(_macros(block, arithmetic, left, right) + filled("\n".join(parts.values()), **words), dtype)
+    return product_kernel(_macros(block, arithmetic, left, right) + filled("\n".join(parts), **words), dtype)
 
 
 def with_tile_found(kernel: str) -> str:
@@ -183,41 +180,17 @@ def with_tile_found(kernel: str) -> str:
     return kernel.replace("FIND_TILE\n", f"{statements}\n", 1)
 
 
-#: The layout of a tile for the functions that copy it along or across the terms; SIDE is the tile's length.
+#: The layout of a tile that is copied along the terms, or across them; SIDE is the tile's length.
 _LAYOUTS = {
-    "along": {
+    True: {
         **{"FAR": "i", "FAR_STEP": "across", "FAR_COUNT": "rows", "LINES": "ITEMS * 4 / DEPTH", "SWIZZLE": "SWIZZLED"},
         **{"NEAR": "l", "NEAR_COUNT": "terms", "NEAR_LENGTH": "TERMS", "LINE": "DEPTH / 4"},
     },
-    "across": {
-        **{
-            "FAR": "l",
-            "FAR_STEP": "step",
-            "FAR_COUNT": "terms",
-            "LINES": "ITEMS * PIECE / SIDE",
-            "SWIZZLE": "EXCHANGED",
-        },
-        **{"NEAR": "i", "NEAR_COUNT": "rows", "NEAR_LENGTH": "SIDE", "LINE": "SIDE / PIECE"},
+    False: {
+        **{"FAR": "l", "FAR_STEP": "step", "FAR_COUNT": "terms", "LINES": "ITEMS * PIECE / SIDE"},
+        **{"NEAR": "i", "NEAR_COUNT": "rows", "NEAR_LENGTH": "SIDE", "LINE": "SIDE / PIECE", "SWIZZLE": "EXCHANGED"},
     },
 }
-
-
-def _copy_functions(matrix: _TileFactor) -> dict[str, str]:
-    """Return the functions that copy tiles of a matrix, piece by piece or number by number."""
-    code, names = functions("gemm/tensor_cores.cl"), _copy_names(matrix)
-    layout = _LAYOUTS["along" if matrix.is_along else "across"]
-    return {
-        name: filled(filled(code[template], **names, **layout), SIDE=matrix.tile_length)
-        for template, name in names.items()
-    }
-
-
-def _copy_names(matrix: _TileFactor) -> dict[str, str]:
-    """Map the names of templates to the names of copy functions."""
-    kind = "along" if matrix.is_along else "across"
-    return {f"{what}_SIDE": f"{what}_{kind}_{matrix.tile_length}" for what in _COPIES}
-
-
 #: For each load kind, the function that loads two fragments of the right matrix, and the address it loads from.
 _RIGHT_KINDS = {
     "along": {"LOAD_FOUR": "load_matrices", "RIGHT_AT": "at[l / 8] + j * 8 * DEPTH"},
@@ -225,56 +198,36 @@ _RIGHT_KINDS = {
 }
 
 
-def _load_functions(left: _TileFactor, right: _TileFactor) -> dict[str, str]:
-    """Return the functions that load fragments of both matrices."""
-    code = dict(functions("gemm/tensor_cores.cl"))
-    for kind, words in _RIGHT_KINDS.items():
-        name = f"load_right_{kind}"
-        code[name] = filled(code["load_right_KIND"], load_right_KIND=name, **words)
-    names = [f"load_{matrix.near}" for matrix in (right, left) if matrix.load_kind == "across"]
-    for matrix in (left, right):
-        names += [f"{matrix.side}_place_{matrix.load_kind}", f"load_{matrix.side}_{matrix.load_kind}"]
-    return {name: code[name] for name in names}
+def _functions(matrix: _TileFactor, code: Mapping[str, str]) -> Iterator[str]:
+    """Yield the functions that copy tiles of a matrix, and those that load its fragments."""
+    letter, kind, side = matrix.letter, matrix.load_kind, "left" if matrix.letter == "A" else "right"
+    copies = {f"{what}_SIDE": f"{what}_{letter}" for what in ("piece", "whole", "wide", "single")}
+    for name in copies:
+        yield filled(filled(code[name], **copies, **_LAYOUTS[matrix.is_along]), SIDE=matrix.tile_length)
+    load = f"load_{side}_{kind}" if side == "left" or kind == "across" else "load_right_KIND"
+    loads = {f"{side}_place_{kind}": f"place_{letter}", load: f"load_{letter}"}
+    if kind == "across":
+        loads = {f"load_{matrix.near}": f"load_near_{letter}", **loads}
+    for name in loads:
+        yield filled(code[name], **loads, **(_RIGHT_KINDS[kind] if name == "load_right_KIND" else {}))
 
 
-def _shape_words(block: TensorBlock, dtype: str, instructions: Instructions) -> dict[str, Any]:
-    """Return placeholders for a tile's shape and for its stages in local memory."""
-    piece, memory = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words
-    return {
-        **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth, "BAND": BAND},
-        **{"WARP_ROWS": block.warp_rows, "WARP_COLS": block.warp_cols},
-        **{"PIECE": piece, "TERMS": block.depth * piece // 4},
-        **{"STAGES": block.stages, "PENDING": block.stages - 2},
-        **{"STAGE_WORDS": block.stage_words, "TILE_WORDS": memory},
-        "LOCAL_WORDS": memory + EXCHANGED_WORDS * block.items * (instructions == "emulated"),
-        **MEMORY_WORDS[instructions],
-    }
+def _places(matrix: _TileFactor, block: TensorBlock) -> int:
+    """Return the number of positions from which an item loads fragments."""
+    if matrix.is_along:
+        return block.depth // _STEP
+    return max(matrix.near // 4, 1) if matrix.load_kind == "across" else matrix.near // 2
 
 
-def _arithmetic_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, Any]:
-    """Return placeholders for the multiplication; with split numbers, each stage's sums are accumulated separately."""
+def _stage_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, str]:
+    """Return placeholders for a stage's sums, which are accumulated separately if numbers are split."""
     code, is_divided = functions("gemm/tensor_cores.cl"), arithmetic == "tf32x3"
     lengths = {"WARP_ROWS": block.warp_rows, "WARP_COLS": block.warp_cols}
     statements = {
         name.upper(): filled(body(code[name]), **lengths) if is_divided else ""
         for name in ("begin_stage", "end_stage", "repeat_nan")
     }
-    sums = "sums_of_stage" if is_divided else "acc"
-    return {"MULTIPLY": f"multiply_{arithmetic}", "ROUNDING": ROUNDING, "SUMS": sums, **statements}
-
-
-def _matrix_words(matrix: _TileFactor, block: TensorBlock) -> dict[str, Any]:
-    """Return placeholders for the functions that copy and load a matrix."""
-    letter, side, kind = matrix.letter, matrix.side, matrix.load_kind
-    places = {"along": block.depth // _STEP, "across": max(matrix.near // 4, 1), "transposed": matrix.near // 2}
-    return {
-        f"{letter}_ALONG": int(matrix.is_along),
-        **{f"{letter}_{what.upper()}": name for what, name in zip(_COPIES, _copy_names(matrix).values())},
-        **{f"{letter}_PLACE": f"{side}_place_{kind}", f"{letter}_PLACES": places[kind]},
-        **{f"LOAD_{letter}": f"load_{side}_{kind}", f"LOAD_NEAR_{letter}": f"load_{matrix.near}"},
-        # Contiguous numbers belong to rows or columns in different fragments.
-        f"{letter}_ORDER": f"{side}_order" if kind == "across" else "",
-    }
+    return {"SUMS": "sums_of_stage" if is_divided else "acc", **statements}
 
 
 def _store_width(right: _TileFactor) -> int:
@@ -282,21 +235,11 @@ def _store_width(right: _TileFactor) -> int:
     return min(right.near, 4) if right.load_kind == "across" else 2
 
 
-def _store_words(right: _TileFactor, arithmetic: Arithmetic) -> dict[str, Any]:
-    """Return placeholders for vector stores; float16 results, and sums that may be recomputed, do not use these."""
-    vector = _store_width(right)
-    names = {"VECTOR": vector, "VECTOR_TYPE": f"float{vector}", "VLOAD_VECTOR": f"vload{vector}"}
-    return {"STORES_VECTORS": int(arithmetic == "tf32"), **names}
-
-
 def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right: _TileFactor) -> str:
     """Return macros that swizzle pieces in local memory, and that map rows and columns to fragments.
 
     Eight 16-byte pieces cover all banks once. Rows that share such a line of pieces have the same permutation, and rows
-    in the next line have a different permutation. Items read one or two neighbouring pieces in each of four rows.
-
-    Element `e` of the vector `q` that an item stores lies on one of a fragment's two sides. Neighbours are in the
-    same fragment, or in different fragments if columns are permuted.
+    in the next line have a different permutation.
     """
     exchanged = "((l) % 2 * 3 + (l) / 2 % 2 * 4)" if left.dtype == "float32" else "((l) % 8)"
     # Rows are multiplied in two halves if each has its own fragments, which are loaded separately.
@@ -307,19 +250,18 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
         f"#define SWIZZLED(row) ((row) / {32 // block.depth} % {block.depth // 4})",
         f"#define EXCHANGED(l) {exchanged}",
     ]
+    # Contiguous numbers belong to rows or columns in different fragments.
     for matrix, (inner, outer) in ((left, (8, left.near)), (right, (right.near, 8))):
-        if matrix.load_kind == "across":
-            lines.append(f"#define {matrix.side}_order(i) ((i) % {inner} * {outer} + (i) / {inner})")
+        order = f"(i) % {inner} * {outer} + (i) / {inner}" if matrix.load_kind == "across" else "i"
+        lines.append(f"#define order_{matrix.letter}(i) ({order})")
     if right.load_kind == "across":
         at = f"((q) * {_store_width(right)} + (e))"
-        lines += [
-            f"#define FRAGMENT(q, e) ({at} % {right.near})",
-            f"#define SIDE_OF_FRAGMENT(q, e) ({at} / {right.near})",
-        ]
-        lines.append(f"#define COLUMN(q, e) (2 * r * {right.near} + {at})")
+        places = f"{at} % {right.near}", f"{at} / {right.near}", f"2 * r * {right.near} + {at}"
     else:
-        lines += ["#define FRAGMENT(q, e) (q)", "#define SIDE_OF_FRAGMENT(q, e) (e)"]
-        lines.append("#define COLUMN(q, e) ((q) * 8 + 2 * r + (e))")
+        places = "q", "e", "(q) * 8 + 2 * r + (e)"
+    # The fragment, its side, and the column of element `e` of the vector `q` that an item stores.
+    for name, place in zip(("FRAGMENT", "SIDE_OF_FRAGMENT", "COLUMN"), places):
+        lines.append(f"#define {name}(q, e) ({place})")
     return "\n".join(lines) + "\n"
 
 
