@@ -1,8 +1,6 @@
-"""The ``optdb.*`` flags, declared as data.
+"""The ``optdb.*`` flags, declared as data, which ``optdb.host.theano.importing.flags`` registers in Theano.
 
-Users set a flag in ``THEANO_FLAGS`` or in section ``optdb`` of ``.theanorc``, like Theano's
-own flags. This module does not import Theano: ``optdb.host.theano.importing.flags`` registers `FLAGS`, and the
-command line puts the values that override the user's settings into `FORCED`.
+Users set a flag in ``THEANO_FLAGS`` or in section ``optdb`` of ``.theanorc``, like Theano's own flags.
 """
 
 from __future__ import annotations
@@ -16,14 +14,7 @@ from typing import Any
 from optdb.unknown_names import nearest
 
 #: The accepted spellings of each boolean; the first one is displayed. Theano accepts the same spellings.
-BOOL = (
-    ("True", True),
-    ("False", False),
-    ("true", True),
-    ("false", False),
-    ("1", True),
-    ("0", False),
-)
+BOOL = (("True", True), ("False", False), ("true", True), ("false", False), ("1", True), ("0", False))
 
 
 class FlagError(ValueError):
@@ -94,19 +85,17 @@ class Flag:
         FlagError
             If the flag does not accept the text.
         """
-        if self.check is not None:
-            return self._checked(self.check, str(value).strip())
-        for text, meaning in self.spellings:
-            if text == str(value):
-                return meaning
-        raise FlagError(f"{self.name}={value}: {self.name} is {self.allowed}")
-
-    def _checked(self, check: Callable[[str], object], text: str) -> Any:
+        if self.check is None:
+            for spelling, meaning in self.spellings:
+                if spelling == str(value):
+                    return meaning
+            raise FlagError(f"{self.name}={value}: {self.name} is {self.allowed}")
+        text = str(value).strip()
         try:
-            value = check(text)
+            read = self.check(text)
         except ValueError as error:
             raise FlagError(f"{self.name}={text}: {error}") from None
-        return value if self.reads else text
+        return read if self.reads else text
 
 
 #: Matches a device named by its numbers. Any other text is matched against parts of devices' names.
@@ -120,13 +109,7 @@ _A_DEVICE = (
 
 
 def device_spec(text: str) -> str:
-    """Return the text, stripped, if it can name a device.
-
-    Raises
-    ------
-    ValueError
-        If the text cannot name a device.
-    """
+    """Return the text, stripped; raise ValueError if it cannot name a device."""
     text = text.strip()
     if not text or "->" in text or ";" in text:
         raise ValueError(_A_DEVICE)
@@ -144,15 +127,7 @@ def device_spec(text: str) -> str:
 def context_pairs(text: str) -> list[tuple[str, str]]:
     """Read the flag optdb.contexts, such as ``dev0->opencl0:0;dev1->opencl0:1``.
 
-    Returns
-    -------
-    list of (str, str)
-        Pairs of a name and the device that it is bound to.
-
-    Raises
-    ------
-    ValueError
-        If the text is malformed.
+    Return pairs of a name and its device; raise ValueError if the text is malformed.
     """
     pairs: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
@@ -170,26 +145,14 @@ def context_pairs(text: str) -> list[tuple[str, str]]:
 
 
 def megabytes(text: str) -> int:
-    """Read a size.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a whole number, 0 or above.
-    """
+    """Read a size; raise ValueError if the text is not a whole number, 0 or above."""
     if not text.isdecimal():
         raise ValueError("a size is an integer number of megabytes, such as 512, or 0 to disable the cache")
     return int(text)
 
 
 def fraction(text: str) -> float:
-    """Read a fraction.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a number above 0 and at most 1.
-    """
+    """Read a fraction; raise ValueError if the text is not a number above 0 and at most 1."""
     try:
         value = float(text)
     except ValueError:
@@ -208,31 +171,16 @@ TOPICS: Mapping[str, str | None] = {
     "compilers": None,
     "shared": None,
 }
-
-
-def _listed_topics() -> str:
-    return ", ".join(f"{name}[:{of}]" if of else name for name, of in TOPICS.items())
-
-
 #: The topics that the value True selects.
 _USUAL_TOPICS = ("rewrites", "phases", "shared")
 #: The accepted values of the flag, ready to print.
-_TRACE_TAKES = f"True, False, or topics joined by +: {_listed_topics()}"
+_TRACE_TAKES = "True, False, or topics joined by +: " + ", ".join(
+    f"{name}[:{of}]" if of else name for name, of in TOPICS.items()
+)
 
 
 def trace_value(text: str) -> bool | str:
-    """Return the value of the flag optdb.trace for a text.
-
-    Returns
-    -------
-    bool or str
-        A boolean, or the topics with their names as written.
-
-    Raises
-    ------
-    ValueError
-        If a topic does not exist, or takes no names. The message lists the topics.
-    """
+    """Return the value of the flag optdb.trace: a boolean, or the topics as written; see `traced_topics`."""
     if text in dict(BOOL):
         return dict(BOOL)[text]
     traced_topics(text)
@@ -242,12 +190,7 @@ def trace_value(text: str) -> bool | str:
 def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
     """Return the topics that a value of the flag optdb.trace selects, with the patterns of their names.
 
-    A topic without patterns is traced as a whole.
-
-    Raises
-    ------
-    ValueError
-        If a topic does not exist, or takes no names.
+    A topic without patterns is traced as a whole. Raise ValueError if a topic does not exist, or takes no names.
     """
     if isinstance(value, bool):
         return dict.fromkeys(_USUAL_TOPICS, ()) if value else {}
@@ -255,7 +198,9 @@ def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
     for part in re.split("[+,]", value):
         topic, colon, names = (piece.strip() for piece in part.partition(":"))
         if topic not in TOPICS:
-            raise ValueError(_no_topic(topic))
+            near = nearest(topic, [*TOPICS, "True", "False"])
+            guess = "." if near is None else f"; did you mean {near}?"
+            raise ValueError(f"there is no topic {topic!r}{guess} The flag takes {_TRACE_TAKES}")
         patterns = tuple(filter(None, map(str.strip, names.split("|"))))
         if colon and TOPICS[topic] is None:
             raise ValueError(f"{topic} takes no names; write {topic} alone")
@@ -264,12 +209,6 @@ def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
         everything = selection.get(topic) == () or not patterns
         selection[topic] = () if everything else (*selection.get(topic, ()), *patterns)
     return selection
-
-
-def _no_topic(topic: str) -> str:
-    near = nearest(topic, [*TOPICS, "True", "False"])
-    guess = "." if near is None else f"; did you mean {near}?"
-    return f"there is no topic {topic!r}{guess} The flag takes {_TRACE_TAKES}"
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -397,32 +336,25 @@ FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-#: Values that override THEANO_FLAGS and .theanorc, by flag name. They take effect when
-#: Theano is imported.
+#: Values from the command line that override the user's, by flag name. They take effect when Theano is imported.
 FORCED: dict[str, Any] = {}
-
 
 #: The flags that name the devices of Theano's own GPU back-end, and the corresponding flags of optdb.
 _FLAG_FOR = {"device": "optdb.device", "init_gpu_device": "optdb.device", "contexts": "optdb.contexts"}
-
-
 #: The prefixes of device names in Theano's own GPU back-end, and the corresponding devices of optdb.
 _DEVICE_FOR = {"cuda": "nvidia", "gpu": "gpu", "opencl": "opencl"}
 
 
-def _here(device: str) -> str:
+def _here(device: re.Match[str]) -> str:
     """Return optdb's name for a device of Theano's GPU back-end; numbered OpenCL devices have the same name."""
-    if _NUMBERED.fullmatch(device):
-        return device
-    return next((name for prefix, name in _DEVICE_FOR.items() if device.startswith(prefix)), device)
-
-
-def _here_found(device: re.Match[str]) -> str:
-    return _here(device[0])
+    name = device[0]
+    if _NUMBERED.fullmatch(name):
+        return name
+    return next((own for prefix, own in _DEVICE_FOR.items() if name.startswith(prefix)), name)
 
 
 def check_gpu_backend(name: str, value: str) -> None:
-    """Raise an error for a device of Theano's own GPU back-end if that back-end is not installed.
+    """Raise FlagError for a device of Theano's own GPU back-end if that back-end is not installed.
 
     Parameters
     ----------
@@ -430,16 +362,11 @@ def check_gpu_backend(name: str, value: str) -> None:
         Theano's flag.
     value : str
         The user's text.
-
-    Raises
-    ------
-    FlagError
-        If the value names such a device. The message contains the equivalent setting of optdb.
     """
     meant = bool(value) if name == "contexts" else value.startswith(tuple(_DEVICE_FOR))
     if not meant or importlib.util.find_spec("pygpu") is not None:
         return
-    wanted = re.sub(r"(?<=->)[^;]*", _here_found, value) if name == "contexts" else _here(value)
+    wanted = re.sub(r"(?<=->)[^;]*" if name == "contexts" else "^.*", _here, value)
     setting = f"{_FLAG_FOR[name]}={wanted}"
     if re.search("[<>;|&]", setting):
         setting = f"'{setting}'"
@@ -450,32 +377,16 @@ def check_gpu_backend(name: str, value: str) -> None:
 
 
 def unknown_mode(name: object, modes: Iterable[str], flag: str = "") -> UnknownMode:
-    """Return the error for a name that no mode has.
-
-    Parameters
-    ----------
-    name : object
-        What the user wrote.
-    modes : iterable of str
-        The names of all modes.
-    flag : str
-        The flag whose value is the name, if there is one.
-    """
+    """Return the error for a name that is none of the modes; `flag` is the flag that has this value, if any."""
     modes = sorted(modes)
     setting = f"{flag}={name}" if flag else name
-    return UnknownMode(f"{setting}: no such mode{_guess(str(name).upper(), modes)}\nThe modes are {', '.join(modes)}")
+    near = nearest(str(name).upper(), modes)
+    guess = "" if near is None else f"; did you mean {near}?"
+    return UnknownMode(f"{setting}: no such mode{guess}\nThe modes are {', '.join(modes)}")
 
 
 def unknown(name: str, declared: Iterable[str]) -> FlagError:
-    """Return the error for a flag that is not declared.
-
-    Parameters
-    ----------
-    name : str
-        What the user wrote.
-    declared : iterable of str
-        The names of all flags.
-    """
+    """Return the error for the name of a flag that is not among the declared flags."""
     if name.removeprefix(SECTION) in _ENGINE_SWITCHES:
         return FlagError(f"{name}: no such flag; optdb.topo=True turns the engine on. optdb.topo is {FLAGS[0].allowed}")
     declared = sorted(declared)
@@ -484,13 +395,7 @@ def unknown(name: str, declared: Iterable[str]) -> FlagError:
 
 
 def misspelt_section(name: str) -> str:
-    """Return a suggestion for a flag that Theano does not know, if its section is missing or misspelt; '' otherwise.
-
-    Parameters
-    ----------
-    name : str
-        What the user wrote, such as ``topo`` or ``opdb.topo``.
-    """
+    """Return a suggestion for a flag whose section is missing or misspelt, such as ``opdb.topo``; '' otherwise."""
     names = [flag.name for flag in FLAGS]
     section, dot, rest = name.partition(".")
     if not dot:
@@ -508,9 +413,3 @@ def _guess_flag(name: str, names: Iterable[str]) -> str:
     """Return a suggestion of the most similar flag, compared without the section; '' if none is similar."""
     near = nearest(name.removeprefix(SECTION), [flag.removeprefix(SECTION) for flag in names])
     return "" if near is None else f"did you mean {SECTION}{near}?"
-
-
-def _guess(name: str, names: list[str]) -> str:
-    """Return a suggestion of the most similar name, as the end of a sentence; '' if none is similar."""
-    near = nearest(name, names)
-    return "" if near is None else f"; did you mean {near}?"
