@@ -113,10 +113,10 @@ def check_folder(folder: Path, nbytes: int = 1) -> None:
         file.write(b"\0")  # a full quota still allows files without content
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes | memoryview, is_durable: bool = False) -> None:
     """Write a file atomically: other processes read either the old content or all of the new one.
 
-    The file's folder is created if it does not exist.
+    The file's folder is created if it does not exist. If `is_durable` is true, wait until the file is on the disk.
 
     Raises
     ------
@@ -129,10 +129,24 @@ def replace_file(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    if is_durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the folder's entries to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def is_truncated(path: Path) -> bool:

@@ -40,14 +40,22 @@ class RefCountedSetting(Generic[Found]):
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep the setting on until the block exits; nested and concurrent holders are counted."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """Keep the setting on until `end` is called, which another thread may do."""
         with self._lock:
             if self._holders == 0:
                 self._found = self._turn_on()
             self._holders += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._holders -= 1
-                if self._holders == 0:
-                    self._put_back(self._found)
+
+    def end(self) -> None:
+        """Stop holding the setting."""
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0:
+                self._put_back(self._found)

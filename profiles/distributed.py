@@ -28,7 +28,7 @@ from rich.table import Table
 
 import optdb
 from optdb.distributed import DataParallel
-from optdb.distributed.worker_threads import short_switches
+from optdb.distributed.worker_threads import switch_interval
 from optdb.opencl.simulator.packing import finish
 from profiles import models, screen
 from profiles.models import parts
@@ -88,7 +88,7 @@ def local_client(workers: int) -> Iterator[Client]:
     """Start workers in processes of this machine."""
     from distributed import Client
 
-    from optdb.distributed.local import RestartingCluster
+    from optdb.distributed.clusters import RestartingCluster
 
     with (
         RestartingCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
@@ -536,7 +536,7 @@ def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, s
         _warm_up(partial(_make_steps, sim, batches, 1), settle)
     threads = [threading.Thread(target=_make_steps, args=(sim, batches, steps)) for sim in sims]
     start = time.perf_counter()
-    with short_switches():
+    with switch_interval.held():
         for thread in threads:
             thread.start()
         for thread in threads:

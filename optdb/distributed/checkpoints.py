@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,8 +45,6 @@ def _naming_the_cure(folder: Path) -> Iterator[None]:
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
     """Write the state after `steps` steps to a folder, and keep only the latest `KEPT` files.
 
-    A file gets its name only when it is complete and on the disk, so a killed process leaves no broken file.
-
     Raises
     ------
     OSError
@@ -59,32 +55,15 @@ def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[Shared
     np.savez(buffer, steps=np.int64(steps), names=np.array([str(var.name) for var in shared]), **arrays)
     path = folder / f"{_PREFIX}{steps:012d}{_SUFFIX}"
     with _naming_the_cure(folder):
-        _write(path, buffer.getbuffer())
+        files.replace_file(path, buffer.getbuffer(), is_durable=True)
         for old in _files(folder)[:-KEPT]:
             old.unlink(missing_ok=True)
     return path
 
 
-def _write(path: Path, content: memoryview) -> None:
-    """Write a file and wait until it is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(partial).replace(path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
 def latest(folder: Path) -> Path | None:
     """Return the latest checkpoint in a folder; None if there is none."""
-    files = _files(folder)
-    return files[-1] if files else None
+    return next(reversed(_files(folder)), None)
 
 
 def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
@@ -124,12 +103,3 @@ def _from_array(value: np.ndarray, var: SharedVariable, path: Path) -> Any:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the folder's entries to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

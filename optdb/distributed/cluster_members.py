@@ -1,7 +1,7 @@
 """The dask workers that take part in steps, and the requests that the client sends to them.
 
-A new worker is first prepared: it loads optdb, chooses a device and receives the functions. It is then admitted: it
-receives the state, and takes part in all later steps.
+A new worker, such as a replacement for a dead worker, is first prepared: it receives a device and the functions. It is
+then admitted: it receives the state, and takes part in all later steps.
 """
 
 from __future__ import annotations
@@ -207,7 +207,8 @@ class Membership:
         """Stop preparing workers, and return the members, which no longer take part."""
         for task in self._joining.values():
             task.cancel()
-        members, self.members = self.members, []
+        members = self.members.copy()
+        self.members.clear()
         return members
 
 

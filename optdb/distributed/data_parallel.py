@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,9 @@ from optdb.distributed.replica import Part, Prepared
 from optdb.distributed.sharding.cutting import synchronous_training
 from optdb.distributed.threads import BUCKETS, ThreadGroup
 from optdb.distributed.training_functions import (
-    REDUCTIONS,
     LocalTraining,
     SynchronousTraining,
+    checked_reductions,
     local_training,
     put_together,
 )
@@ -116,7 +117,7 @@ class DataParallel:
             raise TypeError(f"devices must be a list, not the string {devices!r}.\nThe cure: devices=[{devices!r}]")
         self._original = original_of(step)
         self._axes = axes_of(self._original.arguments, axes)
-        reductions = _reductions(outputs, len(self._original.outputs))
+        reductions = checked_reductions(outputs, len(self._original.outputs))
         _check_options(statistics, average_every, gradients, checkpoint_every, timeout)
         self._training: SynchronousTraining | LocalTraining
         if average_every is None:
@@ -205,9 +206,7 @@ class DataParallel:
         return self._begin([np.array(value) if isinstance(value, np.ndarray) else deepcopy(value) for value in values])
 
     def _begin(self, values: Sequence[Any]) -> StepFuture:
-        def divide(count: int) -> list[Any]:
-            return parts_of(self._original.arguments, values, self._axes, count)
-
+        divide = functools.partial(parts_of, self._original.arguments, values, self._axes)
         future = StepFuture(self._group.begin(divide), self._put_together)
         if self._checkpoint is not None and self._group.begun % self._checkpoint_every == 0:
             future.wait()
@@ -217,14 +216,9 @@ class DataParallel:
     def _put_together(self, parts: Sequence[Part], prepared: Sequence[Prepared]) -> Any:
         """Return a step's results, and record how long its parts took."""
         self.seconds = [each.seconds for each in prepared]
-        active = [(part, each) for part, each in zip(parts, prepared, strict=True) if part.rows]
-        wholes = prepared[0].wholes
-        results = put_together(
-            self._training.outputs, wholes, [each.own for _, each in active], [part.rows for part, _ in active]
-        )
-        return self._as_returned(results)
-
-    def _as_returned(self, results: list[Any]) -> Any:
+        own = [each.own for part, each in zip(parts, prepared, strict=True) if part.rows]
+        lengths = [part.rows for part in parts if part.rows]
+        results = put_together(self._training.outputs, prepared[0].wholes, own, lengths)
         if self._original.output_keys is not None:
             return dict(zip(self._original.output_keys, results, strict=True))
         return results[0] if self._original.returns_one else results
@@ -246,7 +240,8 @@ class DataParallel:
         list
             The results of each step.
         """
-        total = total if total is not None else getattr(batches, "__len__", lambda: None)()
+        if total is None and isinstance(batches, Sized):
+            total = len(batches)
         bar = started_bar(total) if shows_progress(self.progress_bar) else None
         results: list[Any] = []
         begun: deque[StepFuture] = deque()
@@ -348,13 +343,11 @@ class DataParallel:
     def sync_to_theano(self) -> None:
         """Copy the workers' values to Theano's shared variables."""
         self._check_open()
-        state = self._group.state()
+        without_sigint(self._store, self._group.state())
 
-        def store() -> None:
-            for shared, value in zip(self._training.shared, state, strict=True):
-                shared.set_value(value, borrow=True)
-
-        without_sigint(store)
+    def _store(self, state: Sequence[Any]) -> None:
+        for shared, value in zip(self._training.shared, state, strict=True):
+            shared.set_value(value, borrow=True)
 
     def sync_from_theano(self) -> None:
         """Copy the values of Theano's shared variables to all workers."""
@@ -468,20 +461,6 @@ def _cluster_group() -> Any:
             "The cure: pip install 'optdb[distributed]'; or devices=[...], for threads of this process"
         ) from error
     return cluster_group
-
-
-def _reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count: int) -> dict[int, str]:
-    """Return a dict of outputs' indices and reductions; raise `ValueError` if a reduction is invalid."""
-    pairs = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs or ())
-    reductions = {number: reduction for number, reduction in pairs if reduction is not None}
-    for number, reduction in reductions.items():
-        if reduction not in REDUCTIONS:
-            raise ValueError(
-                f"outputs={{{number}: {reduction!r}}}: the reduction must be one of {', '.join(map(repr, REDUCTIONS))}"
-            )
-        if not 0 <= number < count:
-            raise ValueError(f"outputs= names output {number}, but the function has {count} outputs, counted from 0")
-    return reductions
 
 
 def _check_options(

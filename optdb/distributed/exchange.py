@@ -1,7 +1,7 @@
 """Sums over workers (`Exchange`): a ring all-reduce, or direct exchange for two workers and for small arrays.
 
-Workers in one process read and write each other's vectors, and each worker adds up one slice for all workers. Small
-arrays of one dtype are sent as one vector. All workers add in the same order, so their results are bitwise equal.
+Workers in one process read and write each other's vectors, and each worker adds up one slice for all workers. All
+workers add in the same order, so their results are bitwise equal.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from optdb.distributed.errors import Aborted, WorkerTimeout
 
 if TYPE_CHECKING:
+    from optdb.opencl.simulator.piecewise_copies import Piece
     from optdb.runtime.all_reduce import Member
 
-__all__ = ["Exchange", "Link", "Mailbox"]
+__all__ = ["Exchange", "Link", "Mailbox", "Packing"]
 
 #: If vectors have fewer bytes than this, every worker sends them to all other workers, since latency depends on the
 #: number of successive messages.
@@ -52,10 +53,7 @@ class Link:
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
-        """Send arrays to a worker without waiting; the arrays must not be overwritten until the sum is known.
-
-        Workers that share memory may also send a `LentPiece`.
-        """
+        """Send arrays, or a `Piece` within a process, without waiting; they must not change until the sum is known."""
         raise NotImplementedError
 
     def receive(self, rank: int, tag: Tag) -> list[Any]:
@@ -65,13 +63,6 @@ class Link:
     def refuse(self, missing: int | None) -> NoReturn:
         """Raise `WorkerTimeout` if a worker is missing, else `Aborted`; only links with a `member` implement this."""
         raise NotImplementedError
-
-
-class LentPiece(Protocol):
-    """A worker's values that other workers read in place."""
-
-    #: Whether the piece is complete only when the worker has computed everything.
-    is_last: bool
 
 
 class Mailbox:
@@ -164,14 +155,12 @@ class Exchange:
         self.on_launched: Callable[[], None] | None = None
 
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return sums over all workers that have a part.
-
-        Each of these workers must call this method with the same `number`.
+        """Return the sums of arrays over all workers that have a part.
 
         Parameters
         ----------
         number : int
-            The sum's number within the step.
+            The sum's number within the step, which is equal on all workers.
         arrays : sequence of ndarray
             Arrays whose shapes and dtypes are equal on all workers.
         """
@@ -181,7 +170,7 @@ class Exchange:
         arrays = list(map(np.asarray, arrays))
         direct = self._active == 2 or sum(array.nbytes for array in arrays) <= SMALL_BYTES
         # Copy into vectors, because a ring overwrites its vectors.
-        packing = _Packing(arrays, PACKED_BYTES if direct else math.inf)
+        packing = Packing(arrays, PACKED_BYTES if direct else math.inf)
         vectors = packing.packed(arrays)
         totals = packing.unpacked(self._everyone(number, vectors) if direct else self._ring(number, vectors))
         self.note(time.perf_counter() - start)
@@ -193,16 +182,9 @@ class Exchange:
         arrays: Sequence[np.ndarray],
         combine: Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Return the result of calling `combine` with the arrays of all workers, by rank.
+        """Return the result of calling `combine` with a list of each worker's arrays, by rank.
 
-        Parameters
-        ----------
-        number : int
-            See `all_reduce`.
-        arrays : sequence of ndarray
-            Arrays, equally many on each worker. They must not be written until the step is over.
-        combine : callable
-            Takes a list with the arrays of each worker, by rank.
+        Each worker passes the same `number` and equally many arrays, which must not be written until the step is over.
         """
         start = time.perf_counter()
         results = combine(self._exchanged((self.attempt, number, 0), arrays))
@@ -228,15 +210,7 @@ class Exchange:
         return self._seconds + (0.0 if self.member is None else self.member.seconds)
 
     def reduce(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Add up the vectors of all workers that have a part, and write the sums into other vectors.
-
-        Parameters
-        ----------
-        number : int
-            See `all_reduce`.
-        vectors, sums : sequence of ndarray
-            Vectors whose lengths and dtypes are equal on all workers. `sums` is overwritten.
-        """
+        """Add up the vectors of all workers that have a part, and write the totals to `sums`; see `all_reduce`."""
         start = time.perf_counter()
         if self._active == 1:
             for vector, total in zip(vectors, sums, strict=True):
@@ -244,28 +218,22 @@ class Exchange:
         elif self._link.shares_memory:
             self._in_slices(number, vectors, sums)
         elif self._active == 2 or sum(vector.nbytes for vector in vectors) <= SMALL_BYTES:
-            self._to_everyone(number, vectors, sums)
+            self._everyone(number, vectors, sums)
         else:
             for vector, total in zip(vectors, sums, strict=True):
                 total[...] = vector
             self._ring(number, list(sums))
         self.note(time.perf_counter() - start)
 
-    def lend(self, number: int, pieces: Sequence[LentPiece]) -> None:
+    def lend(self, number: int, pieces: Sequence[Piece]) -> None:
         """Let other workers read each piece of this worker's vectors as soon as it is complete; return at once.
 
-        Parameters
-        ----------
-        number : int
-            See `all_reduce`.
-        pieces : sequence of LentPiece
-            The pieces, which must not be written until all workers have prepared the step and `wait_for_readers` has
-            returned.
+        The pieces must not be written until all workers have prepared the step and `wait_for_readers` has returned.
         """
         for rank in self._others:
             self._link.send(rank, (self.attempt, number, 0), pieces)
 
-    def lent(self, number: int) -> Iterator[tuple[int, Any]]:
+    def lent(self, number: int) -> Iterator[tuple[int, Piece]]:
         """Yield each piece that another worker lends, with that worker's rank; the piece may still be incomplete."""
         lists = [
             [(rank, piece) for piece in self._link.receive(rank, (self.attempt, number, 0))] for rank in self._others
@@ -278,10 +246,7 @@ class Exchange:
         self._link.readers[self.rank] = arrivals
 
     def wait_for_readers(self) -> None:
-        """Wait until other workers have read the pieces that this worker lent them.
-
-        All workers must have prepared the step.
-        """
+        """Wait until other workers, which have prepared the step, have read the pieces that this worker lent them."""
         for rank in self._others:
             for arrival in self._link.readers[rank]:
                 arrival.wait()
@@ -333,28 +298,26 @@ class Exchange:
         """The ranks of all other workers with a part."""
         return [rank for rank in range(self._active) if rank != self.rank]
 
-    def _everyone(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
+    def _everyone(
+        self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray | None] | None = None
+    ) -> list[np.ndarray]:
+        """Return the totals of the vectors that all workers send to each other, in `sums` if that is given."""
         received = self._exchanged((self.attempt, number, 0), vectors)
-        totals = [self._sum(*pair) for pair in zip(received[0], received[1], strict=True)]
-        self._add_further(totals, received)
+        first, second, *others = received
+        if sums is None:
+            free = self._link.received_is_writable
+            sums = [array if free and array.flags.writeable else None for array in received[int(self.rank == 0)]]
+        totals = [np.add(one, other, out=out) for one, other, out in zip(first, second, sums, strict=True)]
+        for arrays in others:
+            for total, vector in zip(totals, arrays, strict=True):
+                total += vector
         return totals
-
-    def _to_everyone(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        received = self._exchanged((self.attempt, number, 0), vectors)
-        for first, second, total in zip(received[0], received[1], sums, strict=True):
-            np.add(first, second, out=total)
-        self._add_further(sums, received)
 
     def _exchanged(self, tag: Tag, arrays: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
         """Send arrays to all other workers that have a part; return each worker's arrays, by rank."""
         for rank in self._others:
             self._link.send(rank, tag, arrays)
         return [arrays if rank == self.rank else self._link.receive(rank, tag) for rank in range(self._active)]
-
-    def _add_further(self, totals: Sequence[np.ndarray], received: Sequence[Sequence[np.ndarray]]) -> None:
-        for arrays in received[2:]:
-            for total, vector in zip(totals, arrays, strict=True):
-                total += vector
 
     def _in_slices(self, number: int, vectors: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
         """Add up one slice of all workers' vectors and write the total to the sums of all workers."""
@@ -369,12 +332,6 @@ class Exchange:
         # Wait for all workers. Until every worker gets here, others may still read this worker's vectors and write its
         # sums.
         self._exchanged((self.attempt, number, 1), [])
-
-    def _sum(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the sum of the first two workers' vectors, in the received vector's memory if that is writable."""
-        received = second if self.rank == 0 else first
-        free = self._link.received_is_writable and received.flags.writeable
-        return np.add(first, second, out=received if free else None)
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
         """Compute a ring all-reduce: a reduce-scatter, then an all-gather.
@@ -408,7 +365,7 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
         target[block] = total
 
 
-class _Packing:
+class Packing:
     """Packs arrays into vectors: all small arrays of a dtype share one vector, and each large array has its own.
 
     Parameters
@@ -420,7 +377,8 @@ class _Packing:
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], limit: float) -> None:
-        self._like = [(array.shape, array.size) for array in arrays]
+        self.shapes = [array.shape for array in arrays]
+        self._sizes = [array.size for array in arrays]
         small: dict[np.dtype, list[int]] = {}
         self._alone = []
         for i, array in enumerate(arrays):
@@ -441,9 +399,9 @@ class _Packing:
         for chosen, vector in zip(self._together, vectors, strict=False):
             start = 0
             for i in chosen:
-                shape, size = self._like[i]
-                found[i] = vector[start : start + size].reshape(shape)
-                start += size
+                stop = start + self._sizes[i]
+                found[i] = vector[start:stop].reshape(self.shapes[i])
+                start = stop
         for i, vector in zip(self._alone, vectors[len(self._together) :], strict=True):
-            found[i] = vector.reshape(self._like[i][0])
-        return [found[i] for i in range(len(self._like))]
+            found[i] = vector.reshape(self.shapes[i])
+        return [found[i] for i in range(len(self.shapes))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from optdb.distributed.exchange import FINAL, Exchange
+from optdb.distributed.exchange import FINAL, Exchange, Packing
 from optdb.distributed.training_functions import SynchronousTraining
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.packing import PackedVariables, is_placed
@@ -43,9 +44,9 @@ class Summands:
         self._download: PiecewiseDownload | None = None
         #: Maps the ranks of other workers to the summands from their devices.
         self._terms: dict[int, PackedTerm] = {}
-        #: The shapes of the sums on the host.
-        self._host_shapes: list[tuple[int, ...]] = []
-        self._ranks = [var.type.ndim for var in (*(total for _, total in here), *(total for _, total in self._on_host))]
+        self._packing = Packing([], math.inf)
+        self._host_sums: list[np.ndarray] = []
+        self._ranks = [total.type.ndim for _, total in (*here, *self._on_host)]
 
     def collect(self) -> list[np.ndarray]:
         """Wait for the device and return the summands as vectors, which must not change until `close`."""
@@ -55,26 +56,24 @@ class Summands:
         if self._sums.shapes != self._summands.shapes:
             self._sums.lay_out(self._summands.shapes)
         values = [np.asarray(self._simulator.get(summand)) for summand, _ in self._on_host]
-        self._host_shapes = [value.shape for value in values]
-        return [*vectors, *(np.concatenate([values[i].ravel() for i in some]) for some in self._alike())]
+        return [*vectors, *self._pack(values)]
+
+    def _pack(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Pack the summands on the host, and allocate vectors for their sums."""
+        self._packing = Packing(values, math.inf)
+        packed = self._packing.packed(values)
+        self._host_sums = list(map(np.empty_like, packed))
+        return packed
 
     def open(self) -> list[np.ndarray]:
         """Return vectors for the sums, in the order of `collect`."""
-        sizes = [int(np.prod(shape)) for shape in self._host_shapes]
-        self._host_sums = [
-            np.empty(sum(sizes[i] for i in some), self._on_host[some[0]][1].type.dtype) for some in self._alike()
-        ]
         return [*self._sums.open(), *self._host_sums]
 
     def distribute(self) -> None:
         """Set the simulator's sums to the values written to the vectors that `open` returned."""
         self._sums.upload()
-        for some, vector in zip(self._alike(), self._host_sums, strict=True):
-            start = 0
-            for i in some:
-                stop = start + int(np.prod(self._host_shapes[i]))
-                self._simulator.set(self._on_host[i][1], vector[start:stop].reshape(self._host_shapes[i]))
-                start = stop
+        for (_, total), value in zip(self._on_host, self._packing.unpacked(self._host_sums), strict=True):
+            self._simulator.set(total, value)
 
     @property
     def queue(self) -> Any:
@@ -103,10 +102,7 @@ class Summands:
     # Methods for devices that add up lent summands
 
     def begin_lending(self, exchange: Exchange) -> None:
-        """Start lending summands to the other workers as soon as the device has computed them.
-
-        This method waits until the other workers have read the previous step's summands.
-        """
+        """Lend summands as they are computed, after the other workers have read the previous step's summands."""
         if self._download is None:
             self._download = PiecewiseDownload(self._summands)
         download = self._download
@@ -137,10 +133,9 @@ class Summands:
         self._terms[rank].receive(piece, calls)
 
     def add_lent(self, exchange: Exchange, calls: Calls) -> None:
-        """Set the sums to the totals of all workers' summands, which the device adds in rank order.
+        """Let the device set the sums to the totals of all workers' summands, added in rank order.
 
-        This method returns when `calls` has received the commands. Before other workers lend again, they wait until the
-        device has read their pieces.
+        Before other workers lend again, they wait until the device has read their pieces.
         """
         ranks = sorted([exchange.rank, *self._terms])
         self._sums.add_up(self._summands, [self._terms.get(rank) for rank in ranks], calls)
@@ -150,7 +145,7 @@ class Summands:
 
     def described(self) -> np.ndarray:
         """Return the shapes as one vector of integers."""
-        return np.array([n for shape in (*self._sums.shapes, *self._host_shapes) for n in shape], "int64")
+        return np.array([n for shape in (*self._sums.shapes, *self._packing.shapes) for n in shape], "int64")
 
     def lay_out(self, description: np.ndarray) -> None:
         """Prepare for sums with the shapes that another worker has described."""
@@ -159,11 +154,5 @@ class Summands:
         count = len(shapes) - len(self._on_host)
         if self._sums.shapes != shapes[:count]:
             self._sums.lay_out(shapes[:count])
-        self._host_shapes = shapes[count:]
-
-    def _alike(self) -> list[list[int]]:
-        """Return the indices of the summands on the host, grouped by dtype."""
-        found: dict[Any, list[int]] = {}
-        for i, (summand, _) in enumerate(self._on_host):
-            found.setdefault(summand.type.dtype, []).append(i)
-        return list(found.values())
+        pairs = zip(self._on_host, shapes[count:], strict=True)
+        self._pack([np.empty(shape, total.type.dtype) for (_, total), shape in pairs])

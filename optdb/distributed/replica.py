@@ -1,11 +1,7 @@
-"""A worker's part of a step, in phases (`Replica`).
+"""A worker's part of a step, in two phases (`Replica`).
 
-A step has two phases. `prepare` computes the step and waits for the other workers, but changes no shared variable.
-`commit` stores the next values of shared variables and does not wait for other workers. The next `prepare` discards a
-prepared step that was not committed.
-
-`prepare` can also run in stages: `launch` starts the device, and `collect` and `finish` wait for the other workers. A
-step may be launched, and its arguments copied to the device, while the device still computes the previous step.
+`prepare` computes the step and waits for the other workers, but changes no shared variable. It can also run in stages:
+`launch`, `collect` and `finish`. `commit` stores the next values of shared variables.
 """
 
 from __future__ import annotations
@@ -84,7 +80,7 @@ class Replica:
     def settle(self, committed: int) -> bool:
         """Commit the prepared step if it is among the first `committed` steps; otherwise discard it.
 
-        Return whether the state now includes exactly `committed` steps.
+        Return whether the state then includes exactly `committed` steps.
         """
         self.commit(committed)
         self._prepared_step = None
@@ -121,7 +117,7 @@ class Replica:
     def launch(
         self, part: Part, exchange: Exchange, before: Before | None = None, ending: Ending | None = None
     ) -> None:
-        """Launch a step on the device.
+        """Launch a step on the device, which may still compute the previous step.
 
         Parameters
         ----------
@@ -130,9 +126,9 @@ class Replica:
         exchange : Exchange
             The exchange with the other workers.
         before : callable, optional
-            Ends the previous step, which the device may still compute. It is called before anything that depends on the
-            state or overwrites results of the previous step; if it raises, the step is not launched. It receives the
-            list of the step's first commands, which may be empty, and returns whether it has enqueued them.
+            Ends the previous step, whose state and results the new step replaces. It takes the list of the new step's
+            first commands, which may be empty, and returns whether it has enqueued them. If it raises, the step is not
+            launched.
         ending : Ending, optional
             How `before` ends the previous step; if it is not given, the list of first commands is empty.
         """
@@ -157,12 +153,7 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return a script that finishes the step, agrees with the other workers and commits, almost without Python.
-
-        Return None if the step needs Python.
-
-        Must be called after `collect`.
-        """
+        """Return a script that ends the step after `collect`; None if the step needs Python."""
         return None
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:

@@ -1,7 +1,4 @@
-"""Replicas for the two kinds of training. A replica is a worker's copy of the state on its device.
-
-`SynchronousReplica` makes exact steps, and `LocalReplica` makes independent steps. Both have the phases of `Replica`.
-"""
+"""Replicas for exact steps (`SynchronousReplica`) and independent steps (`LocalReplica`)."""
 
 from __future__ import annotations
 
@@ -125,7 +122,7 @@ class SynchronousReplica(Replica):
         return self._own, None if results is None else results.begin(*self._taken)
 
     def _arguments(self, part: Part) -> list[Any]:
-        """Return the arguments for computing the update and the results."""
+        """Return the arguments for the update and the results."""
         return [*(part.arguments[i] for i in self._training.same), _number(part.length)]
 
     def _results_of(self, exchange: Exchange) -> PendingResults | None:
@@ -302,17 +299,7 @@ class LocalReplica(Replica):
 
 
 def replica_of(training: SynchronousTraining | LocalTraining, device: str) -> Replica:
-    """Create a copy of the state on a device.
-
-    Parameters
-    ----------
-    training : SynchronousTraining or LocalTraining
-        The computation of a step.
-    device : str
-        The device; see `SimulatorOCL`.
-    """
-    return (
-        SynchronousReplica(training, device)
-        if isinstance(training, SynchronousTraining)
-        else LocalReplica(training, device)
-    )
+    """Create a copy of the state on a device, which is named as for `SimulatorOCL`."""
+    if isinstance(training, SynchronousTraining):
+        return SynchronousReplica(training, device)
+    return LocalReplica(training, device)

@@ -48,8 +48,8 @@ class _Skipped(Aborted):
 class ThreadGroup:
     """A group of replicas, each in a thread of this process.
 
-    The main thread may be interrupted wherever Python makes a call. SIGINT is therefore deferred while the main thread
-    changes this object or holds a Python lock, and the main thread waits for other threads only in C code.
+    SIGINT is deferred while the main thread changes this object or holds a Python lock. The main thread waits for other
+    threads only in C code.
 
     Parameters
     ----------
@@ -163,9 +163,8 @@ class ThreadGroup:
     def _run(self, step: PendingStep, rank: int) -> None:
         """Run a worker's part of a step in the worker's thread.
 
-        If the next step is known and all devices lend their summands to each other, the thread launches the next step
-        early: its arguments are copied to the device while the device is busy, and its commands directly follow the
-        update.
+        If the next step is known and all devices lend their summands, launch the next step early, so that its commands
+        directly follow the update.
         """
         try:
             ahead, self._ahead[rank] = self._ahead[rank], False
@@ -189,10 +188,7 @@ class ThreadGroup:
             self._ahead[rank] = error
 
     def _launch(self, step: PendingStep, rank: int, unfinished: PendingStep | None = None) -> None:
-        """Launch a worker's part of a step on its device.
-
-        If the previous step, `unfinished`, is given, finish it first.
-        """
+        """Launch a worker's part of a step on its device, after finishing the previous step if it is `unfinished`."""
         replica = self._replicas[rank]
         exchange = Exchange(self._links[rank], rank, step.active, step.idle, step.attempt)
         ending = None if unfinished is None else self._ending(unfinished, rank)
@@ -239,7 +235,7 @@ class ThreadGroup:
     ) -> Prepared:
         """Wait for the other workers, commit a launched step, and return its prepared results.
 
-        If `ending` is given, it also enqueues the `first` commands of the next step.
+        An `ending` also enqueues the `first` commands of the next step.
         """
         replica = self._replicas[rank]
         with self._aborting(step, rank):
@@ -391,10 +387,8 @@ class PendingStep:
         The group that contains the threads.
     parts : sequence of Part
         The part of the batch for each thread.
-    attempt : int
-        The step's number in messages.
-    number : int
-        The number of steps before this step.
+    attempt, number : int
+        The step's number in messages, and the number of steps before it.
     timeout : float
         Time in seconds within which all workers must agree.
     previous : PendingStep, optional

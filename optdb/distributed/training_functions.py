@@ -1,8 +1,4 @@
-"""The functions for a step, which are sent to workers, and the ways to combine the workers' outputs.
-
-`SynchronousTraining` holds the functions for exact steps, and `LocalTraining` holds the functions for independent
-steps.
-"""
+"""The functions for a step, which are sent to workers, and the ways to combine the workers' outputs."""
 
 from __future__ import annotations
 
@@ -16,10 +12,31 @@ from optdb.host.api.variables import SharedVariable, TensorType
 from optdb.host.theano.functions.compiled import Function
 from optdb.host.theano.functions.originals import Original, compile_step
 
-__all__ = ["LocalTraining", "OutputReduction", "SynchronousTraining", "local_training"]
+__all__ = [
+    "LocalTraining",
+    "OutputReduction",
+    "SynchronousTraining",
+    "checked_reductions",
+    "local_training",
+    "put_together",
+]
 
 #: The ways to combine the workers' values for an output.
 REDUCTIONS = ("mean", "sum", "concatenate")
+
+
+def checked_reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count: int) -> dict[int, str]:
+    """Return a dict of outputs' indices and reductions; raise `ValueError` if a reduction is invalid."""
+    pairs = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs or ())
+    reductions = {number: reduction for number, reduction in pairs if reduction is not None}
+    for number, reduction in reductions.items():
+        if reduction not in REDUCTIONS:
+            raise ValueError(
+                f"outputs={{{number}: {reduction!r}}}: the reduction must be one of {', '.join(map(repr, REDUCTIONS))}"
+            )
+        if not 0 <= number < count:
+            raise ValueError(f"outputs= names output {number}, but the function has {count} outputs, counted from 0")
+    return reductions
 
 
 @dataclass(frozen=True)
@@ -118,16 +135,8 @@ def put_together(
 ) -> list[Any]:
     """Combine the values from all workers into a step's outputs.
 
-    Parameters
-    ----------
-    specs : sequence of OutputReduction
-        How each output is combined.
-    wholes : sequence
-        The values that are equal on all workers.
-    parts : sequence of sequences
-        The own values of each worker that has a part of the batch.
-    lengths : sequence of int
-        The length of each of these workers' parts.
+    `wholes` are equal on all workers. `parts` are the own values of each worker with a part of the batch, and `lengths`
+    are the lengths of these parts.
     """
     return [
         wholes[spec.index] if spec.reduction == "whole" else _reduced(spec, [own[spec.index] for own in parts], lengths)

@@ -1,4 +1,4 @@
-"""The workers' threads: the interval at which they release the GIL, their tasks, and the link between them."""
+"""Threads that run workers' tasks, and the link between them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from optdb.distributed.exchange import Link, Mailbox, Tag
+from optdb.refcounting import RefCountedSetting
 from optdb.runtime.all_reduce import Member
 
-__all__ = ["ThreadLink", "WorkerThread", "short_switches", "switch_interval"]
+__all__ = ["ThreadLink", "WorkerThread", "switch_interval"]
 
 #: Seconds after which a thread that enqueues commands must release the GIL. With Python's default of 5 ms, a thread
 #: whose device has finished may wait that long before it starts the next part of a step.
@@ -24,46 +24,14 @@ SWITCH_INTERVAL_S = 1e-5
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 1
 
 
-class _SwitchInterval:
-    """Shortens Python's switch interval while at least one thread requests that."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before = 0.0
-
-    def begin(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, SWITCH_INTERVAL_S))
-            self._users += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                sys.setswitchinterval(self._before)
+def _shorten_interval() -> float:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_INTERVAL_S))
+    return before
 
 
-#: The switch interval of this process.
-switch_interval = _SwitchInterval()
-
-
-@contextmanager
-def short_switches() -> Iterator[None]:
-    """Make the threads of this process release the GIL at short intervals within the block."""
-    switch_interval.begin()
-    try:
-        yield
-    finally:
-        switch_interval.end()
-
-
-def wait_precisely() -> None:
-    """Minimize this thread's timer slack, so that timed waits end on time; this works only on Linux."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
+#: Makes the threads of this process release the GIL at short intervals while any thread holds it.
+switch_interval = RefCountedSetting(_shorten_interval, sys.setswitchinterval)
 
 
 class WorkerThread:
@@ -88,7 +56,8 @@ class WorkerThread:
 
 
 def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
-    wait_precisely()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS))
     while (task := tasks.get()) is not None:
         task()
         del task  # the task may have the last reference to the thread's owner

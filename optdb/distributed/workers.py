@@ -2,9 +2,7 @@
 
 Steps run in tasks, which dask schedules and shows like any other tasks. Since scheduling a task takes longer than a
 small step, a task runs one step after the other for up to `TASK_S` seconds, and ends early if no step arrives within
-`IDLE_S`. A task's description contains only the session's name and the task's number. The client sends a part of a
-batch directly to one of the worker's handlers, and receives the results in the reply. Arrays to be added up are sent
-from worker to worker.
+`IDLE_S`. The client sends parts of batches directly to the worker's handlers, which reply with the results.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import pickle
 import platform
 import threading
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +42,8 @@ IDLE_S = 0.05
 #: A number larger than the number of any attempt or task.
 _NEVER = 1 << 62
 
-#: Maps names to sessions.
-_sessions: dict[str, Session] = {}
+#: Maps names and addresses to sessions; workers may be threads of one process.
+_sessions: dict[tuple[str, str], Session] = {}
 
 
 def install(dask_worker: Any) -> dict[str, Any]:
@@ -117,7 +115,8 @@ class Session:
         self._jobs: dict[int, _Job] = {}
         self._changed = threading.Condition()
         self._turn = threading.Lock()
-        self._ended_task = 0
+        #: The number of the last task that has ended; this task and earlier tasks run no more steps.
+        self.ended_task = 0
         #: The number of committed steps that the client last announced; None once a task has handled it.
         self._announced: int | None = None
         self._commit_error: Exception | None = None
@@ -156,17 +155,12 @@ class Session:
 
     # Steps
 
-    @property
-    def ended_task(self) -> int:
-        """The number of the last task that has ended; this task and earlier tasks run no more steps."""
-        return self._ended_task
-
     def put(self, job: _Job, task: int) -> None:
         """Pass a part to the tasks; raise an error if the given task has ended or the attempt is over."""
         with self._changed:
             if job.attempt <= self._over:
                 raise Aborted("the attempt was aborted before the part was received")
-            if task <= self._ended_task:
+            if task <= self.ended_task:
                 raise _Idle(f"task {task} ended")
             self._jobs[job.attempt] = job
             self._changed.notify_all()
@@ -203,7 +197,7 @@ class Session:
 
     def _end_task(self, task: int) -> None:
         with self._changed:
-            self._ended_task = max(self._ended_task, task)
+            self.ended_task = max(self.ended_task, task)
             self._changed.notify_all()
 
     def _next(self, task: int) -> _Job | None:
@@ -214,9 +208,9 @@ class Session:
                 if self._jobs:
                     return self._jobs.pop(min(self._jobs))
                 left = end - time.monotonic()
-                if task <= self._ended_task or left <= 0:
+                if task <= self.ended_task or left <= 0:
                     # Parts that arrive after this are rejected.
-                    self._ended_task = max(self._ended_task, task)
+                    self.ended_task = max(self.ended_task, task)
                     return None
                 if self._announced is None:
                     self._changed.wait(left)
@@ -243,9 +237,13 @@ class Session:
         except Exception as error:
             return error
 
+    def _settle(self, committed: int) -> None:
+        """Commit or discard the prepared step; raise an error unless the state now includes `committed` steps."""
+        if not self.replica.settle(committed):
+            raise _Stale(f"its state is the one after {self.replica.steps} steps, not after {committed}")
+
     def _prepared(self, job: _Job) -> Prepared:
-        if not self.replica.settle(job.committed):
-            raise _Stale(f"its state is the one after {self.replica.steps} steps, not after {job.committed}")
+        self._settle(job.committed)
         addresses, rank, active, idle = job.exchange
         self.mailbox.begin(job.attempt)
         exchange = Exchange(_DaskLink(self, addresses), rank, active, idle, job.attempt)
@@ -259,13 +257,9 @@ class Session:
         self._loop.call_soon_threadsafe(set_result)
 
     def state(self, committed: int) -> list[Any]:
-        """Return the values of the shared variables after `committed` steps.
-
-        Raise an error if the state includes another number of steps.
-        """
+        """Return the values of the shared variables after `committed` steps."""
         with self._turn:
-            if not self.replica.settle(committed):
-                raise _Stale(f"its state is the one after {self.replica.steps} steps, not after {committed}")
+            self._settle(committed)
             return self.replica.state()
 
     def load(self, state: Sequence[Any], steps: int) -> None:
@@ -296,14 +290,9 @@ def aligned(value: Any) -> Any:
 
 def run_steps(session: str, task: int) -> None:
     """Compute parts of batches; this is the task that one worker runs for several steps."""
-    found = _sessions.get(_key(session, get_worker().address))
+    found = _sessions.get((session, get_worker().address))
     if found is not None:
         found.run(task)
-
-
-def _key(session: str, address: str) -> str:
-    # Include the address, since workers may be threads of one process.
-    return f"{session} {address}"
 
 
 class Handlers:
@@ -314,21 +303,12 @@ class Handlers:
 
     def register(self) -> None:
         """Register these methods as handlers of the worker."""
-        methods = (
-            self.begin,
-            self.step,
-            self.commit,
-            self.pieces,
-            self.abort,
-            self.state,
-            self.load,
-            self.adopt,
-            self.end,
-        )
-        self._server.handlers.update({f"optdb_{method.__name__}": method for method in methods})
+        self._server.handlers.update(optdb_commit=self.commit, optdb_pieces=self.pieces)
+        for method in (self.begin, self.step, self.abort, self.state, self.load, self.adopt, self.end):
+            self._server.handlers[f"optdb_{method.__name__}"] = _answering(method)
 
     def _find(self, session: str) -> Session | None:
-        return _sessions.get(_key(session, self._server.address))
+        return _sessions.get((session, self._server.address))
 
     def _session(self, session: str) -> Session:
         found = self._find(session)
@@ -349,17 +329,14 @@ class Handlers:
                 session, address, loop, replica_of(pickle.loads(training.tobytes()), device), context, timeout
             )
 
-        try:
-            made = _sessions[_key(session, address)] = await asyncio.to_thread(make)
-        except Exception as error:
-            return _failure(error)
+        made = _sessions[session, address] = await asyncio.to_thread(make)
         profile = get_context(made.context).profile
         device_facts = {
             "device kind": profile.device_kind,
             "platform": profile.platform_name,
             "double precision": str(profile.float64),
         }
-        return {"status": "OK", "device": made.replica.device, "facts": device_facts}
+        return {"facts": device_facts}
 
     async def step(
         self,
@@ -376,16 +353,12 @@ class Handlers:
         reply = asyncio.get_running_loop().create_future()
         given = Part(list(map(aligned, part["arguments"])), part["rows"], part["first"], part["length"])
         active = part["active"]
-        try:
-            found.put(_Job(attempt, committed, given, (addresses, rank, active, len(addresses) - active), reply), task)
-        except (Aborted, _Idle) as error:
-            return _failure(error)
+        found.put(_Job(attempt, committed, given, (addresses, rank, active, len(addresses) - active), reply), task)
         result = await reply
         if isinstance(result, BaseException):
-            return _failure(result)
+            raise result
         wholes, own = ([to_serialize(np.asarray(value)) for value in values] for values in (result.wholes, result.own))
-        arrays = {"wholes": wholes, "own": own}
-        return {"status": "OK", **arrays, "seconds": result.seconds, "ended_task": found.ended_task}
+        return {"wholes": wholes, "own": own, "seconds": result.seconds, "ended_task": found.ended_task}
 
     def commit(self, session: str, committed: int) -> None:
         """Commit the prepared step if it is among the first `committed` steps; the client does not wait for this."""
@@ -404,23 +377,17 @@ class Handlers:
         found = self._find(session)
         if found is not None:
             found.abort(attempt, reason)
-        return {"status": "OK"}
+        return {}
 
     async def state(self, session: str, committed: int) -> dict[str, Any]:
         """Return the values of the shared variables."""
-        try:
-            values = await asyncio.to_thread(self._session(session).state, committed)
-        except Exception as error:
-            return _failure(error)
-        return {"status": "OK", "values": [to_serialize(value) for value in values]}
+        values = await asyncio.to_thread(self._session(session).state, committed)
+        return {"values": [to_serialize(value) for value in values]}
 
     async def load(self, session: str, values: list[Any], steps: int) -> dict[str, Any]:
         """Set the values of the shared variables."""
-        try:
-            await asyncio.to_thread(self._session(session).load, list(map(aligned, values)), steps)
-        except Exception as error:
-            return _failure(error)
-        return {"status": "OK"}
+        await asyncio.to_thread(self._session(session).load, list(map(aligned, values)), steps)
+        return {}
 
     async def adopt(self, session: str, donor: str, committed: int) -> dict[str, Any]:
         """Receive the state directly from another worker."""
@@ -431,11 +398,26 @@ class Handlers:
 
     async def end(self, session: str) -> dict[str, Any]:
         """Release the device's memory."""
-        found = _sessions.pop(_key(session, self._server.address), None)
+        found = _sessions.pop((session, self._server.address), None)
         if found is not None:
             found.close()
             await asyncio.to_thread(found.replica.close)
-        return {"status": "OK"}
+        return {}
+
+
+Handler = Callable[..., Awaitable[dict[str, Any]]]
+
+
+def _answering(handle: Handler) -> Handler:
+    """Return a handler that adds the status to the answer, or describes the error that `handle` raises."""
+
+    async def answer(**arguments: Any) -> dict[str, Any]:
+        try:
+            return {"status": "OK", **await handle(**arguments)}
+        except Exception as error:
+            return _failure(error)
+
+    return answer
 
 
 def _failure(error: BaseException) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_a_write_that_fails_leaves_the_file_before(tmp_path, shared, monkeypatch
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    monkeypatch.setattr(checkpoints.files.os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device\. The cure: give checkpoint= a folder with space"):
         checkpoints.save(tmp_path, [np.zeros(3), np.random.RandomState(0)], 2, shared)
     assert list(tmp_path.iterdir()) == [first]

@@ -16,7 +16,7 @@ import optdb
 from optdb.distributed import DataParallel, NoGradients, WorkerFailed, threads
 from optdb.distributed.replica import Replica
 from optdb.distributed.threads import ThreadGroup
-from optdb.distributed.worker_threads import short_switches
+from optdb.distributed.worker_threads import switch_interval
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.staging import StagingBuffer
 from tests.distributed.training import alone, batches, check, step, two_devices, with_memory_of_their_own
@@ -242,7 +242,7 @@ def test_threads_pass_pythons_lock_on_at_short_intervals_during_a_step(f, device
 
 def test_the_interval_is_put_back_when_the_last_user_ends():
     before = sys.getswitchinterval()
-    first, second = short_switches(), short_switches()
+    first, second = switch_interval.held(), switch_interval.held()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -1,17 +1,15 @@
 """Sums and moments over all workers: placeholder ops in a worker's graph, and the host op that waits for other workers.
 
-While one worker's graph is built, an `AllReduce` represents a sum over workers, and a `MergeMoments` represents a mean
-and a variance over workers. A `ReductionRound` then replaces each set of independent placeholders. Workers wait for
-each other once per round. A round has a number but does not know the workers; the thread's `Exchange` executes the
-round (``taking_part``).
+While one worker's graph is built, an `AllReduce` represents a sum, and a `MergeMoments` represents a mean and a
+variance. A `ReductionRound` then replaces each set of independent placeholders, so that workers wait only once for it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from optdb.host.api.graph import Apply, Op, Variable
 from optdb.host.theano.functions.channel_statistics import NUMBERS
 
 if TYPE_CHECKING:
-    from optdb.runtime.all_reduce import Member
+    from optdb.distributed.exchange import Exchange
 
 __all__ = [
     "MOMENTS",
@@ -27,11 +25,10 @@ __all__ = [
     "AllReduce",
     "Completion",
     "MergeMoments",
-    "Reducer",
     "ReductionRound",
     "combined",
-    "reducer",
     "taking_part",
+    "thread_exchange",
 ]
 
 #: The ways to reduce the vectors of all workers.
@@ -39,50 +36,22 @@ SUM, MOMENTS = "sum", "moments"
 #: The number of results per channel for moments.
 GOT = 2
 
-
-#: Takes a list with the arrays of each worker, by rank, and returns the results.
-Combine = Callable[[list[Sequence[np.ndarray]]], list[np.ndarray]]
-
-
-class Reducer(Protocol):
-    """Exchanges vectors with all workers; `number` must be equal on all of them."""
-
-    #: The rounds for device arrays, with their host memory. The dict outlives the step.
-    staging: dict[Any, Any]
-
-    @property
-    def member(self) -> Member | None:
-        """The member for the worker's device in rounds that C code runs; None if Python runs all rounds."""
-
-    def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the sums of the arrays of all workers."""
-
-    def exchange(self, number: int, arrays: Sequence[np.ndarray], combine: Combine) -> list[np.ndarray]:
-        """Wait for the arrays of all workers, and return the result of calling `combine` with them, by rank."""
-
-    def refuse(self, missing: int | None) -> NoReturn:
-        """Raise an error that says why C code did not finish a round: the step was given up, or a worker was late."""
-
-    def completed(self, bucket: int, arrays: Sequence[Any]) -> None:
-        """Enqueue commands that send a bucket's complete `arrays` to other workers, if that saves time."""
-
-
 _thread = threading.local()
 
 
 @contextmanager
-def taking_part(reducer: Reducer) -> Iterator[None]:
-    """Use `reducer` for all rounds that this thread computes within the block."""
-    _thread.reducer = reducer
+def taking_part(exchange: Exchange) -> Iterator[None]:
+    """Use `exchange` for all rounds that this thread computes within the block."""
+    _thread.exchange = exchange
     try:
         yield
     finally:
-        _thread.reducer = None
+        _thread.exchange = None
 
 
-def reducer() -> Reducer:
-    """Return the thread's `Reducer`; raise RuntimeError outside a step."""
-    found = getattr(_thread, "reducer", None)
+def thread_exchange() -> Exchange:
+    """Return the `Exchange` of the thread's step; raise RuntimeError outside a step."""
+    found: Exchange | None = getattr(_thread, "exchange", None)
     if found is None:
         raise RuntimeError(
             "a sum over workers was computed outside of a training step.\n"
@@ -130,8 +99,8 @@ class ReductionRound(Op):
 
     The inputs are a token and, for each kind, a vector. A vector of moments is followed by two more inputs: the lengths
     of the pieces packed into it, and each piece's number of elements per channel. The outputs are a token and, for each
-    kind, a vector that contains sums, or means followed by variances. Each round takes the token of the previous round,
-    so that all workers run the rounds in the same order. The first round takes any value as a token.
+    kind, a vector that contains sums, or means followed by variances. The token orders the rounds equally on all
+    workers: each round takes the token of the previous round.
     """
 
     __props__ = ("number", "kinds")
@@ -163,14 +132,14 @@ class ReductionRound(Op):
         """Wait for the other workers' vectors and reduce all vectors."""
         token, *given = inputs
         vectors = [np.asarray(given[slot]) for slot in self.vector_slots]
-        found = reducer()
+        exchange = thread_exchange()
         if MOMENTS in self.kinds:
             counts, lengths = ([given[slot] for slot in self.host_slots(offset)] for offset in (2, 1))
-            results = found.exchange(
+            results = exchange.exchange(
                 self.number, [*vectors, *counts], lambda received: combined(self.kinds, received, lengths)
             )
         else:
-            results = found.all_reduce(self.number, vectors)
+            results = exchange.all_reduce(self.number, vectors)
         output_storage[0][0] = token
         for cell, result in zip(output_storage[1:], results, strict=True):
             cell[0] = np.asarray(result)
@@ -208,10 +177,10 @@ class Completion(Op):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
     ) -> None:
-        """Notify the thread's `Reducer`."""
+        """Notify the thread's `Exchange`."""
         for cell, summand in zip(output_storage, inputs, strict=True):
             cell[0] = summand
-        reducer().completed(self.bucket, inputs)
+        thread_exchange().completed(self.bucket, inputs)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the shapes of the summands."""

@@ -1,15 +1,8 @@
 """Divides one worker's graph into functions; sums over workers are computed between them (`synchronous_training`).
 
-``gradients``
-    takes the worker's part of the batch and stores summands in separate shared variables. If it needs a sum over
-    workers itself (for example, a mean over the whole batch for normalization), it contains a ``ReductionRound``.
-``results``
-    returns the user's outputs that are computed from sums, which it reads from other shared variables.
-``update``
-    sets the user's shared variables to their next values, computed from the same sums.
-
-If anything fails while workers wait for each other, no copy of the state has changed. A worker packs all summands of a
-dtype into one vector, and all sums of a dtype into another, so that they are not transferred one by one.
+``gradients`` takes the worker's part of the batch and stores summands in shared variables. ``results`` and ``update``
+read sums from other shared variables, and compute the user's outputs and next values. If anything fails while workers
+wait for each other, no copy of the state has changed.
 """
 
 from __future__ import annotations
@@ -243,8 +236,7 @@ class _Cut:
             shared=self._original.shared,
             # Results are not borrowed, since the next step may run before the caller has used this step's results.
             gradients=compile_step(
-                *(given, rebuilt[len(following) :], following),
-                *(optimizer, f"{name}: gradients", False),
+                given, rebuilt[len(following) :], following, optimizer, f"{name}: gradients", borrow=False
             ),
             results=compile_step(taken, wholes, {}, optimizer, f"{name}: results", borrow=False) if wholes else None,
             update=compile_step(taken, [], dict(zip(updates, next_values, strict=True)), optimizer, f"{name}: update"),
@@ -288,8 +280,7 @@ class _Cut:
     def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
         """Copy a graph, using one round for all inner sums and moments of floats that do not depend on each other.
 
-        Return the outputs and the number of rounds. Each round takes the token of the previous round, so all workers
-        run the rounds in the same order. Integers are on the host and have separate rounds.
+        Return the outputs and the number of rounds. Integers are on the host and have separate rounds.
         """
         levels: dict[tuple[int, bool], list[Apply]] = {}
         depth: dict[Variable, int] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from optdb.distributed.errors import NotSplittable
 from optdb.host.api.graph import Apply, Variable
@@ -95,13 +95,12 @@ def has_zeros(value: Value) -> bool:
     return isinstance(value, Replicated) and value.zero
 
 
-def with_layout_of(value: Value, var: Variable) -> Value:
+AnyValue = TypeVar("AnyValue", bound=Value)
+
+
+def with_layout_of(value: AnyValue, var: Variable) -> AnyValue:
     """Return the value of a variable that has the same layout as a given value."""
-    if isinstance(value, Replicated):
-        return Replicated(var, value.zero)
-    if isinstance(value, Sharded):
-        return Sharded(var, value.axis, value.unit, value.interleaved)
-    return type(value)(var)
+    return replace(value, var=var)
 
 
 def common_layout(node: Apply, values: Sequence[Value]) -> Sharded:

@@ -1,9 +1,7 @@
 """Rounds for device arrays: one op starts copying vectors to the host, and another op reduces all workers' vectors.
 
-Both ops enqueue commands (``optdb.runtime.all_reduce``), which a plan repeats like launches. Nodes that run between the
-two ops keep the device busy while the vectors are exchanged, so the VM runs the first op as early as possible and the
-second op as late as possible (``optdb.opencl.linking.waiting``). Each round depends on the previous round, so all
-workers run the rounds in the same order.
+Nodes that run between the two ops keep the device busy while the vectors are exchanged, so the VM runs the first op as
+early as possible and the second op as late as possible (``optdb.opencl.linking.waiting``).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.distributed.sharding.collective import MOMENTS, SUM, Completion, ReductionRound, combined, reducer
+from optdb.distributed.sharding.collective import MOMENTS, SUM, Completion, ReductionRound, combined, thread_exchange
 from optdb.host.api.graph import Apply, Op, PureOp, Variable
 from optdb.opencl.lifting import Inputs, lifts
 from optdb.opencl.transfers import as_opencl_variable, record_transfer
@@ -57,11 +55,11 @@ class _OfRound(Op):
     def _round_of(self, node: Apply, inputs: Sequence[Any]) -> ExchangeRound:
         """Return the thread's round for vectors with the same specs."""
         specs = _specs(self.round, inputs)
-        found = reducer()
-        kept: list[ExchangeRound] = found.staging.setdefault(self.round, [])
+        exchange = thread_exchange()
+        kept: list[ExchangeRound] = exchange.staging.setdefault(self.round, [])
         known = next((each for each in kept if each.specs == specs), None)
         if known is None:
-            known = ExchangeRound(self._context(node), self.round.number, specs, found.member, _reduce)
+            known = ExchangeRound(self._context(node), self.round.number, specs, exchange.member, _reduce)
             kept.append(known)
             del kept[:-_MOST_KEPT]
         return known
@@ -135,13 +133,13 @@ def _specs(round_: ReductionRound, inputs: Sequence[Any]) -> tuple[VectorSpec, .
 
 def _reduce(round_: ExchangeRound) -> None:
     """Reduce the vectors of all workers in Python. If C code has tried and failed, raise an error with the reason."""
-    found = reducer()
+    exchange = thread_exchange()
     if round_.is_native:
-        found.refuse(round_.missing)
+        exchange.refuse(round_.missing)
     moments = [spec.moments for spec in round_.specs if spec.moments is not None]
     kinds = [SUM if spec.moments is None else MOMENTS for spec in round_.specs]
     counts, lengths = ([np.array(getattr(each, name)) for each in moments] for name in ("counts", "lengths"))
-    results = found.exchange(
+    results = exchange.exchange(
         round_.number, [*round_.vectors, *counts], lambda received: combined(kinds, received, lengths)
     )
     for target, result in zip(round_.results, results, strict=True):

@@ -1,8 +1,4 @@
-"""Builds one worker's graph from the user's graph: `Spreader`.
-
-Each variable in the user's graph gets a `Value`, which consists of its layout and of the variable in the worker's
-graph. Rules compute the values op by op. A node whose inputs are unchanged is reused, so both graphs share it.
-"""
+"""Builds one worker's graph from the user's graph, op by op (`Spreader`)."""
 
 from __future__ import annotations
 
@@ -36,8 +32,8 @@ RULES: dict[type, Rule] = {}
 def rule(*classes: type) -> Callable[[Rule], Rule]:
     """Register the decorated function as the rule for some op classes.
 
-    The function is called with the spreader, a node and the values of the node's inputs. At least one of these values
-    is not `Replicated`. The function returns the values of the outputs, or raises `NotSplittable` in unsupported cases.
+    The function takes the spreader, a node and the values of its inputs, at least one of which is not `Replicated`. It
+    returns the values of the outputs, or raises `NotSplittable`.
     """
 
     def enter(function: Rule) -> Rule:
@@ -100,7 +96,8 @@ class Spreader:
         """
         for node in io_toposort(list(self.values), list(outputs)):
             if not all(out in self.values for out in node.outputs):
-                self.values.update(zip(node.outputs, self._of_node(node), strict=True))
+                values = self.follow(node, [self.value(var) for var in node.inputs])
+                self.values.update(zip(node.outputs, values, strict=True))
         return [self.value(var) for var in outputs]
 
     def value(self, var: Variable) -> Value:
@@ -108,9 +105,6 @@ class Spreader:
         if var not in self.values:
             self.values[var] = Replicated(var, is_zero(var))
         return self.values[var]
-
-    def _of_node(self, node: Apply) -> list[Value]:
-        return self.follow(node, [self.value(var) for var in node.inputs])
 
     def follow(self, node: Apply, inputs: list[Value]) -> list[Value]:
         """Return the values of a node's outputs, given the values of its inputs."""
@@ -124,7 +118,7 @@ class Spreader:
         if all(isinstance(value, Replicated) for value in inputs):
             return list(map(Replicated, remade(node, inputs)))
         if not any(isinstance(value, Sharded | Own | RowNumbers) for value in inputs):
-            return list(map(Replicated, remade(node, self.wholes(inputs, node))))
+            return self.replicated(node, inputs)
         raise NotSplittable(node, "this op has no rule for parts of a batch")
 
     def apply(self, op: Op, *inputs: Value) -> Value:
@@ -154,13 +148,16 @@ class Spreader:
         """Return the whole of each value on all workers, for a node that needs whole values."""
         return [self.whole(value, node) for value in values]
 
+    def replicated(self, node: Apply, inputs: Sequence[Value]) -> list[Value]:
+        """Return a node's outputs, which each worker computes from whole values."""
+        return list(map(Replicated, remade(node, self.wholes(inputs, node))))
+
     def moments(self, node: Apply, count: Variable, own: Variable) -> TensorVariable:
         """Return means and variances over all workers for a node; see `MergeMoments`."""
         if self.in_loop:
             raise NotSplittable(node, f"it needs {own} of all workers in each step of a loop")
         self._merges += 1
-        merged: TensorVariable = MergeMoments(self._merges)(count, own)
-        return merged
+        return array_of(MergeMoments(self._merges)(count, own))
 
     def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
         """Return this worker's rows of an array that has, on every worker, the rows of the whole batch."""
@@ -169,8 +166,7 @@ class Spreader:
                 node, f"{var} has the rows of the whole batch. If it is an input, split it as well, by axes="
             )
         rows = slice(self.first, self.first + self.own_length)
-        own: Variable = array_of(var)[(*[slice(None)] * layout.axis, rows)]
-        return own
+        return array_of(array_of(var)[(*[slice(None)] * layout.axis, rows)])
 
     def length_along(self, value: Sharded, axis: int) -> Value:
         """Return the value of a split array's length along an axis."""

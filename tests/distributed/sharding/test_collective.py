@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.distributed.sharding.collective import MOMENTS, SUM, AllReduce, combined, reducer
+from optdb.distributed.sharding.collective import MOMENTS, SUM, AllReduce, combined, thread_exchange
 from optdb.host.theano.functions.channel_statistics import ChannelMoments
 from optdb.host.theano.functions.originals import tensor
 
@@ -74,7 +74,7 @@ def test_pieces_and_sums_in_one_round():
 
 def test_outside_of_a_step_there_is_nobody_to_wait_for():
     with pytest.raises(RuntimeError, match="outside of a training step"):
-        reducer()
+        thread_exchange()
 
 
 def test_marks_compute_nothing():

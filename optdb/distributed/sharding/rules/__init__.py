@@ -1,13 +1,12 @@
 """The rules, which derive the layouts of each op's results from the layouts of its inputs.
 
 All rules have the same invariant: the workers' results, combined according to their layout, equal the result that one
-device computes for the whole batch. Each module contains the rules for one family of ops, and registers them with
-`optdb.distributed.sharding.spreading.rule` when it is imported.
+device computes for the whole batch.
 """
 
 from optdb.distributed.sharding.rules import elementwise, indexing, layers, loops, reductions, shapes, whole_batch
 
 __all__ = ["FAMILIES"]
 
-#: The modules that contain the rules, one for each family of ops.
+#: The modules that register rules when they are imported, one for each family of ops.
 FAMILIES = (elementwise, shapes, indexing, reductions, layers, loops, whole_batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from optdb.distributed.errors import NotSplittable
@@ -52,7 +53,7 @@ def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     numbers = spreader.wholes(numbers, node)
     if isinstance(value, Sharded):
         axis = _kept_axis(node, value, index)
-        return [Sharded(remade(node, [value, *numbers])[0], axis, value.unit, value.interleaved)]
+        return [replace(value, var=remade(node, [value, *numbers])[0], axis=axis)]
     if not isinstance(value, Replicated | Partial):
         raise NotSplittable(node, f"it takes a part of {value.var}, which is specific to each worker")
     return [with_layout_of(value, remade(node, [value, *numbers])[0])]
@@ -68,7 +69,7 @@ def _of_vector(spreader: Spreader, node: Apply, value: Vector, index: Sequence[A
         return vector_of(value.entries[slice(*numbers)])
     entry = value.entries[numbers[0]]
     out = node.outputs[0].type.filter_variable(entry.var)
-    return Length(out, entry.whole, entry.unit, entry.linear) if isinstance(entry, Length) else Replicated(out)
+    return replace(entry, var=out) if isinstance(entry, Length) else Replicated(out)
 
 
 @rule(ops.IncSubtensor)
@@ -104,9 +105,8 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
     if isinstance(numbers, Sharded) and not isinstance(table, Sharded):
         table = spreader.whole(table, node)
         return [with_layout_of(numbers, remade(node, [table, numbers])[0])]
-    if isinstance(table, Sharded) and table.axis and not isinstance(numbers, Sharded):
-        return [with_layout_of(table, remade(node, [table, spreader.whole(numbers, node)])[0])]
-    if isinstance(table, Partial | Replicated) and not isinstance(numbers, Sharded):
+    keeps_rows = isinstance(table, Partial | Replicated) or (isinstance(table, Sharded) and table.axis)
+    if keeps_rows and not isinstance(numbers, Sharded):
         return [with_layout_of(table, remade(node, [table, spreader.whole(numbers, node)])[0])]
     raise NotSplittable(node, "it selects rows of the batch by index")
 
@@ -119,20 +119,13 @@ def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
     if isinstance(numbers, Sharded) and isinstance(table, Partial | Replicated) and not node.op.set_instead_of_inc:
         if isinstance(new, Sharded) and new.axis != 0:
             raise NotSplittable(node, f"{new.var} and {numbers.var} are split differently")
-        if isinstance(new, Sharded):
-            common_layout(node, [new, numbers])
-        else:
-            new = spreader.whole(new, node)
-            if not new.var.type.broadcastable[0]:
-                raise NotSplittable(
-                    node, f"{new.var} has the rows of the whole batch, but a worker has a part of the batch"
-                )
+        new = _of_rows(spreader, node, new, numbers)
         if isinstance(table, Partial) or table.zero:
             return [Partial(remade(node, [table, new, numbers])[0])]
         added = remade(node, [Replicated(tensor.zeros_like(table.var)), new, numbers])[0]
         return [Replicated(table.array + spreader.whole(Partial(added), node).var)]
     if not has(inputs, Sharded):
-        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+        return spreader.replicated(node, inputs)
     raise NotSplittable(node, "it changes rows of the batch by index")
 
 
@@ -178,12 +171,16 @@ def increment_elements(spreader: Spreader, node: Apply, inputs: list[Value]) -> 
     if not isinstance(value, Sharded):
         raise NotSplittable(node, "it changes elements by index in an array that is not split")
     _indexes_rows(node, value, index)
-    if isinstance(new, Sharded):
-        common_layout(node, [value, new])
-    else:
-        new = spreader.whole(new, node)
-        if new.var.type.ndim and not new.var.type.broadcastable[0]:
-            raise NotSplittable(
-                node, f"{new.var} has the rows of the whole batch, but a worker has a part of the batch"
-            )
+    new = _of_rows(spreader, node, new, value)
     return [with_layout_of(value, remade(node, [value, new, *index])[0])]
+
+
+def _of_rows(spreader: Spreader, node: Apply, new: Value, like: Sharded) -> Value:
+    """Return new elements for a worker's rows: rows of the same examples as in `like`, or one row for all of them."""
+    if isinstance(new, Sharded):
+        common_layout(node, [like, new])
+        return new
+    new = spreader.whole(new, node)
+    if new.var.type.ndim and not new.var.type.broadcastable[0]:
+        raise NotSplittable(node, f"{new.var} has the rows of the whole batch, but a worker has a part of the batch")
+    return new

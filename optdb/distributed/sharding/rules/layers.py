@@ -9,9 +9,9 @@ from optdb.host.api import ops
 from optdb.host.api.graph import Apply
 
 
-@rule(ops.AbstractConv)
-def convolve(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Convolve each image."""
+@rule(ops.AbstractConv, ops.AbstractBatchNormInference)
+def convolve_or_normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Convolve each image, or normalize it by given statistics."""
     return _by_pictures(spreader, node, inputs, 0)
 
 
@@ -40,7 +40,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     if isinstance(value, Sharded) and value.axis:
         raise NotSplittable(node, f"the batch is split along axis {value.axis} of the images instead of axis 0")
     if not isinstance(value, Sharded):
-        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+        return spreader.replicated(node, inputs)
     local = [each if each is value else spreader.whole(each, node) for each in inputs]
     return [with_layout_of(value, out) for out in remade(node, local)]
 
@@ -60,10 +60,7 @@ _ROW_OPS = {
     ops.DownsampleFactorMaxGradGrad: 3,
     ops.MaxPoolRop: 2,
 }
-_POOLING = (
-    *(ops.Pool, ops.MaxPoolGrad, ops.AveragePoolGrad),
-    *(ops.DownsampleFactorMaxGradGrad, ops.MaxPoolRop),
-)
+_POOLING = (ops.Pool, ops.MaxPoolGrad, ops.AveragePoolGrad, ops.DownsampleFactorMaxGradGrad, ops.MaxPoolRop)
 
 
 @rule(*_ROW_OPS)
@@ -86,14 +83,8 @@ def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
     rows, bias, *classes = inputs
     split = [rows, *classes]
     if not has(split, Sharded):
-        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+        return spreader.replicated(node, inputs)
     if not all(isinstance(value, Sharded) and not value.axis for value in split):
         raise NotSplittable(node, "all inputs must be split along axis 0")
     layout = common_layout(node, split)
     return [with_layout_of(layout, out) for out in remade(node, [rows, spreader.whole(bias, node), *classes])]
-
-
-@rule(ops.AbstractBatchNormInference)
-def normalize_by_averages(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Normalize each example by given statistics."""
-    return _by_pictures(spreader, node, inputs, 0)

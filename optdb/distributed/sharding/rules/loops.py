@@ -1,4 +1,4 @@
-"""The rule for Scan, which applies rules to the inner graph until the layouts of the states are stable.
+"""The rule for Scan.
 
 Workers cannot wait for each other within a loop. A sum in a loop, such as the gradient of a recurrent weight, therefore
 remains a summand that is added up after the loop.
@@ -7,10 +7,11 @@ remains a summand that is added up after the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value
+from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value, with_layout_of
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.api.control_flow import Scan, scan_of
 from optdb.host.api.graph import Apply, Variable
@@ -23,10 +24,9 @@ def loop(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 
 
 class _Loop:
-    """The layouts of a loop's outer values and of the corresponding inner variables.
+    """Applies rules to the inner graph of a loop until the layouts of its states are stable.
 
-    An outer array holds the values of a state in all steps, along axis 0. The layout of a state is the layout of this
-    array.
+    The layout of a state is the layout of the outer array that holds its values in all steps, along axis 0.
     """
 
     def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:
@@ -69,7 +69,7 @@ class _Loop:
         for inner, outer in zip(inner_states, owners, strict=True):
             values[inner] = self._within(inner, outer)
         for inner, outer in zip(op.inner_non_seqs(op.inputs), self._rest, strict=True):
-            values[inner] = _on(inner, outer)
+            values[inner] = with_layout_of(outer, inner)
         outside = self._spreader
         spreader = Spreader({}, outside.length, outside.first, in_loop=True, own_length=outside.own_length)
         spreader.values.update(values)
@@ -86,8 +86,10 @@ class _Loop:
         if isinstance(outer, Sharded):
             if outer.axis == 0:
                 self._refuse("it iterates over the examples of the batch")
-            return Sharded(inner, outer.axis - 1, outer.unit, outer.interleaved)
-        return _on(inner, outer if isinstance(outer, Replicated | Partial) else self._spreader.whole(outer, self._node))
+            return replace(outer, var=inner, axis=outer.axis - 1)
+        if not isinstance(outer, Replicated | Partial):
+            outer = self._spreader.whole(outer, self._node)
+        return with_layout_of(outer, inner)
 
     def _following(self, inner: dict[Variable, Value]) -> list[list[Value]]:
         """Return the values that a step computes for each state."""
@@ -96,10 +98,10 @@ class _Loop:
         results: list[list[Value]] = []
         start = 0
         for taps in op.mitmot_out_taps():
-            results.append([inner_value(inner, var) for var in mitmot[start : start + len(taps)]])
+            results.append([_inner_value(inner, var) for var in mitmot[start : start + len(taps)]])
             start += len(taps)
         single = [*op.inner_mitsot_outs(op.outputs), *op.inner_sitsot_outs(op.outputs)]
-        return results + [[inner_value(inner, var)] for var in single]
+        return results + [[_inner_value(inner, var)] for var in single]
 
     def _joined(self, state: Value, following: Sequence[Value]) -> Value:
         """Return a layout for a state that fits both its initial values and the values that steps compute."""
@@ -114,11 +116,12 @@ class _Loop:
                 if (state.axis - 1, state.interleaved) != (new.axis, new.interleaved):
                     self._refuse(f"in a loop, {state.var} is split differently from step to step")
             elif not (isinstance(state, Partial) and isinstance(new, Partial)):
-                self._refuse(f"in a loop, a state is {_named(state)} at first and {_named(new)} after a step")
+                before, after = (_DESCRIPTIONS[type(value)] for value in (state, new))
+                self._refuse(f"in a loop, a state is {before} at first and {after} after a step")
         return state
 
     def _outer(self, inner: dict[Variable, Value]) -> list[Value]:
-        """Return the values of the outputs. The layouts of the states must be known."""
+        """Return the values of the outputs, given the final layouts of the states."""
         op, node = self._op, self._node
         values = [self._steps, *self._sequences, *self._states, *self._lengths, *self._rest]
         if len(values) != len(node.inputs):
@@ -126,26 +129,15 @@ class _Loop:
         outputs = remade(node, values)
         layouts = list(self._states)
         for var in op.inner_nitsot_outs(op.outputs):
-            value = inner_value(inner, var)
-            layouts.append(
-                Sharded(var, value.axis + 1, value.unit, value.interleaved) if isinstance(value, Sharded) else value
-            )
-        return [_on(out, layout) for out, layout in zip(outputs, layouts, strict=True)]
+            value = _inner_value(inner, var)
+            layouts.append(replace(value, axis=value.axis + 1) if isinstance(value, Sharded) else value)
+        return [with_layout_of(layout, out) for out, layout in zip(outputs, layouts, strict=True)]
 
 
-def inner_value(values: dict[Variable, Value], var: Variable) -> Value:
+def _inner_value(values: dict[Variable, Value], var: Variable) -> Value:
     """Return the value of an inner variable; constants are equal on all workers."""
     return values.get(var, Replicated(var))
 
 
-def _on(var: Variable, value: Value) -> Value:
-    """Return a value with the same layout for another variable."""
-    if isinstance(value, Sharded):
-        return Sharded(var, value.axis, value.unit, value.interleaved)
-    return Replicated(var, value.zero) if isinstance(value, Replicated) else type(value)(var)
-
-
-def _named(value: Value) -> str:
-    return {"Replicated": "the same on all workers", "Sharded": "rows of the batch", "Partial": "a summand"}[
-        type(value).__name__
-    ]
+#: How messages describe layouts.
+_DESCRIPTIONS = {Replicated: "the same on all workers", Sharded: "rows of the batch", Partial: "a summand"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import (
@@ -43,12 +44,12 @@ def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
         return list(map(Partial, remade(node, inputs)))
     if isinstance(value, Replicated):
         return [Replicated(out, is_sum and value.zero) for out in remade(node, inputs)]
-    return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+    return spreader.replicated(node, inputs)
 
 
 def _reduced(value: Sharded, var: Variable, axes: Sequence[int]) -> Sharded:
     """Return the layout that an array has after some axes are removed."""
-    return Sharded(var, value.axis - sum(axis < value.axis for axis in axes), value.unit, value.interleaved)
+    return replace(value, var=var, axis=value.axis - sum(axis < value.axis for axis in axes))
 
 
 @rule(ops.MaxAndArgmax, ops.Argmax)
@@ -61,7 +62,7 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
         if value.axis in axes:
             raise NotSplittable(node, "it finds the largest element of the whole batch")
         return [_reduced(value, out, axes) for out in remade(node, inputs)]
-    return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+    return spreader.replicated(node, inputs)
 
 
 @rule(ops.Dot)
@@ -93,11 +94,11 @@ def _contract(
             return list(map(Partial, remade(node, inputs)))
         raise NotSplittable(node, "it multiplies each example by all others")
     if not splits:
-        summands = [isinstance(value, Partial) for value in inputs]
-        zeros = list(map(has_zeros, inputs))
-        if sum(summands) == 1 and all(isinstance(value, Partial | Replicated) for value in inputs):
+        summands = [value for value in inputs if isinstance(value, Partial)]
+        if len(summands) == 1 and all(isinstance(value, Partial | Replicated) for value in inputs):
             return list(map(Partial, remade(node, inputs)))
-        return [Replicated(out, any(zeros)) for out in remade(node, spreader.wholes(inputs, node))]
+        is_zero = any(map(has_zeros, inputs))
+        return [Replicated(out, is_zero) for out in remade(node, spreader.wholes(inputs, node))]
     contracted = left_axis if splits[0] is left else right_axis
     if splits[0].axis == contracted:
         raise NotSplittable(node, "it sums over the batch, but only one operand is split")
@@ -105,4 +106,4 @@ def _contract(
     axis = splits[0].axis
     if splits[0] is right:
         axis = left.var.type.ndim - 1 + (axis - pairs - (axis > right_axis))
-    return [Sharded(out, axis, splits[0].unit, splits[0].interleaved) for out in remade(node, local)]
+    return [replace(splits[0], var=out, axis=axis) for out in remade(node, local)]

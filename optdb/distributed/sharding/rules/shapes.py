@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import (
@@ -56,9 +57,7 @@ def make_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
     """Return a vector of lengths or of other numbers that are equal on all workers."""
     if has(inputs, Length):
         return [Vector(remade(node, inputs)[0], tuple(inputs))]
-    if all(isinstance(value, Replicated) for value in inputs):
-        return [Replicated(remade(node, inputs)[0])]
-    return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
+    return spreader.replicated(node, inputs)
 
 
 @rule(ops.TensorFromScalar, ops.ScalarFromTensor)
@@ -67,7 +66,7 @@ def scalar_conversion(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
     (value,) = inputs
     out = remade(node, inputs)[0]
     if isinstance(value, Length):
-        return [Length(out, remade(node, [Replicated(value.whole)])[0], value.unit, value.linear)]
+        return [replace(value, var=out, whole=remade(node, [Replicated(value.whole)])[0])]
     return [with_layout_of(value, out)]
 
 
@@ -105,10 +104,7 @@ def _static_length(var: Variable) -> int | None:
 
 
 def _checked_shape(node: Apply, shape_var: Variable, own: Variable, expected: Variable) -> Variable:
-    """Return a shape after checking, in each call, that two numbers are equal.
-
-    Otherwise rows would change their order.
-    """
+    """Return a shape after checking, in each call, that two numbers are equal; otherwise rows would change order."""
     check = ops.Assert(f"{node.op} mixes rows of different examples; pass average_every= or gradients= to DataParallel")
     return check(shape_var, tensor.eq(own, expected))
 
@@ -188,11 +184,8 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     values, lengths = (inputs[:1], inputs[1:]) if filled else ([], inputs)
     of_batch = [(i, entry) for i, entry in enumerate(lengths) if isinstance(entry, Length)]
     if len(of_batch) > 1 or not all(entry.linear for _, entry in of_batch):
-        raise NotSplittable(
-            node,
-            "the shape must have at most one length that depends on the batch, and that "
-            "length must be a multiple of the batch's",
-        )
+        reason = "the shape must have at most one length that depends on the batch, and that length must be a multiple"
+        raise NotSplittable(node, f"{reason} of the batch's")
     out = remade(node, inputs)[0]
     if not of_batch:
         if values and not isinstance(values[0], Replicated | Partial):
@@ -207,7 +200,7 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     if isinstance(value, Sharded):
         if value.axis != aligned:
             raise NotSplittable(node, f"{value.var} and the result are split along different axes")
-        return [Sharded(out, axis, value.unit, value.interleaved)]
+        return [replace(value, var=out, axis=axis)]
     value = spreader.whole(value, node)
     if aligned >= 0 and not value.var.type.broadcastable[aligned]:
         raise NotSplittable(node, f"{value.var} has the rows of the whole batch, but a worker has a part of the batch")
@@ -221,14 +214,14 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
     assert isinstance(node.op, ops.DimShuffle)
     order = list(node.op.new_order)
     if isinstance(value, Sharded):
-        return [Sharded(remade(node, inputs)[0], order.index(value.axis), value.unit, value.interleaved)]
+        return [replace(value, var=remade(node, inputs)[0], axis=order.index(value.axis))]
     if isinstance(value, Length):
         whole = remade(node, [Replicated(value.whole)])[0]
-        return [Length(remade(node, inputs)[0], whole, value.unit, value.linear) if not order else Replicated(whole)]
+        return [Replicated(whole) if order else replace(value, var=remade(node, inputs)[0], whole=whole)]
     if isinstance(value, RowNumbers) and order != [0]:
         raise NotSplittable(node, "it computes with row numbers, which differ between workers")
     if isinstance(value, Vector):
-        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
+        return spreader.replicated(node, inputs)
     return [with_layout_of(value, remade(node, inputs)[0])]
 
 
@@ -237,7 +230,7 @@ def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
     """Keep the layout of the first input; conditions are evaluated for whole values."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
-        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
+        return spreader.replicated(node, inputs)
     others = spreader.wholes(inputs[1:], node)
     return [with_layout_of(value, remade(node, [value, *others])[0])]
 
@@ -256,7 +249,7 @@ def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
     """Number the rows of a worker's part, so that they can be indexed. All other ranges are equal on all workers."""
     start, stop, step = inputs
     if not isinstance(stop, Length):
-        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
+        return spreader.replicated(node, inputs)
     if stop.unit and is_zero(start.var) and _is_constant(step.var, 1):
         return [RowNumbers(remade(node, inputs)[0])]
     raise NotSplittable(node, "a range that depends on the length of the batch must be arange(length)")
@@ -283,7 +276,7 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
         if int(axis.var.data) % layout.var.type.ndim != layout.axis:
             return [with_layout_of(layout, remade(node, inputs)[0])]
     if not has(arrays, Sharded):
-        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
+        return spreader.replicated(node, inputs)
     raise NotSplittable(
         node, "it joins rows of the batch with an array that is not split, or along the axis of the batch"
     )

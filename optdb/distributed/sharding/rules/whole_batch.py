@@ -1,10 +1,5 @@
 """The rules for ops whose results depend on the whole batch: batch normalization and random numbers.
 
-With statistics of the whole batch, batch normalization is replaced with simpler ops that combine the means and
-variances of all workers. To do this, workers wait for each other once in each layer and once more in the layer's
-gradient. With statistics of parts, there is no wait. Each worker normalizes by the statistics of its own part, so
-results differ from training on one device; running averages are means over workers.
-
 Each worker draws the random numbers for the whole batch and takes its rows. Each example therefore gets the same
 numbers as on one device, and the states of generators remain equal on all workers.
 """
@@ -12,10 +7,21 @@ numbers as on one device, and the states of generators remain equal on all worke
 from __future__ import annotations
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, Sharded, Value, Vector, array_of
+from optdb.distributed.sharding.layouts import (
+    Length,
+    Own,
+    Partial,
+    Replicated,
+    Sharded,
+    Value,
+    Vector,
+    array_of,
+    has,
+    with_layout_of,
+)
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.api import ops
-from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.graph import Apply
 from optdb.host.api.ops import RandomFunction, mrg_uniform_base
 from optdb.host.api.variables import TensorVariable
 from optdb.host.theano.functions.channel_statistics import ChannelGradientSums, ChannelMoments, of_channels
@@ -24,10 +30,10 @@ from optdb.host.theano.functions.originals import tensor
 
 @rule(ops.AbstractBatchNormTrain)
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Normalize the rows by statistics of the whole batch or of the part."""
+    """Normalize the rows by statistics of the whole batch, or of the part; running averages are means over workers."""
     x = inputs[0]
     if not isinstance(x, Sharded):
-        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+        return spreader.replicated(node, inputs)
     assert isinstance(node.op, ops.AbstractBatchNormTrain)
     axes = node.op.axes
     others = spreader.wholes(inputs[1:], node)
@@ -35,9 +41,9 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
         raise NotSplittable(node, "it does not normalize along the axis of the batch")
     if spreader.own_statistics:
         out, mean, inverse, *averages = remade(node, [x, *others])
-        share = _share(spreader, x)
+        share = (spreader.own_length / spreader.length).astype(x.var.type.dtype)
         sums = [Replicated(spreader.whole(Partial(array_of(average) * share), node).var) for average in averages]
-        return [_rows(x, out), Own(mean), Own(inverse), *sums]
+        return [with_layout_of(x, out), Own(mean), Own(inverse), *sums]
     scale, bias, epsilon, factor, *running = (value.array for value in others)
     count = _count(spreader, x, axes)
     dtype = x.var.type.dtype
@@ -54,26 +60,23 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     typed = [
         old.type.filter_variable(new.astype(old.type.dtype)) for new, old in zip(results, node.outputs, strict=True)
     ]
-    return [_rows(x, typed[0]), *map(Replicated, typed[1:])]
+    return [with_layout_of(x, typed[0]), *map(Replicated, typed[1:])]
 
 
 @rule(ops.AbstractBatchNormTrainGrad)
 def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Return the gradient for each row, and the gradients for the scale and the bias.
-
-    The last two are sums over the batch.
-    """
+    """Return the gradient for each row, and the gradients for the scale and the bias, which are sums over the batch."""
     x, dy, *rest = inputs
     assert isinstance(node.op, ops.AbstractBatchNormTrainGrad)
     axes = node.op.axes
     if not (isinstance(x, Sharded) and isinstance(dy, Sharded) and x.axis == dy.axis and x.axis in axes):
         if any(isinstance(value, Sharded | Own) for value in inputs):
             raise NotSplittable(node, "it does not normalize along the axis of the batch")
-        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+        return spreader.replicated(node, inputs)
     if any(isinstance(value, Own) for value in rest):
         local = [value if isinstance(value, Own) else spreader.whole(value, node) for value in rest]
         dx, dscale, dbias = remade(node, [x, dy, *local])
-        return [_rows(x, dx), Partial(dscale), Partial(dbias)]
+        return [with_layout_of(x, dx), Partial(dscale), Partial(dbias)]
     scale, mean, inverse, _ = (spreader.whole(value, node).array for value in rest)
     count = _count(spreader, x, axes)
     own = ChannelGradientSums(axes)(x.var, dy.var, mean, inverse)
@@ -87,11 +90,7 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
         out.type.filter_variable(tensor.patternbroadcast(new.astype(out.type.dtype), out.type.broadcastable))
         for out, new in zip(node.outputs, (dx, dscale, dbias), strict=True)
     )
-    return [_rows(x, dx), Replicated(dscale), Replicated(dbias)]
-
-
-def _rows(x: Sharded, var: Variable) -> Sharded:
-    return Sharded(var, x.axis, x.unit, x.interleaved)
+    return [with_layout_of(x, dx), Replicated(dscale), Replicated(dbias)]
 
 
 def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVariable:
@@ -101,34 +100,15 @@ def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> TensorVaria
     return count
 
 
-def _share(spreader: Spreader, x: Sharded) -> TensorVariable:
-    """Return the worker's fraction of the batch."""
-    share: TensorVariable = (spreader.own_length / spreader.length).astype(x.var.type.dtype)
-    return share
-
-
-@rule(mrg_uniform_base)
-def draw_uniform(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
-    """Draw numbers for the whole batch; the inputs are the generator's state and the shape."""
-    return _draw(spreader, node, inputs, inputs[1])
-
-
-@rule(RandomFunction)
+@rule(mrg_uniform_base, RandomFunction)
 def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Draw numbers for the whole batch; the inputs are the generator's state, the shape and parameters."""
-    if any(isinstance(value, Sharded) for value in inputs):
+    if has(inputs, Sharded):
         raise NotSplittable(node, "the distribution's parameters differ between examples")
-    return _draw(spreader, node, inputs, inputs[1])
-
-
-def _draw(spreader: Spreader, node: Apply, inputs: list[Value], shape: Value) -> list[Value]:
-    outputs = remade(node, spreader.wholes(inputs, node))
-    if not isinstance(shape, Vector):
-        return list(map(Replicated, outputs))
-    lengths = [(i, entry) for i, entry in enumerate(shape.entries) if isinstance(entry, Length)]
+    state, drawn = spreader.replicated(node, inputs)
+    entries = inputs[1].entries if isinstance(inputs[1], Vector) else ()
+    lengths = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, Length)]
     if len(lengths) != 1 or not lengths[0][1].unit:
-        return list(map(Replicated, outputs))
-    state, drawn = outputs
-    axis, _ = lengths[0]
-    layout = Sharded(drawn, axis)
-    return [Replicated(state), Sharded(spreader.own_rows(drawn, layout, node), axis)]
+        return [state, drawn]
+    layout = Sharded(drawn.var, axis=lengths[0][0])
+    return [state, with_layout_of(layout, spreader.own_rows(drawn.var, layout, node))]
