@@ -33,13 +33,7 @@ print(json.dumps([util.find_spec(sys.argv[1]).origin, platform.python_version(),
 
 
 def settings_of(settings: Settings, python: str) -> Settings:
-    """Return the same settings for the Theano of another interpreter.
-
-    Raises
-    ------
-    ValueError
-        If the interpreter lacks a package that the suites need.
-    """
+    """Return the same settings for the Theano of another interpreter; raise ValueError if it lacks a package."""
     return replace(settings, python=python, root=Path(_ask(python)[0]).parent.parent, select="")
 
 
@@ -53,16 +47,9 @@ def _ask(python: str, host: str = "theano") -> list[str]:
 
 
 class Baseline:
-    """Stock's results for suite files, which are run on demand if they are not on disk.
+    """Stock's results for suite files, which are run on demand if they are not in the folder.
 
-    Parameters
-    ----------
-    settings : Settings
-        How suite files are run; its ``select`` is not used.
-    folder : Path
-        The folder in which the results are stored between runs.
-    fresh : bool
-        Whether to run stock again even if its results are on disk.
+    The settings' ``select`` is not used. If `fresh` is true, stock runs again even if its results are in the folder.
     """
 
     def __init__(self, settings: Settings, folder: Path, fresh: bool = False) -> None:
@@ -71,18 +58,7 @@ class Baseline:
         self._folder = folder / _key(settings)
 
     def results(self, path: str) -> dict[str, Result]:
-        """Return stock's results for a suite file.
-
-        Parameters
-        ----------
-        path : str
-            The file, relative to the settings' root.
-
-        Returns
-        -------
-        dict of str to Result
-            A result per test or case, by id.
-        """
+        """Return stock's results for a suite file, by the id of the test or case."""
         kept = self._kept(path)
         if kept.exists() and not self._fresh:
             return _read(kept)

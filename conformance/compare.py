@@ -32,17 +32,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A test in which the engine and stock differ.
-
-    Parameters
-    ----------
-    verdict : Verdict
-        The judgement.
-    result : Result
-        The engine's result.
-    reason : str
-        The reason why it was expected, or counts as unsteady.
-    """
+    """A test in which the engine and stock differ; the reason says why it was expected, or counts as unsteady."""
 
     verdict: Verdict
     result: Result
@@ -71,26 +61,10 @@ def compare(
     way: str,
     run_alone: RunAlone | None = None,
 ) -> Comparison:
-    """Compare a suite file's results under a way with stock's.
+    """Compare a suite file's results under a way with stock's, which may only contain tests that the engine ran.
 
-    Parameters
-    ----------
-    path : str
-        The suite file.
-    stock, engine : mapping of str to Result
-        The results to compare. Stock's may only contain tests that the engine was asked to run.
-    expected : mapping of str to str
-        Ids of tests that may fail with the engine, with the reason.
-    way : str
-        The engine's way, for `run_alone`.
-    run_alone : callable, optional
-        ``run_alone(test, way)`` runs one test, or one file, in a separate process, for `BASELINE` in the same way as
-        stock's results were made. Without `run_alone`, every suspect is a regression.
-
-    Returns
-    -------
-    Comparison
-        The results, and a verdict for each difference.
+    `expected` maps ids of tests that may fail with the engine to reasons. ``run_alone(test, way)`` runs one test or one
+    file in a separate process, for `BASELINE` as stock's results were made; without it, every suspect is a regression.
     """
     second_run = _SecondRun(run_alone) if run_alone else None
     comparison = Comparison(path, stock, engine)

@@ -17,20 +17,9 @@ from conformance.ways import STOCK
 class Judge:
     """Compares suite files in one way with stock.
 
-    Parameters
-    ----------
-    settings : Settings
-        How suite files are run.
-    baseline : Baseline
-        Stock's results.
-    way : str
-        The name of the way to compare.
-    expected : mapping of str to str
-        Ids of tests that may fail with the engine, with the reason.
-    confirm : bool
-        Whether to run each suspect again, alone, before it counts.
-    lean : bool
-        Whether to run stock only on tests that neither pass nor skip with the way, and assume that the others agree.
+    `expected` maps ids of tests that may fail with the engine to reasons. With `confirm`, each suspect runs again,
+    alone, before it counts. With `lean`, stock only runs tests that neither pass nor skip with the way; the others are
+    assumed to agree.
     """
 
     settings: Settings

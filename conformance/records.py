@@ -24,19 +24,8 @@ MISSING = "missing"
 class Result:
     """The result of one test, or of one case of a test that has cases.
 
-    Parameters
-    ----------
-    id : str
-        The test's pytest node id, relative to the suites' folder, followed by ``#case`` if the test is one of many
-        cases.
-    test : str
-        The node id with which pytest can run it again.
-    outcome : str
-        One of the names above.
-    seconds : float
-        CPU seconds that it took.
-    error : str
-        The end of the error's text; empty if there is none.
+    The `id` is the test's pytest node id, relative to the suites' folder, followed by ``#case`` for a case; pytest can
+    run `test` again. `seconds` are CPU seconds, and `error` is the end of the error's text.
     """
 
     id: str
@@ -83,18 +72,7 @@ class LogWriter:
 
 
 def read_log(path: Path) -> Log:
-    """Read the output of a pytest process, which may be incomplete.
-
-    Parameters
-    ----------
-    path : Path
-        The file of JSON lines; it need not exist.
-
-    Returns
-    -------
-    Log
-        The contents. A last line that a crash has cut off is ignored.
-    """
+    """Read the output of a pytest process, which may be missing; ignore a last line that a crash has cut off."""
     log = Log()
     if not path.exists():
         return log

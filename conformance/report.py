@@ -18,17 +18,7 @@ ERROR_LINES = 12
 
 
 def show(console: Console, suites: Mapping[str, Sequence[Comparison]], way: str) -> None:
-    """Print the report of a run.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
-    suites : mapping of str to sequence of Comparison
-        The comparisons of each suite's files.
-    way : str
-        The name of the way that was compared with stock.
-    """
+    """Print the report of a run: the comparisons of each suite's files in one way."""
     differences = [d for files in suites.values() for comparison in files for d in comparison.differences]
     for verdict in (Verdict.IMPROVEMENT, Verdict.EXPECTED, Verdict.SURPRISE, Verdict.UNSTEADY):
         found = [difference for difference in differences if difference.verdict is verdict]

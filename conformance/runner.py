@@ -33,22 +33,9 @@ PLUGINS = ("conformance.plugin", "conformance.nose_style", "conformance.cpu_limi
 class Settings:
     """The settings of suite files, the same for every file and way.
 
-    Parameters
-    ----------
-    root : Path
-        The folder to which the files' paths, and therefore the node ids, are relative.
-    work : Path
-        The folder for logs, scratch files and Theano's compile directories.
-    flags : str
-        THEANO_FLAGS, without the compile directory.
-    timeout : float
-        CPU seconds that one test, or one case of a yield test, may take.
-    select : str
-        A ``-k`` expression, empty for all tests.
-    python : str
-        The interpreter, whose Theano is run.
-    host : {'theano', 'pytensor'}
-        The host of the suites.
+    Node ids are relative to `root`. `work` is the folder for logs, scratch files and compile directories. `timeout` has
+    CPU seconds of one test or case. `select` is a ``-k`` expression. `python` is the interpreter whose Theano is run,
+    and `host` is 'theano' or 'pytensor'.
     """
 
     root: Path
@@ -61,28 +48,9 @@ class Settings:
 
 
 def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ()) -> dict[str, Result]:
-    """Run a suite file to its end, in as many processes as it takes.
+    """Run a suite file, or some of its tests, in as many processes as it takes; return the results by id, in order.
 
-    Parameters
-    ----------
-    settings : Settings
-        How to run it.
-    path : str
-        The file, relative to ``settings.root``.
-    way : str
-        The name of a way (see `conformance.ways`).
-    tests : sequence of str
-        Node ids of this file to run; all if empty.
-
-    Returns
-    -------
-    dict of str to Result
-        A result per test or case, by id, in the order in which they ran.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If pytest was interrupted.
+    Raise KeyboardInterrupt if pytest was interrupted.
     """
     folder = settings.work / way / "-".join([path.replace("/", "."), *(["alone"] if tests else [])])
     folder.mkdir(parents=True, exist_ok=True)

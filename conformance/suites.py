@@ -15,19 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Suite:
-    """A set of Theano's test files for one part of Theano.
-
-    Parameters
-    ----------
-    name : str
-        Its name on the command line.
-    summary : str
-        The part of Theano that it tests.
-    patterns : tuple of str
-        Globs, relative to the folder that holds the theano package.
-    left_out : tuple of str
-        Names of files that match the globs and are not run.
-    """
+    """A set of Theano's test files: globs relative to the folder that holds the theano package, and names left out."""
 
     name: str
     summary: str
@@ -126,21 +114,10 @@ def suites_root() -> Path:
 
 
 def choose(names: Iterable[str], suites: Iterable[Suite] = SUITES, root: Path | None = None) -> dict[str, str]:
-    """Find the files to run.
+    """Return the files to run, each with the name of its suite, in the order of the suites.
 
-    Parameters
-    ----------
-    names : iterable of str
-        Names of suites, or parts of files' paths; everything if empty.
-    suites : iterable of Suite
-        The suites to choose from.
-    root : Path, optional
-        The folder to which the globs are relative; by default the folder that holds theano.
-
-    Returns
-    -------
-    dict of str to str
-        The name of its suite for each file, in the order of the suites.
+    `names` are names of suites or parts of files' paths; everything is chosen if there are none. The globs are relative
+    to `root`, by default the folder that holds theano.
     """
     root = root or suites_root()
     names = list(names)

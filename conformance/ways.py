@@ -14,17 +14,7 @@ STOCK = "stock"
 
 @dataclass(frozen=True)
 class Way:
-    """A way to run Theano's suites.
-
-    Parameters
-    ----------
-    name : str
-        Its name for ``--way``.
-    summary : str
-        One line for ``--list``.
-    switch_on : callable
-        Called without arguments before the first test module is imported.
-    """
+    """A way to run Theano's suites; `switch_on` is called before the first test module is imported."""
 
     name: str
     summary: str

@@ -136,12 +136,9 @@ def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 
 def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
-    """Return, in random order, all combinations of a process's switches that leave each other switch a possible value.
+    """Return, in random order, the combinations of a process's switches that leave each other switch a possible value.
 
-    Raises
-    ------
-    click.UsageError
-        If there is no such combination.
+    Raise `click.UsageError` if there is none.
     """
     values = {**chosen_values(Process, only), "compiler": (compiler,)}
     processes = [Process(*chosen) for chosen in itertools.product(*values.values())]

@@ -24,17 +24,7 @@ class Differs(AssertionError):
 
 @dataclass
 class _Held:
-    """A result that the caller holds.
-
-    Parameters
-    ----------
-    what : str
-        Its description.
-    seen, expected : ndarray
-        The held array, and a copy of its expected content.
-    lender : int or None
-        The function whose next call may change it; None if no function may.
-    """
+    """A result that the caller holds, with a copy of its content. The next call of the `lender` may change it."""
 
     what: str
     seen: Any
@@ -43,22 +33,11 @@ class _Held:
 
 
 def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
-    """Compute a program with switches, and check that results and shared values equal those of the reference.
+    """Compare results and shared values of a program with the reference; return whether any were compared.
 
     After each call the caller overwrites its arguments and every second result, which must have no effect. All results
     that the caller holds are checked again after each later call; a borrowed result is checked until the next call of
-    the function that lent it. A call is omitted if the reference raises in it, for example because of an index of an
-    empty array.
-
-    Returns
-    -------
-    bool
-        Whether something was compared.
-
-    Raises
-    ------
-    Differs
-        If a value differs.
+    the function that lent it. A call is omitted if the reference raises in it. Raise `Differs` if a value differs.
     """
     return _Comparison(program, switches, device).run()
 

@@ -42,15 +42,7 @@ def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
 
 
 def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes: int, runs: int) -> int:
-    """Make runs, several chunks at a time; print the chunks with differences, and return the number of these chunks.
-
-    Parameters
-    ----------
-    chunks, run, processes
-        As in `fuzzing.runner.report_chunks`.
-    runs : int
-        Total number of runs.
-    """
+    """Make runs, several chunks at a time; print the chunks with differences, and return the number of these chunks."""
     begun = time.monotonic()
     done = 0
 
@@ -64,25 +56,10 @@ def report_runs(chunks: Iterable[Chunk], run: Callable[[Chunk], str], processes:
 
 
 def make_runs(machine: type[RuleBasedStateMachine], number: int, runs: int, steps: int, shorten: bool) -> None:
-    """Make random runs of a state machine.
+    """Make random runs of a state machine of at most `steps` steps; raise the error of a failing run.
 
-    Parameters
-    ----------
-    machine : type
-        The machine, a class that no other runs use: Hypothesis stores the seed there.
-    number : int
-        The seed.
-    runs : int
-        Number of runs.
-    steps : int
-        Maximum number of steps of a run.
-    shorten : bool
-        Whether to search for the shortest run that fails, which takes many times as long as finding one.
-
-    Raises
-    ------
-    Exception
-        The error of the shortest failing run if runs are shortened, else of the first failing run.
+    Hypothesis stores the seed in the machine's class. With `shorten`, the error is that of the shortest failing run,
+    whose search takes many times as long.
     """
     run_state_machine_as_test(
         seed(number)(machine),

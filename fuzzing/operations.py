@@ -24,15 +24,7 @@ Length = Any
 
 @dataclass(frozen=True)
 class Value:
-    """A variable of a graph, with its lengths.
-
-    Parameters
-    ----------
-    var : Variable
-        A Theano variable.
-    shape : tuple of Length
-        One length for each dimension.
-    """
+    """A variable of a graph, with a length for each dimension."""
 
     var: Any
     shape: tuple[Length, ...]
@@ -71,16 +63,8 @@ class Value:
 class Operation:
     """A way to compute a value from others.
 
-    Parameters
-    ----------
-    build : callable
-        Returns the variable, from the variables of the arguments and the parameter.
-    shape : callable
-        Returns the lengths of the result, from the values of the arguments.
-    slots : tuple of callable
-        For each argument, a predicate that accepts a value; it also gets the earlier arguments.
-    params : tuple
-        The possible values of the parameter.
+    `build` returns the variable, from the arguments' variables and one of `params`; `shape` returns its lengths, from
+    the arguments. `slots` has a predicate for each argument, which also gets the earlier arguments.
     """
 
     build: Callable[..., Any]

@@ -65,17 +65,7 @@ memory_option = _in_turn("memory", MEMORIES, "Whether the device is treated as o
 
 
 def replace_profile(device: str = "auto", kernels: str = "own", memory: str = "own") -> None:
-    """Replace the profile of the device that this process computes on, and its options, before it compiles.
-
-    Parameters
-    ----------
-    device : str
-        The device, as `optdb.mode` names it.
-    kernels : str
-        One of `KERNELS`.
-    memory : str
-        One of `MEMORIES`.
-    """
+    """Replace the profile of the device that this process computes on, and its options, before it compiles."""
     if (kernels, memory) == ("own", "own"):
         return
     context = get_context(context_of(device))

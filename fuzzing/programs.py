@@ -25,17 +25,7 @@ LAYOUTS = ("plain", "reversed", "strided")
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input or a shared variable.
-
-    Parameters
-    ----------
-    dtype : str
-        The dtype of its elements.
-    shape : tuple of Length
-        Numbers, and names of lengths that a call chooses.
-    mutable : bool
-        Whether the function may overwrite an argument.
-    """
+    """An input or a shared variable, with lengths that are numbers or names of lengths that a call chooses."""
 
     dtype: str
     shape: tuple[Length, ...]
@@ -59,15 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Body:
-    """One of a program's functions: its results and its updates.
-
-    Parameters
-    ----------
-    outputs : tuple of (int, bool)
-        The values that are returned, and whether each is borrowed.
-    updates : tuple of (int, int)
-        Shared variables, each with the value that becomes its next value.
-    """
+    """One of a program's functions: its outputs, with whether each is borrowed, and its next values."""
 
     outputs: tuple[tuple[int, bool], ...]
     updates: tuple[tuple[int, int], ...]
@@ -77,22 +59,9 @@ class Body:
 class Call:
     """A call of a function, or several with the same arguments.
 
-    Parameters
-    ----------
-    sizes : tuple of (str, int)
-        The lengths of inputs and shared variables; if they change, shared variables are set to other values first.
-    seeds : tuple of int
-        The seeds of input values; inputs with equal seeds, shapes and dtypes are the same array.
-    assigned : tuple of (int, int)
-        Shared variables that are set to other values before the call, and the seeds of these.
-    layout : str
-        The memory layout of arguments.
-    times : int
-        Number of calls.
-    function : int
-        The number of the program's function.
-    passed_on : tuple of (int, int)
-        Inputs, and outputs of the previous call that are their arguments if dtype and shape match.
+    If the lengths (`sizes`) change, shared variables are set to other values first. Inputs with equal `seeds`, shapes
+    and dtypes are the same array. Variables in `assigned` are set before the call. An input in `passed_on` is an output
+    of the previous call, if dtype and shape match.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -106,19 +75,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """Functions on the same inputs and shared variables, and calls of them.
-
-    Parameters
-    ----------
-    inputs, shared : tuple of Leaf
-        The inputs, and the shared variables.
-    steps : tuple of Step
-        The computation; values are numbered, starting with inputs and shared variables.
-    functions : tuple of Body
-        The functions.
-    calls : tuple of Call
-        The calls, in order.
-    """
+    """Functions on the same inputs and shared variables, and calls of them; values are numbered, inputs first."""
 
     inputs: tuple[Leaf, ...]
     shared: tuple[Leaf, ...]
@@ -154,14 +111,8 @@ class Program:
 class Graph:
     """Theano's graph of a program, with its own shared variables.
 
-    Parameters
-    ----------
-    program : Program
-        The program, whose calls do not matter.
-    target : str
-        The location of its shared variables: the host, which Theano calls 'cpu', or the context of a device.
-    tested : bool
-        Whether inputs have test values.
+    The `target` is the location of its shared variables: the host, which Theano calls 'cpu', or the context of a
+    device. If `tested` is true, inputs have test values.
     """
 
     def __init__(self, program: Program, target: str = "cpu", tested: bool = False) -> None:
@@ -186,17 +137,7 @@ class Graph:
             self.values.append(applied(step, self.values))
 
     def compile(self, number: int, mode: theano.Mode, mutable: bool = True) -> Any:
-        """Return a compiled function, which may overwrite the program's mutable inputs unless `mutable` is false.
-
-        Parameters
-        ----------
-        number : int
-            The number of the program's function.
-        mode : theano.Mode
-            The mode of compilation.
-        mutable : bool
-            Whether mutable inputs may be overwritten.
-        """
+        """Return a compiled function, which may overwrite the program's mutable inputs unless `mutable` is false."""
         body = self.program.functions[number]
         overwritten = [leaf.mutable and mutable for leaf in self.program.inputs]
         inputs = [

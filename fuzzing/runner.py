@@ -27,19 +27,7 @@ def run_chunks(
 ) -> Iterator[tuple[Chunk, Result]]:
     """Run chunks, several at a time, and yield each with its result as soon as it ends.
 
-    Parameters
-    ----------
-    chunks : iterable
-        The chunks.
-    run : callable
-        Takes a chunk, and starts a process for it.
-    processes : int
-        Number of concurrent processes.
-
-    Raises
-    ------
-    Exception
-        An error that `run` raised. No further chunk begins after it.
+    `run` starts a process for a chunk. If it raises, no further chunk begins.
     """
     with ThreadPoolExecutor(processes) as pool:
         running = {pool.submit(run, chunk): chunk for chunk in chunks}
@@ -56,14 +44,9 @@ def report_chunks(
     processes: int,
     progress: Callable[[Chunk, int], str],
 ) -> int:
-    """Run chunks, print the errors of each as it ends, and return the number of chunks with errors.
+    """Run chunks, print the errors that `run` returns, and return the number of chunks with errors.
 
-    Parameters
-    ----------
-    chunks, run, processes
-        As in `run_chunks`; `run` returns the errors, or an empty string.
-    progress : callable
-        Takes a chunk that has ended, and the number of chunks with errors so far; returns a line.
+    `progress` takes a chunk that has ended, and the number of chunks with errors so far; it returns a line.
     """
     console = Console(soft_wrap=True)
     failures = 0
@@ -92,21 +75,7 @@ def run_worker(
     environment: Mapping[str, str] | None = None,
     expected: Collection[int] = (0,),
 ) -> End:
-    """Run a module in a process, and return how it ended.
-
-    Parameters
-    ----------
-    module : str
-        The module, as after ``python -m``.
-    arguments : sequence
-        Command-line arguments.
-    timeout : float
-        Seconds after which the process is killed.
-    environment : mapping, optional
-        Variables in addition to those of this process.
-    expected : collection of int
-        The statuses of a process that ends well.
-    """
+    """Run a module in a process, and return how it ended; it ends well with a status in `expected`."""
     try:
         process = subprocess.run(
             [sys.executable, "-m", module, *map(str, arguments)],

@@ -234,15 +234,7 @@ _SHAPES = [(), (1,), (7,), (40,), (200,), (3, 5), (0, 4), (2, 3, 4), (130, 140)]
 
 
 def draw_case(rng: np.random.RandomState, is_open: bool) -> Case:
-    """Draw a Composite and its arrays.
-
-    Parameters
-    ----------
-    rng : RandomState
-        The source of all random choices.
-    is_open : bool
-        Whether all steps are outputs.
-    """
+    """Draw a Composite and its arrays; all steps are outputs if `is_open` is true."""
     divisors = 2
     dtypes = [DTYPES[i] for i in rng.randint(0, len(DTYPES), rng.randint(1, 4))]
     if rng.randint(2):
@@ -397,13 +389,7 @@ def _close(op: Any, a: np.ndarray, b: np.ndarray, operands: Sequence[np.ndarray]
 
 
 def check(case: Case, expected: Sequence[np.ndarray]) -> int:
-    """Compare a case with the results of its C code; return how many numbers were compared.
-
-    Raises
-    ------
-    Differs
-        If a number, a dtype, a shape or the position of a NaN differs.
-    """
+    """Compare a case with the results of its C code; return how many numbers were compared, or raise `Differs`."""
     found = by_numpy(case)
     for position, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
         if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
@@ -464,19 +450,7 @@ def _described(case: Case, index: int, wrong: np.ndarray, ours: Sequence[Any], t
 def run(number: int, cases: int, report: Callable[[str], None] | None = None) -> int:
     """Compare random Composites; return how many numbers were compared.
 
-    Parameters
-    ----------
-    number : int
-        The seed.
-    cases : int
-        Number of Composites.
-    report : callable, optional
-        Called with each difference, instead of raising the first one.
-
-    Raises
-    ------
-    Differs
-        If a result differs.
+    Call `report`, if it is given, with each difference; otherwise raise the first one.
     """
     rng = np.random.RandomState(number)
     drawn = [draw_case(rng, is_open=index % 2 == 0) for index in range(cases)]

@@ -37,19 +37,7 @@ def examples(
     without: Collection[str] = (),
     only: Mapping[str, Collection[str]] | None = None,
 ) -> Example:
-    """Draw a program and its switches.
-
-    Parameters
-    ----------
-    draw : callable
-        The draw function of Hypothesis.
-    process : Process
-        The switches of this process.
-    without : collection of str
-        Excluded operations.
-    only : mapping from str to collection of str
-        Switches, and the values to which they are restricted.
-    """
+    """Draw a program and its switches; `only` maps switches to the values to which they are restricted."""
     only = only or {}
     surroundings = Surroundings(**draw(_values(Surroundings, only)))
     given = dataclasses.asdict(process)
@@ -95,19 +83,7 @@ def programs(
     without: Collection[str] = (),
     float_dtype: str = "float32",
 ) -> Program:
-    """Draw two functions with a part on the host and a part on the device, and some calls of them.
-
-    Parameters
-    ----------
-    draw : callable
-        The draw function of Hypothesis.
-    most_steps, most_calls : int
-        Maximum numbers of operations and of calls.
-    without : collection of str
-        Excluded operations.
-    float_dtype : str
-        The usual dtype of device values.
-    """
+    """Draw two functions with a part on the host and a part on the device, and some calls of them."""
     ints = st.builds(Leaf, st.sampled_from(_INT_DTYPES), st.sampled_from(_SHAPES), st.booleans())
     usual_floats = st.builds(Leaf, st.just(float_dtype), st.sampled_from(_SHAPES[1:]), st.booleans())
     others = st.builds(Leaf, st.sampled_from(_OTHER_DTYPES), st.sampled_from(_SHAPES), st.booleans())

@@ -186,15 +186,7 @@ def values_of(part: type) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Values of two switches that exclude each other: no function has one of the first and one of the second.
-
-    Parameters
-    ----------
-    first, second : (str, tuple of str)
-        A switch and some of its values.
-    reason : str
-        The reason.
-    """
+    """Values of two switches that exclude each other: no function has one of the first and one of the second."""
 
     first: tuple[str, tuple[str, ...]]
     second: tuple[str, tuple[str, ...]]
@@ -271,17 +263,7 @@ def exclusion(one: tuple[str, str], others: Mapping[str, str] | Collection[tuple
 
 @contextlib.contextmanager
 def in_force(op_cache: bool = False, on: bool = False, flags: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Compile according to switches within the block; then restore the previous state.
-
-    Parameters
-    ----------
-    op_cache : bool
-        Whether the op cache is installed.
-    on : bool
-        Whether the engine is enabled.
-    flags : mapping
-        Other flags of Theano and optdb, by their full names.
-    """
+    """Compile according to switches within the block; then restore the previous state."""
     before = optdb.cache.is_installed(), engine.is_enabled()
     _put(op_cache, on)
     try:

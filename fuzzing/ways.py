@@ -37,17 +37,7 @@ class Refused(Exception):
 
 
 class Compiled:
-    """A compiled function, with the shared variables that it uses.
-
-    Parameters
-    ----------
-    function : theano.compile.function_module.Function
-        The Theano function to call.
-    shared : sequence of shared variables
-        The shared variables of the program, or the function's replacements.
-    tiered : str
-        When to wait for the C code, see `Compilation`.
-    """
+    """A compiled function, with the program's shared variables or its own replacements of them."""
 
     def __init__(self, function: Any, shared: Sequence[Any], tiered: str = "off") -> None:
         self._function, self._shared = function, shared
@@ -86,21 +76,7 @@ class Compiled:
 
 
 class Simulated(Compiled):
-    """A simulator of a function, with its own values.
-
-    Parameters
-    ----------
-    function : theano.compile.function_module.Function
-        The simulated function.
-    shared : sequence of shared variables
-        The shared variables of the function.
-    device : str
-        The device.
-    pickled : bool
-        Whether the simulator comes from a pickle.
-    loops : bool
-        Whether several calls with the same arguments become one `call_n_times`.
-    """
+    """A simulator of a function, with its own values; if `loops`, equal calls become one `call_n_times`."""
 
     def __init__(
         self, function: Any, shared: Sequence[Any], device: str, pickled: bool = False, loops: bool = False
@@ -144,19 +120,7 @@ class Simulated(Compiled):
 
 
 class Loaded(Compiled):
-    """An exported file of a simulator, loaded again.
-
-    Parameters
-    ----------
-    simulated : Simulated
-        The simulator to export.
-    shared : sequence of shared variables
-        The shared variables of the simulator.
-    examples : list of tuple
-        Arguments of calls.
-    device : str
-        The device that computes the file.
-    """
+    """An exported file of a simulator, loaded again; `examples` are arguments of calls."""
 
     def __init__(self, simulated: Simulated, shared: Sequence[Any], examples: list[tuple], device: str) -> None:
         super().__init__(None, shared)
@@ -202,19 +166,7 @@ class Loaded(Compiled):
 class Functions:
     """The functions of a program, each compiled as its switches say, on the same shared variables.
 
-    Functions that share variables see each other's values. Each simulator and each unpickled function has its own
-    values, which are copied to the function that is called next.
-
-    Parameters
-    ----------
-    program : Program
-        The program of the functions.
-    surroundings : Surroundings
-        How the graph is made.
-    compilations : sequence of Compilation
-        How each function is compiled.
-    device : str
-        The device, as `optdb.mode` names it.
+    Each simulator and each unpickled function has its own values, which are copied to the function that is called next.
     """
 
     def __init__(

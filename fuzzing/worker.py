@@ -35,28 +35,8 @@ SHRINK_S = 60.0
 class Task:
     """Some examples, and their seed.
 
-    Parameters
-    ----------
-    seed : int
-        The seed of random numbers.
-    examples : int
-        Number of examples.
-    device : str
-        The device, as `optdb.mode` names it.
-    process : Process
-        The switches of the process.
-    only : mapping from str to collection of str
-        Switches, and the values to which they are restricted.
-    without : collection of str
-        Excluded operations.
-    shrinks : bool
-        Whether a failing example is shrunk.
-    differences : int
-        The number of differences after which the task ends.
-    until : float or None
-        No example begins after this time, in seconds since the epoch.
-    folder : str
-        The folder of `Progress`, in case the process dies; none if empty.
+    `only` maps switches to the values to which they are restricted. The task ends after some `differences`, and no
+    example begins after the time `until`. `folder` is that of `Progress`, in case the process dies; none if empty.
     """
 
     seed: int
@@ -87,17 +67,7 @@ class Task:
 
 @dataclass
 class Found:
-    """The results of some examples.
-
-    Parameters
-    ----------
-    pairs : Pairs
-        The switches that were drawn together in compared examples.
-    drawn : int
-        Number of drawn examples, without those drawn while shrinking.
-    differences : list of str
-        The smallest example of each difference.
-    """
+    """The results of some examples: the switches that were drawn together, and each difference's smallest example."""
 
     pairs: Pairs = field(default_factory=Pairs)
     drawn: int = 0
@@ -105,13 +75,7 @@ class Found:
 
 
 class Progress:
-    """The files in which a worker stores its results so far.
-
-    Parameters
-    ----------
-    folder : str
-        Their folder; an empty name for none.
-    """
+    """The files in which a worker stores its results so far; there are none if the folder is empty."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None
@@ -176,13 +140,7 @@ class _Search:
         self._shrinks_until = 0.0
 
     def run(self, first: object) -> str:
-        """Return the smallest example that differs, and the difference, or an empty string.
-
-        Parameters
-        ----------
-        first : object
-            The seed of random numbers.
-        """
+        """Return the smallest example that differs, and the difference, or an empty string."""
         task = self._task
         chosen = settings(
             max_examples=task.examples - self._found.drawn,

@@ -20,16 +20,9 @@ FLOATS = ("float32", "float16", "float64")
 
 @dataclass(frozen=True)
 class Given:
-    """A device array.
+    """A device array: its shape, in which axes of length 1 broadcast, and the dtypes to try, in order.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Its shape. Axes of length 1 broadcast.
-    dtypes : tuple of str
-        The dtypes to try, in order.
-    values : numpy.ndarray, optional
-        Its contents; by default, small numbers other than 0.
+    By default, its values are small numbers other than 0.
     """
 
     shape: tuple[int, ...]
@@ -86,15 +79,10 @@ class Number:
 
 
 class Case:
-    """An op to run.
+    """An op to run, or a function that applies several device ops.
 
-    Parameters
-    ----------
-    op : callable
-        A device op, or a function that applies several device ops; it is called with a variable for each input.
-    *inputs
-        Each input is a device array (`floats`, `array`, `values`) or a host value: a `Number` with the arrays' dtype,
-        any other number, a NumPy array, or None.
+    Each input is a device array (`floats`, `array`, `values`) or a host value: a `Number` with the arrays' dtype, any
+    other number, a NumPy array, or None.
     """
 
     def __init__(self, op: Callable[..., Any], *inputs: Any) -> None:
@@ -122,17 +110,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """A case with given dtypes and layout.
-
-    Parameters
-    ----------
-    case : Case
-        The case.
-    turn : int
-        The number of the dtypes.
-    layout : str
-        One of `memcheck.layouts.LAYOUTS`.
-    """
+    """A case with the dtypes of number `turn` and with one of `memcheck.layouts.LAYOUTS`."""
 
     case: Case
     turn: int
@@ -150,17 +128,10 @@ class Run:
 
 
 def load(table: str, select: str = "", once: bool = False) -> list[Run]:
-    """Return the runs of a table whose names contain a text: all of these runs, or some of each case's runs.
+    """Return the runs of a module's CASES whose names contain a text.
 
-    Parameters
-    ----------
-    table : str
-        The name of a module with a sequence of cases, called CASES.
-    select : str
-        The text; all runs if it is empty.
-    once : bool
-        Whether to return at most two runs per case: one with arrays that are not in C order, and one with arrays in C
-        order (in another dtype if the case has several). Consecutive cases alternate layouts and dtypes.
+    With `once`, return at most two runs per case: one with arrays that are not in C order, and one with arrays in C
+    order, in another dtype if the case has several. Consecutive cases alternate layouts and dtypes.
     """
     cases: Sequence[Case] = importlib.import_module(table).CASES
     chosen = (run for number, case in enumerate(cases) for run in (_some(case, number) if once else case.runs()))

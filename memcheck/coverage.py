@@ -38,21 +38,10 @@ def gaps(
     never: Mapping[Named, str],
     shared: tuple[str, ...] = (),
 ) -> list[str]:
-    """Return the kernels that were not run, in words.
+    """Return the kernels of some classes and kinds of devices that were not run, in words.
 
-    Parameters
-    ----------
-    classes : iterable of str
-        The full names of the classes to run.
-    results : iterable of Result
-        The results.
-    device_kinds : iterable of str
-        The kinds of devices whose kernels have to be run.
-    never : mapping of (str, str) to str
-        Kernels that their ops never launch, and the reasons. It is also a gap if one of these kernels is launched or
-        does not exist.
-    shared : tuple of str
-        Prefixes of names of kernels that any op with such a kernel may launch.
+    `never` maps kernels that their ops never launch to reasons; it is also a gap if one of them is launched or does not
+    exist. Any op with a kernel whose name begins with a prefix in `shared` may launch that kernel.
     """
     results = list(results)
     left_out = {(owner, name) for owner in classes for its_owner, name in never if short_name(owner) == its_owner}

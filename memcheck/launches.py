@@ -16,15 +16,7 @@ Named = tuple[str, str]
 
 @dataclass
 class Launches:
-    """Kernels of ops.
-
-    Parameters
-    ----------
-    declared : set of (str, str)
-        The op's class and the kernel's name, for each kernel that was compiled.
-    launched : set of (str, str)
-        The same for each kernel that was launched with at least one work item.
-    """
+    """Kernels of ops, as pairs of the op's class and the kernel's name: compiled, and launched with some work items."""
 
     declared: set[Named] = field(default_factory=set)
     launched: set[Named] = field(default_factory=set)

@@ -24,17 +24,7 @@ OFFSET = 3
 
 
 def laid_out(context: Context, value: np.ndarray, layout: str) -> Array:
-    """Return a device array.
-
-    Parameters
-    ----------
-    context : Context
-        The context of the array.
-    value : numpy.ndarray
-        The values.
-    layout : str
-        One of `LAYOUTS`.
-    """
+    """Return a device array with some values in one of `LAYOUTS`."""
     if not value.size or layout == PLAIN:
         return from_host(context, np.ascontiguousarray(value).reshape(value.shape))
     steps = _steps(value.shape, layout)

@@ -24,17 +24,7 @@ _LINE = re.compile(r"At line (\d+)\b")
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault; equal faults are counted.
-
-    Parameters
-    ----------
-    fault : str
-        The fault in Oclgrind's words, without the address.
-    kernel : str
-        The kernel at fault.
-    lines : tuple of str
-        The lines of its code, with their numbers; for a data race, two lines.
-    """
+    """A fault in Oclgrind's words, without the address, its kernel, and its lines; equal faults are counted."""
 
     fault: str
     kernel: str

@@ -17,24 +17,10 @@ from memcheck.log import Finding
 
 @dataclass
 class Result:
-    """The result of one run.
+    """The result of one run: Oclgrind's findings, and how often each occurred.
 
-    Parameters
-    ----------
-    run : str
-        Its name.
-    case : str
-        The name of its case.
-    device_kind : str
-        The kind of its kernels: 'cpu' or 'gpu'.
-    findings : dict of Finding to int
-        Oclgrind's findings, and how often each occurred.
-    declared, launched : set of (str, str)
-        As in `memcheck.launches.Launches`.
-    error : str
-        The error, if it failed: the traceback, or the end of a process.
-    seconds : float
-        CPU seconds that it took.
+    The kind of kernels is 'cpu' or 'gpu'. `declared` and `launched` are those of `memcheck.launches.Launches`. `error`
+    is the traceback, or the end of a process. `seconds` are CPU seconds.
     """
 
     run: str

@@ -21,20 +21,9 @@ SLOW = 3.0
 def show(
     console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str], partial: bool = False
 ) -> None:
-    """Print the report.
+    """Print the report: the results and the gaps for classes of ops.
 
-    Parameters
-    ----------
-    console : rich.console.Console
-        The console to print to.
-    classes : iterable of str
-        The classes of ops to run.
-    results : sequence of Result
-        The results.
-    missing : sequence of str
-        The gaps, as returned by `memcheck.coverage.gaps`.
-    partial : bool
-        Whether only some of the runs were chosen, so that others may run missing kernels.
+    If the report is `partial`, other runs may run missing kernels.
     """
     console.print(_table(classes, results))
     _show_errors(console, [result for result in results if result.error])

@@ -35,18 +35,10 @@ class CannotRun(RuntimeError):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run.
+    """The settings of a run: the module with the cases, and a part of the names of the runs, empty for all.
 
-    Parameters
-    ----------
-    table : str
-        The name of the module with the cases.
-    select : str
-        A part of the names of the runs, empty for all.
-    once : bool
-        Whether each case is only run twice, in C order and in another layout, with optimized kernels for GPUs.
-    timeout : float
-        Seconds that one run may take; the first run may take ten times as many, because it includes all imports.
+    With `once`, each case is only run twice, in C order and in another layout, with optimized kernels for GPUs. One run
+    may take `timeout` seconds; the first run may take ten times as many, because it includes all imports.
     """
 
     table: str = "memcheck.cases"
@@ -68,19 +60,7 @@ def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> l
 def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> list[Result]:
     """Run a share of the cases with the kernels for one kind of device, in as many processes as it takes.
 
-    Parameters
-    ----------
-    settings : Settings
-        What is run.
-    device_kind : {'cpu', 'gpu'}
-        The kind of device.
-    share, shares : int
-        The number of the share, and the number of shares.
-
-    Raises
-    ------
-    CannotRun
-        If a process ends outside of any run; the message has its output.
+    Raise `CannotRun`, with the output, if a process ends outside of any run.
     """
     results: list[Result] = []
     first = 0

@@ -40,13 +40,7 @@ QUAD_TILE = 16, 16, 32, 8
 
 
 def compute(run: Run, context: Context) -> None:
-    """Compute a run's op, and every other op in its graph, node by node.
-
-    Raises
-    ------
-    Exception
-        Whatever the op raises.
-    """
+    """Compute a run's op, and every other op in its graph, node by node."""
     case = run.case
     variables, known = [], {}
     for given in case.inputs:
@@ -70,17 +64,7 @@ def _value(x: Variable, known: dict[Variable, Any]) -> Any:
 
 
 def check(run: Run, context: Context, log: Path) -> Result:
-    """Run a case; return the findings.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    context : Context
-        The memory checker.
-    log : Path
-        The file of its output.
-    """
+    """Run a case on the memory checker, which writes to `log`; return the findings."""
     result = Result(str(run), str(run.case), context.profile.device_kind)
     before, start = log.stat().st_size, time.process_time()
     with noted() as notes:

@@ -20,22 +20,10 @@ SHARE = 0.2
 class Result:
     """The result of a model in one way.
 
-    Parameters
-    ----------
-    difference
-        The largest difference of a value from stock's, relative to the largest number of its array.
-    where
-        The value with the largest difference.
-    error
-        The end of the error message; empty if there was no error.
-    compiling
-        CPU seconds to compile the model, excluding the C compiler.
-    nodes, inplace, branches
-        For the host's graph, the number of nodes, of nodes that overwrite an array, and of nodes that choose a branch.
-    on_device, on_host, transfers
-        For the device's graph, the number of nodes on each side, and of transfers.
-    stayed
-        For nodes that were not lifted: the op, the reason, and the number of nodes.
+    The largest difference of a value from stock's is relative to the largest number of its array; `where` names the
+    value. `compiling` has CPU seconds, without the C compiler. `nodes`, `inplace` and `branches` count nodes of the
+    host's graph; `on_device`, `on_host` and `transfers` count nodes of the device's graph. `stayed` lists op, reason
+    and number of the nodes that were not lifted.
     """
 
     difference: float = 0.0
@@ -53,22 +41,10 @@ class Result:
 
 @dataclass
 class Times:
-    """The times of a step.
+    """The times of a step in seconds, by way; for stock, Theano's C code is timed.
 
-    Parameters
-    ----------
-    seconds
-        Maps the name of a way to the seconds of a step; for stock, Theano's C code is timed.
-    launches
-        The number of kernels that a step launches.
-    kernels
-        The seconds that these kernels take on the device.
-    host
-        The seconds that the remaining host nodes take in Python.
-    host_ops
-        The host ops that take the most time, with their seconds.
-    device
-        The device's name.
+    `launches` and `kernels` are the number of the step's kernels and their seconds on the device. `host` has the
+    seconds of the host nodes in Python, and `host_ops` the ops that take the most.
     """
 
     seconds: dict[str, float]
@@ -87,26 +63,10 @@ class Times:
 class Report:
     """The results of a model in all ways.
 
-    Parameters
-    ----------
-    model, library
-        The names of the model and its library.
-    floatX
-        The dtype of the computation.
-    results
-        Maps the name of a way to its result.
-    chaos
-        The change in stock's values when the initial values are changed by a few units in the last place; used if a way
-        differs.
-    error
-        How the process ended, if it did not finish.
-    times
-        The times of a step, if they were requested.
-    calm
-        The same model in float64, if it is chaotic in float32.
-    not_finite
-        The outputs of stock that are not finite in any call, and the shared variables that are not finite at the end.
-        Comparing these proves nothing.
+    `chaos` is the change in stock's values when the initial values are changed by a few units in the last place,
+    measured if a way differs. `calm` is the same model in float64, if it is chaotic in float32. `error` says how the
+    process ended, if it did not finish. `not_finite` names values of stock that are not finite, whose comparison proves
+    nothing.
     """
 
     model: str
@@ -133,8 +93,7 @@ class Report:
     def reasons(self, way: str) -> list[str]:
         """Return why a step on the device takes longer than Theano's C code, the most important reason first.
 
-        The time of a step is divided into the time of kernels, the time of host ops, and the remaining time, which
-        enqueueing takes.
+        A step's time consists of the kernels, the host ops, and the rest, which enqueueing takes.
         """
         times, result = self.times, self.results.get(way)
         if times is None or result is None or times.ratio(way) >= 1:

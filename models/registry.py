@@ -31,21 +31,7 @@ class UnavailableLibrary(ImportError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A model in the table.
-
-    Parameters
-    ----------
-    name
-        The model's name on the command line.
-    library
-        A key of `LIBRARIES`.
-    builder
-        Takes the name and sizes; returns the model.
-    floatX
-        The dtype that users of the library compute in.
-    flags
-        The values of Theano's flags that the library sets for the compilation of its functions.
-    """
+    """A model in the table: its library, and the dtype and the flags that users of the library compile it with."""
 
     name: str
     library: str
@@ -68,13 +54,7 @@ _entries: dict[str, Entry] = {}
 
 
 def register(entry: Entry) -> None:
-    """Add a model to the table.
-
-    Raises
-    ------
-    ValueError
-        If the name is taken.
-    """
+    """Add a model to the table; raise ValueError if the name is taken."""
     if entry.name in _entries:
         raise ValueError(f"a model named {entry.name!r} is registered already")
     _entries[entry.name] = entry
@@ -92,35 +72,14 @@ def available() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """Return the entry of a model.
-
-    Raises
-    ------
-    UnknownModel
-        The message lists the names that are known.
-    """
+    """Return the entry of a model; raise `UnknownModel`, which lists the known names, if there is none."""
     if name not in known():
         raise UnknownModel(f"no model is named {name!r}; known are: {', '.join(known())}")
     return _entries[name]
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build a model.
-
-    Parameters
-    ----------
-    name
-        One of `known`.
-    **sizes
-        Replace the builder's own sizes.
-
-    Raises
-    ------
-    UnknownModel
-        The message lists the names that are known.
-    UnavailableLibrary
-        The message says how to install the library.
-    """
+    """Build a model; `sizes` replace the builder's own. Raise `UnavailableLibrary` if its library is not installed."""
     found = entry(name)
     if not found.available:
         raise UnavailableLibrary(

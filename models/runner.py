@@ -21,18 +21,8 @@ PATIENCE = 8
 class Settings:
     """How models are run.
 
-    Parameters
-    ----------
-    ways
-        Names from `models.ways.WAYS`, except stock, which always runs.
-    steps
-        The number of calls in each way.
-    timeout
-        The maximum CPU seconds of a model, excluding compilers.
-    floatX
-        The dtype of the computation; if empty, the usual dtype of each library's users.
-    time
-        Whether steps are timed and compared with Theano's C code.
+    Stock runs in addition to `ways`. `timeout` has CPU seconds of a model, without compilers. If `floatX` is empty, it
+    is the usual dtype of each library's users. With `time`, steps are timed and compared with Theano's C code.
     """
 
     ways: tuple[str, ...]

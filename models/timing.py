@@ -29,15 +29,7 @@ PROFILED = 3
 
 
 def measure(name: str, ways: list[str]) -> dict[str, Any]:
-    """Build a model and time its steps, in the learning phase; return `Times`.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    ways
-        Names from `WAYS`; stock, which runs Theano's C code, is always timed.
-    """
+    """Build a model and time its steps, in the learning phase, in some ways and in Theano's C code; return `Times`."""
     entry = registry.entry(name)
     model = registry.build(name)
     with theano.change_flags(**dict(entry.flags)):

@@ -25,18 +25,8 @@ STOCK, ENGINE, OPENCL, SIMULATOR = "stock", "engine", "opencl", "simulator"
 class Compiled:
     """A compiled model.
 
-    Parameters
-    ----------
-    call
-        Takes arrays; returns a list of them.
-    function
-        The result of theano.function.
-    sync
-        Copies the values that the calls have computed to the shared variables.
-    explain
-        Returns where each node runs and, if it is called with arguments, the transfers of a call.
-    profile
-        Returns a profile of a call; None if the way has no profiler.
+    `sync` copies the values that the calls have computed to the shared variables. `explain` returns where each node
+    runs and, if it is called with arguments, the transfers of a call. `profile` is None if the way has no profiler.
     """
 
     call: Callable[..., Any]
@@ -50,14 +40,7 @@ class Compiled:
 class Way:
     """How to compile a model.
 
-    Parameters
-    ----------
-    name
-        The way's name in reports.
-    summary
-        A description in one line.
-    compile
-        Takes a model, and whether Theano's own linker runs the host's nodes instead of an interpreter.
+    `compile` takes a model, and whether Theano's own linker runs the host's nodes instead of an interpreter.
     """
 
     name: str

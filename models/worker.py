@@ -41,22 +41,7 @@ def limited(seconds: int, function: str, args: list[Any]) -> Any:
 
 
 def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
-    """Build a model, compile it in several ways, and compare the values that some calls return.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    ways
-        Names from `WAYS`; stock always runs.
-    steps
-        How many calls are made.
-
-    Returns
-    -------
-    dict
-        A `Report`.
-    """
+    """Build a model, compile it in several ways, and compare the values that some calls return; return a `Report`."""
     entry = registry.entry(name)
     report = Report(name, entry.library, theano.config.floatX)
     with python_code():
@@ -89,15 +74,7 @@ def _compared(trial: Trial, expected: list[Any], values: list[Any]) -> tuple[flo
 
 
 class Trial:
-    """A model with its data and the initial values of its shared variables.
-
-    Parameters
-    ----------
-    model
-        The model to compile.
-    steps
-        How many calls are made.
-    """
+    """A model with its data and the initial values of its shared variables."""
 
     def __init__(self, model: Model, steps: int):
         self.model, self.steps = model, steps

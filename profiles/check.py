@@ -32,14 +32,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2}
 class Agreement:
     """The result of a comparison.
 
-    Parameters
-    ----------
-    agree
-        Whether every array is within its tolerance.
-    error
-        The largest error; infinite if shapes or the indices of infinities differ.
-    where
-        The array with the largest error.
+    The `error` is the largest error of any array; infinite if shapes or the indices of infinities differ.
     """
 
     agree: bool
@@ -48,21 +41,9 @@ class Agreement:
 
 
 def evaluate(specification: Specification, measurement: Measurement, way: Way) -> dict[str, np.ndarray]:
-    """Run an optimized graph once.
+    """Run the graph of a measurement once, and return the values by name.
 
-    Parameters
-    ----------
-    specification
-        The specification of the model.
-    measurement
-        The measurement with the graph; the graph cannot be used afterwards.
-    way
-        The way that optimized it; the inner graphs of loops are optimized in the same way.
-
-    Returns
-    -------
-    dict
-        Values by name.
+    The graph cannot be used afterwards. The inner graphs of loops are optimized as `way` says.
     """
     graph = measurement.graph
     assert graph is not None  # the last measurement of a way keeps its graph

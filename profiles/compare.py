@@ -28,21 +28,7 @@ def compare(
     values: bool = True,
     tell: Callable[[str], None] = lambda step: None,
 ) -> report.Comparison:
-    """Measure one model with both ways.
-
-    Parameters
-    ----------
-    model
-        The model to optimize.
-    baseline
-        One of `ways.BASELINES`.
-    repeat
-        Number of turns of each way.
-    values
-        Whether to run both graphs.
-    tell
-        Called with the name of each finished step.
-    """
+    """Measure one model with both ways in turn; `tell` is called with the name of each finished step."""
     specification = measure.specify(model)
     stock, ours = ways.stock(baseline), ways.topological()
     runs = measure.alternate(specification, [stock, ours], repeat, tell)

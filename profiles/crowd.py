@@ -43,13 +43,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Cost:
-    """The time that a group of processes takes.
-
-    Parameters
-    ----------
-    wall, cpu : float
-        Wall seconds, and CPU seconds of processes and of the compilers that they wait for.
-    """
+    """The wall seconds of processes, and the CPU seconds of processes and of the compilers that they wait for."""
 
     wall: float
     cpu: float
@@ -61,12 +55,7 @@ class Cost:
 def compute(names: Sequence[str]) -> list[list[Any]]:
     """Compile and call the functions of some models; return the outputs of each, as lists of numbers.
 
-    Functions with tiers are called before and after their C code is built, with the same shared variables.
-
-    Raises
-    ------
-    AssertionError
-        If the two tiers differ.
+    Functions with tiers are called before and after their C code is built; raise AssertionError if the values differ.
     """
     import theano
 
@@ -91,17 +80,7 @@ def compute(names: Sequence[str]) -> list[list[Any]]:
 
 
 class Crowd:
-    """Processes that share a compiledir.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the compiledir, and of optdb's cached answers about the compiler.
-    timeout : float
-        Seconds that a process may take.
-    is_tiered : bool
-        Whether functions have tiers.
-    """
+    """Processes that share a compiledir in a folder; each of them may take `timeout` seconds."""
 
     def __init__(self, folder: Path, timeout: float, is_tiered: bool = False) -> None:
         self.compiledir = folder / "theano"
@@ -110,13 +89,7 @@ class Crowd:
         self._flags = f"{FLAGS},optdb.tiered={is_tiered},base_compiledir={self.compiledir}"
 
     def run(self, names: Sequence[str], lifetime: float | None = None) -> list[list[Any]] | None:
-        """Compute models in a process; return None if it was killed after `lifetime` seconds.
-
-        Raises
-        ------
-        isolated.Failed
-            If it failed, or took longer than allowed.
-        """
+        """Compute models in a process; return None if it was killed after `lifetime` seconds."""
         try:
             return isolated.call(
                 "profiles.crowd:compute", names, flags=self._flags, env=self._env, timeout=lifetime or self._timeout

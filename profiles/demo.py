@@ -42,16 +42,8 @@ CALLS = 2
 class Leg:
     """A model, and how it is started.
 
-    Parameters
-    ----------
-    model
-        The model's name.
-    flags
-        THEANO_FLAGS in addition to those of the sides.
-    caches
-        The state, at each start, of the caches of compiled C code and of device programs.
-    note
-        The meaning of the flags, in words.
+    The `flags` are added to those of the sides; the `note` says what they mean. Each start finds `caches` in the next
+    state.
     """
 
     model: str

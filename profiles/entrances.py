@@ -41,21 +41,7 @@ function(*model.data)
 
 @dataclass(frozen=True)
 class Entrance:
-    """A way to enable optdb.
-
-    Parameters
-    ----------
-    name : str
-        Its name in the table.
-    enter : str
-        The line of the program that enables it.
-    flags : str
-        THEANO_FLAGS that enable it.
-    launcher : tuple of str
-        Arguments of Python before the program.
-    imports_optdb : bool
-        Whether the program imports optdb.
-    """
+    """A way to enable optdb: by a line of the program, by THEANO_FLAGS, or by Python's arguments before the program."""
 
     name: str
     enter: str = ""
@@ -77,15 +63,7 @@ ENTRANCES = (
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one process.
-
-    Parameters
-    ----------
-    cpu, wall : float
-        CPU seconds, including compilers, and wall seconds.
-    compilers : int
-        Number of C compiler starts.
-    """
+    """The cost of one process: CPU seconds, including compilers, wall seconds, and the number of C compiler starts."""
 
     cpu: float
     wall: float
@@ -93,18 +71,7 @@ class Cost:
 
 
 def measure(entrance: Entrance, model: str, flags: str = "floatX=float32") -> dict[str, Cost]:
-    """Run one way, with empty caches and again with full ones.
-
-    Returns
-    -------
-    dict of str to Cost
-        The cost for each of `CACHES`.
-
-    Raises
-    ------
-    subprocess.CalledProcessError
-        If the program fails.
-    """
+    """Run one way with each of `CACHES`, first with empty caches, and return the costs."""
     with tempfile.TemporaryDirectory(prefix="optdb-entrance-") as made:
         folder = Path(made)
         imports = "import optdb" if entrance.imports_optdb else ""

@@ -52,22 +52,11 @@ CALLS_IN_C = 15
 
 @dataclass(frozen=True)
 class First:
-    """The times of one model on one side.
+    """The times of one model on one side, in seconds.
 
-    Parameters
-    ----------
-    model, side
-        The model, and the side, a key of `FLAGS`.
-    function
-        Seconds until ``theano.function`` returned.
-    result
-        Seconds until the first call returned.
-    tenth
-        CPU seconds of a call around the tenth: the median of the eighth to the twelfth.
-    in_place
-        Seconds until all C code was in place: `function` without tiers.
-    in_c
-        CPU seconds of a call after that, the median.
+    `function`, `result` and `in_place` are the times until ``theano.function`` returned, until the first call returned,
+    and until all C code was in place. `tenth` and `in_c` are the median CPU times of the eighth to the twelfth call,
+    and of a call in C.
     """
 
     model: str
@@ -86,17 +75,7 @@ def available(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def start(name: str, is_tiered: bool, sizes: Mapping[str, int]) -> list[float]:
-    """Compile a model and call it, in a new process; return the numbers of a `First`.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    is_tiered
-        Whether to wait for C code after these calls.
-    sizes
-        Sizes that replace the model's own.
-    """
+    """Compile a model and call it, in a new process; return the numbers of a `First`."""
     import theano
 
     import optdb
@@ -129,26 +108,7 @@ def measure(
     sizes: Mapping[str, int] | None = None,
     sides: Sequence[str] = tuple(FLAGS),
 ) -> list[First]:
-    """Start a model with empty caches on each side.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    timeout
-        Seconds that a start may take.
-    tell
-        Called with the name of each finished side.
-    sizes
-        Sizes that replace the model's own.
-    sides
-        The sides, keys of `FLAGS`.
-
-    Raises
-    ------
-    isolated.Failed
-        If a start fails, or takes too long.
-    """
+    """Start a model with empty caches on each side; `tell` is called with the name of each finished side."""
     measured = []
     for side in sides:
         with tempfile.TemporaryDirectory(prefix="optdb-first-") as made:

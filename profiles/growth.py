@@ -23,13 +23,7 @@ SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
 
 @dataclass(frozen=True)
 class Family:
-    """A model and the parameter that makes it larger.
-
-    Parameters
-    ----------
-    model, parameter
-        Names of the model, and of its builder's parameter.
-    """
+    """A model, and the parameter of its builder that makes it larger."""
 
     model: str
     parameter: str
@@ -44,17 +38,7 @@ FAMILIES = {"gru": Family("gru30", "steps"), "resnet": Family("cifar_resnet", "n
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement.
-
-    Parameters
-    ----------
-    family, way
-        The family, and the way of optimization.
-    nodes
-        Apply nodes before optimization.
-    seconds
-        CPU seconds of the whole optimizer.
-    """
+    """One measurement: apply nodes before optimization, and CPU seconds of the whole optimizer."""
 
     family: str
     way: str
@@ -81,18 +65,9 @@ def parameters(family: Family, sizes: list[int]) -> list[int]:
 def grow(
     name: str, sizes: list[int], bearable: float, tell: Callable[[Point], object] = lambda point: None
 ) -> list[Point]:
-    """Measure one family.
+    """Measure one family at some numbers of nodes; `tell` is called with each `Point`.
 
-    Parameters
-    ----------
-    name
-        One of `FAMILIES`.
-    sizes
-        Numbers of nodes.
-    bearable
-        CPU seconds. Stock is not measured further once the next size is expected to take longer.
-    tell
-        Called with each `Point`.
+    Stock is not measured further once the next size is expected to take longer than `bearable` CPU seconds.
     """
     family = FAMILIES[name]
     points: list[Point] = []

@@ -98,14 +98,7 @@ class Interpreter(LocalLinker):
 def make_thunk(node: Apply, storage: dict, computed: dict) -> Any:
     """Return the function that computes one node, with the attributes of Theano's thunks.
 
-    Parameters
-    ----------
-    node
-        The node to compute.
-    storage
-        Maps a variable to a list of one element, its value.
-    computed
-        Maps a variable to a list of one element, whether it has been computed.
+    `storage` and `computed` map a variable to a list of one element: its value, and whether it has been computed.
     """
     op = node.op
     thunk: Any
@@ -163,22 +156,7 @@ def _elementwise(op: Elemwise, node: Apply, storage: dict) -> Callable[[], None]
 
 
 def vectorize(op: ScalarOp, arity: int, outputs: list[str]) -> Callable[[Arrays], list]:
-    """Return the array function that applies a scalar op to each element.
-
-    Parameters
-    ----------
-    op
-        The scalar op.
-    arity
-        Number of inputs.
-    outputs
-        The dtypes of its outputs.
-
-    Returns
-    -------
-    callable
-        Takes a list of arrays, which broadcast against one another, and returns a list of results.
-    """
+    """Return a function of lists of arrays that applies a scalar op, with results of dtypes `outputs`."""
     if isinstance(op, Composite):
         return _composite(op)
     function = _function_of_arrays(op, arity)

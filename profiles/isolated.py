@@ -32,30 +32,10 @@ class TookTooLong(Failed):
 def call(
     function: str, *args: Any, flags: str = "", env: Mapping[str, str] | None = None, timeout: float | None = None
 ) -> Any:
-    """Call a function in a new process.
+    """Call a function, ``module:name``, in a new process; arguments and the result are passed as JSON.
 
-    Parameters
-    ----------
-    function : str
-        ``module:name``.
-    *args : objects
-        Values that JSON can represent.
-    flags : str
-        THEANO_FLAGS to add to the current ones.
-    env : mapping of str to str, optional
-        Environment variables to set.
-    timeout : float, optional
-        Seconds after which the process is killed.
-
-    Returns
-    -------
-    object
-        The function's result, as JSON represents it.
-
-    Raises
-    ------
-    Failed
-        If the process raised an error, was killed, or took too long.
+    `flags` are added to THEANO_FLAGS, and `env` to the environment. Raise `Failed` if the process raises an error, is
+    killed, or takes longer than `timeout` seconds.
     """
     python_path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), flags]))

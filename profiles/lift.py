@@ -35,19 +35,7 @@ CONTEXT = "dev0"
 
 @dataclass(frozen=True)
 class Lifted:
-    """One way to lift one graph.
-
-    Parameters
-    ----------
-    seconds
-        CPU seconds.
-    on_device
-        Number of nodes on the device.
-    transfers
-        Number of transfers that remain.
-    detours
-        Number of transfers that undo another transfer.
-    """
+    """One way to lift one graph: CPU seconds and numbers of nodes. A detour is a transfer that undoes another one."""
 
     seconds: float
     on_device: int

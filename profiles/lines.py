@@ -22,18 +22,9 @@ class UnknownFunction(LookupError):
 
 
 def find(dotted: str) -> FunctionType:
-    """Return the function with a dotted name.
+    """Return the function with a dotted name; a method, a property and a decorated rewriter are unwrapped.
 
-    Parameters
-    ----------
-    dotted
-        Module, class and function, joined by dots. It may end in a method, a property, or a decorated rewriter, which
-        is unwrapped to the function inside.
-
-    Raises
-    ------
-    UnknownFunction
-        The message gives the part of the name that was not found, or that is something else.
+    Raise `UnknownFunction`, which names the part that was not found.
     """
     found, rest = _longest_module(dotted)
     for part in rest:

@@ -74,17 +74,7 @@ REWRITING = ("canonicalize", "stabilize", "specialize")
 
 @dataclass(frozen=True)
 class Specification:
-    """The starting point of a model's compilations.
-
-    Parameters
-    ----------
-    model
-        The model.
-    inputs
-        Its inputs and all of its shared variables, with updates.
-    outputs
-        Its outputs.
-    """
+    """The inputs and outputs of a model's compilations; the inputs include all shared variables, with updates."""
 
     model: Model
     inputs: list[In]
@@ -115,30 +105,10 @@ def specify(model: Model) -> Specification:
 class Measurement:
     """One optimization of one model.
 
-    Parameters
-    ----------
-    way
-        Name of the way.
-    seconds
-        CPU seconds of the query and of the whole optimizer.
-    phases
-        The seconds of each phase.
-    before, after
-        Number of apply nodes.
-    inplace
-        Number of nodes, at the end, that overwrite one of their inputs. Overwriting a 0-d input saves nothing; see
-        `inplace_scalars`.
-    inner
-        Number of nodes, at the end, inside other ops (Scan's loops and fused scalar graphs).
-    failures
-        Errors that Theano logged, from rewriters that raised.
-    graph
-        The optimized graph; None if it was dropped to save memory.
-    compiled
-        Number of C modules that had to be compiled meanwhile.
-    inplace_scalars
-        Number of nodes, at the end, that overwrite only 0-d inputs. The more scalar arithmetic is fused, the fewer
-        there are.
+    `seconds` are CPU seconds of the query and of the whole optimizer. `inplace` nodes overwrite an input, and
+    `inplace_scalars` overwrite only 0-d inputs, which saves nothing. `inner` nodes are in loops and fused scalar
+    graphs. `failures` are the errors that Theano logged, and `compiled` is the number of C modules that had to be
+    compiled.
     """
 
     way: str
@@ -155,15 +125,7 @@ class Measurement:
 
 
 class Stopwatch(Optimizer):
-    """Wraps a member of an optimizer, and records the CPU seconds that the member takes.
-
-    Parameters
-    ----------
-    member
-        The wrapped member.
-    note
-        Called with the seconds.
-    """
+    """Wraps a member of an optimizer, and notes the CPU seconds that the member takes."""
 
     def __init__(self, member: Optimizer, note: Callable[[float], None]):
         self.member = member
@@ -293,21 +255,7 @@ def alternate(
 ) -> dict[str, list[Measurement]]:
     """Measure each way `repeat` times, in turn, so that a slow phase of the machine affects all of them.
 
-    Parameters
-    ----------
-    specification
-        The specification of the model.
-    ways
-        At least one.
-    repeat
-        At least one.
-    tell
-        Called with the name of the way after each run.
-
-    Returns
-    -------
-    dict
-        Maps the name of a way to its measurements; only the last one of each way still has its graph.
+    Only the last measurement of each way still has its graph. `tell` is called with the name of the way after each run.
     """
     runs: dict[str, list[Measurement]] = {way.name: [] for way in ways}
     for _ in range(repeat):

@@ -80,17 +80,7 @@ DATA: dict[str, Callable[[np.random.Generator, Sequence[int]], tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class MomentMethod:
-    """A method that computes the numbers of channels.
-
-    Parameters
-    ----------
-    name : str
-        Its name in the table.
-    device_kind : 'cpu' or 'gpu'
-        The kind of device that the kernels are written for.
-    numbers : callable
-        Takes a context, the arrays and their gradients on the device; returns one array for each of `QUANTITIES`.
-    """
+    """A method that computes each of `QUANTITIES` for an array's channels, with the kernels for a kind of device."""
 
     name: str
     device_kind: DeviceKind

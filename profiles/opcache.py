@@ -23,15 +23,7 @@ from profiles import cli, measure, models, report, screen, ways
 
 @dataclass(frozen=True)
 class Ops:
-    """The ops of an optimized graph.
-
-    Parameters
-    ----------
-    objects
-        Number of op objects, including those inside other ops.
-    different
-        Number of unequal op objects.
-    """
+    """The numbers of op objects in an optimized graph, including those inside other ops, and of unequal ones."""
 
     objects: int
     different: int
@@ -60,14 +52,7 @@ def _parts(op: PureOp) -> list[PureOp]:
 def measure_model(
     build: Callable[[], models.Model], repeat: int
 ) -> tuple[str, dict[str, list[measure.Measurement]], dict[str, Ops]]:
-    """Measure one model in all four ways, in turn.
-
-    Returns
-    -------
-    tuple
-        The model's name, a dict from the name of each way to its runs, and a dict from the name of each way to the ops
-        of its last graph.
-    """
+    """Measure one model in all four ways, in turn; return its name, and each way's runs and ops."""
     four = _four_ways()
     specifications = {}
     for way in four:

@@ -82,17 +82,7 @@ Contender = Callable[[], object]
 
 @dataclass(frozen=True)
 class Task:
-    """A computation.
-
-    Parameters
-    ----------
-    name
-        Its name in reports.
-    contenders
-        Maps a name in `CONTENDERS` to a function that returns the result when it is complete.
-    turn, settle
-        As in `stopwatch.race`.
-    """
+    """A computation; each contender returns the result when it is complete. See `stopwatch.race` for turns."""
 
     name: str
     contenders: dict[str, Contender]
@@ -103,16 +93,7 @@ class Task:
 def tasks(elements: int, side: int, products: Sequence[int], device: str = "opencl") -> Iterator[Task]:
     """Make the tasks one by one, so that the arrays of each are freed before the next.
 
-    Parameters
-    ----------
-    elements
-        Length of the vectors of elementwise ops.
-    side
-        Side of the square matrices of sums.
-    products
-        Sides of the square matrices of products.
-    device
-        The device, as the flag ``optdb.device`` names it.
+    `elements` is the length of the vectors of elementwise ops; `side` and `products` are sides of square matrices.
     """
     yield _exp_times(elements, device)
     for what, axis in (("all", None), ("rows", 1), ("columns", 0)):
@@ -189,15 +170,6 @@ def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
     """Make the task of one training step of a model, in floatX, on the device and with Theano's C code.
 
     The data are on the host, several batches alternate, and the model's results are copied to the host.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    device
-        The device, as the flag ``optdb.device`` names it.
-    **sizes
-        Sizes that replace those of the name.
     """
     mode = get_default_mode()
     contenders = {}

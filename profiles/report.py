@@ -19,17 +19,7 @@ STOCK, OPTDB = "stock", "optdb"
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs of one model.
-
-    Parameters
-    ----------
-    model
-        Its name.
-    runs
-        Name of the way (`STOCK`, `OPTDB`) to its measurements.
-    agreement
-        The agreement of the values, or None if they were not compared.
-    """
+    """All runs of one model, by way (`STOCK`, `OPTDB`); the agreement is None if values were not compared."""
 
     model: str
     runs: dict[str, list[Measurement]]

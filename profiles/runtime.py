@@ -47,15 +47,7 @@ SMALL = (1000, 64, (32,))
 
 @dataclass(frozen=True)
 class Race:
-    """The results of one task.
-
-    Parameters
-    ----------
-    task
-        The task's name.
-    seconds
-        Maps the name of a contender to the seconds of each turn.
-    """
+    """The seconds of each turn of each contender for one task."""
 
     task: str
     seconds: dict[str, list[float]]
@@ -244,22 +236,7 @@ SIDES = ("device", "Theano C", "Theano alone")
 
 
 def measure_starts(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
-    """Start a model twice on each of `SIDES`, up to the result of one training step.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    device
-        The device, as the flag ``optdb.device`` names it.
-    timeout
-        Seconds that a start may take.
-
-    Raises
-    ------
-    isolated.Failed
-        If a start fails, or takes too long.
-    """
+    """Start a model twice on each of `SIDES`, up to the result of one training step."""
     flags = {
         "device": f"optdb.topo=True,optdb.device={device}",
         "Theano C": "optdb.topo=True",

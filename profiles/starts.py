@@ -38,20 +38,10 @@ CACHES = ("cold", "warm")
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a process.
+    """One start of a process, with one of `CACHES`.
 
-    Parameters
-    ----------
-    model, side, cache
-        The model that was started, the side, and one of `CACHES`.
-    cpu
-        CPU seconds of each of `CPU_PARTS`.
-    wall
-        Wall seconds of each of `WALL_PARTS`.
-    compilers
-        Number of calls of the C compiler.
-    values
-        The outputs of each call, as lists of numbers.
+    `cpu` has CPU seconds of each of `CPU_PARTS`, and `wall` has wall seconds of each of `WALL_PARTS`. `compilers` is
+    the number of C compiler calls. `values` are the outputs of each call, as lists of numbers.
     """
 
     model: str
@@ -88,21 +78,9 @@ class _Moment:
 
 
 def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[str, float], list[list[Any]]]:
-    """Import Theano, build a model, compile it and call it.
+    """Import Theano, build a model, compile it and call it; return `cpu`, `wall` and `values` of a `Start`.
 
-    Parameters
-    ----------
-    name
-        The model's name.
-    began
-        When the process was started, by `time.time`.
-    calls
-        Number of calls. From the second call on, results depend on earlier updates.
-
-    Returns
-    -------
-    (dict, dict, list)
-        The `cpu`, `wall` and `values` of a `Start`.
+    The process was started at the time `began`. From the second call on, results depend on earlier updates.
     """
     import theano
     from theano.compile.function_module import FunctionMaker
@@ -171,27 +149,8 @@ def measure(
 ) -> list[Start]:
     """Start a model on each side: with empty caches, and again with the caches that the first start left.
 
-    Parameters
-    ----------
-    name
-        The model's name.
-    sides
-        Maps the name of a side to its THEANO_FLAGS.
-    flags
-        THEANO_FLAGS of all sides.
-    caches
-        The first of `CACHES`, or both.
-    calls
-        Number of calls of the function in each start.
-    timeout
-        Seconds that a start may take.
-    starting, started
-        Called with side and cache before each start, and with the `Start` after it.
-
-    Raises
-    ------
-    isolated.Failed
-        If a start fails, or takes too long.
+    `sides` maps names to THEANO_FLAGS, and `flags` are those of all sides. `starting` and `started` are called before
+    and after each start. Raise `isolated.Failed` if a start fails, or takes longer than `timeout` seconds.
     """
     starts = []
     for side, own_flags in sides.items():

@@ -16,23 +16,10 @@ PAUSE = 0.05
 def race(
     contenders: Mapping[str, Callable[[], object]], repeat: int, turn: float = 0.0, settle: float = 0.0
 ) -> dict[str, list[float]]:
-    """Call each contender in turn.
+    """Call each contender in turn; return the seconds of a call by contender and turn.
 
-    Parameters
-    ----------
-    contenders
-        Maps a name to a function that returns when its work is done.
-    repeat
-        Number of turns of each.
-    turn
-        Minimum seconds of a turn: the contender is called repeatedly for this long.
-    settle
-        Minimum seconds for which each contender is called before that, since repeated calls may get faster.
-
-    Returns
-    -------
-    dict
-        Maps a name to the seconds of a call, by turn.
+    In a turn, a contender is called repeatedly for at least `turn` seconds. Before the first turn, it is called for at
+    least `settle` seconds, since repeated calls may get faster.
     """
     for contender in contenders.values():
         for _ in range(WARM_UP):

@@ -42,20 +42,10 @@ _UNITS = 2
 
 @dataclass(frozen=True)
 class Compared:
-    """The results of both tiers for one model.
+    """The results of both tiers for one model: the largest difference, and the value that has it.
 
-    Parameters
-    ----------
-    model, floatX
-        The model, and its floatX.
-    difference
-        The largest difference.
-    where
-        The value with the largest difference.
-    chaos
-        The effect of nudging arguments and shared variables on the values of the first tier.
-    in_python, in_c
-        Numbers of nodes that Python computed in the first tier, and C code in the second.
+    `chaos` is the effect of nudging arguments and shared variables on the values of the first tier. `in_python` and
+    `in_c` are numbers of nodes in the first and in the second tier.
     """
 
     model: str
@@ -131,22 +121,7 @@ def _difference(a: Any, b: Any) -> float:
 
 
 def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
-    """Compare the tiers of a model in a separate process.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    dtype
-        The floatX to compute in.
-    timeout
-        Maximum seconds.
-
-    Raises
-    ------
-    isolated.Failed
-        If the process fails, or takes too long.
-    """
+    """Compare the tiers of a model in a separate process."""
     with tempfile.TemporaryDirectory(prefix="optdb-tiers-") as made:
         # Modules that are already built would be used in the first tier.
         flags = f"floatX={dtype},optdb.topo=True,optdb.tiered=True,base_compiledir={Path(made, 'theano')}"

@@ -45,24 +45,9 @@ NUDGES, UNITS = 3, 8
 class Training:
     """The results of one side.
 
-    Parameters
-    ----------
-    outputs : list
-        For each step, the numbers of each output.
-    compiling : float
-        Seconds to compile the function.
-    step : float
-        Median seconds of a step, except the first one.
-    on_device, on_host : int
-        Nodes on each side, without transfers.
-    transfers : int
-        Number of transfers in one call.
-    nbytes : int
-        Bytes transferred in one call.
-    stayed : list
-        Op, reason and number of nodes for nodes that the lift left on the host.
-    nudged : list
-        The same as `outputs` for each start from values that differ by a few units in the last place.
+    `outputs` has the numbers of each output for each step, and `nudged` has the same for each start from values that
+    differ by a few units in the last place. `compiling` and `step` are seconds, the latter a median without the first
+    step. Nodes exclude transfers. `stayed` lists op, reason and number of the nodes that the lift left on the host.
     """
 
     outputs: list[list[Any]]
@@ -78,23 +63,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of training.
-
-    Parameters
-    ----------
-    steps : int
-        Number of steps.
-    device : str
-        The value of the flag ``optdb.device``.
-    topo : bool
-        Whether optdb's engine optimizes on both sides, instead of Theano's optimizer.
-    floatX : str
-        The dtype to compute in.
-    timeout : float, optional
-        Seconds that each side may take.
-    sizes : dict of str to number
-        Sizes that replace the models' own.
-    """
+    """The settings of training; `device` is the flag ``optdb.device``, and `sizes` replace the models' own."""
 
     steps: int = 20
     device: str = "opencl"
@@ -106,22 +75,9 @@ class Settings:
 
 @dataclass
 class Comparison:
-    """A model on both sides.
+    """A model on both sides; one side is None if it failed with `error`.
 
-    Parameters
-    ----------
-    model : str
-        The model's name.
-    host, device : Training, optional
-        Their results; None if one of them failed.
-    error : str
-        The error of a failure.
-    floatX : str
-        The dtype that it was computed in.
-    sizes : dict of str to number
-        Sizes that replaced the model's own.
-    calm : Comparison, optional
-        The comparison with settings that keep the model calm, if it was chaotic.
+    `calm` is the comparison with settings that keep the model calm, if it was chaotic.
     """
 
     model: str
@@ -187,23 +143,9 @@ def difference(a: Any, b: Any) -> float:
 
 
 def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[str, Any]:
-    """Build a model, compile it and run some steps, on the side that the process's flags select.
+    """Build a model, compile it and run some steps, on the side that the process's flags select; return a `Training`.
 
-    Parameters
-    ----------
-    name : str
-        The model's name.
-    sizes : dict of str to number
-        Sizes that replace those of the name.
-    steps : int
-        Number of steps, at least one.
-    nudge : bool
-        Whether to repeat them from slightly changed values.
-
-    Returns
-    -------
-    dict
-        A `Training`.
+    With `nudge`, the steps are repeated from slightly changed values.
     """
     model = models.build(name, **sizes)
     start = time.perf_counter()

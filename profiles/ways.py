@@ -21,17 +21,7 @@ BASELINES = ("fast_run", "fast", "o3")
 
 @dataclass(frozen=True)
 class Way:
-    """How to optimize: a mode to query, within a context.
-
-    Parameters
-    ----------
-    name
-        Its name in reports.
-    mode
-        Returns the mode; called inside the context.
-    context
-        Returns a context manager for the whole run.
-    """
+    """How to optimize: a mode to query, within a context for the whole run."""
 
     name: str
     mode: Callable[[], Mode]
@@ -45,11 +35,8 @@ def _fast_run() -> Mode:
 def stock(baseline: str = "fast_run") -> Way:
     """Theano's own optimizer.
 
-    Parameters
-    ----------
-    baseline
-        ``fast_run``; ``fast``, which is ``fast_run`` with ``cycle_detection=fast``; or ``o3``,
-        which does nothing in place.
+    The baseline is ``fast_run``, ``fast``, which is ``fast_run`` with ``cycle_detection=fast``, or ``o3``, which does
+    nothing in place.
     """
     if baseline not in BASELINES:
         raise ValueError(f"no baseline is named {baseline!r}; known are: {', '.join(BASELINES)}")

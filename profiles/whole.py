@@ -25,22 +25,7 @@ FLAGS = {STOCK: "optdb.topo=False,optdb.clinker=False", OPTDB: "optdb.topo=True"
 
 
 def measure(name: str, timeout: float | None = None, tell: Callable[[str], None] = lambda step: None) -> list[Start]:
-    """Start a model on both sides: with empty caches, and again with the caches that the first start left.
-
-    Parameters
-    ----------
-    name
-        The model's name.
-    timeout
-        Seconds that a start may take.
-    tell
-        Called with the name of each finished step.
-
-    Raises
-    ------
-    isolated.Failed
-        If a start fails, or takes too long.
-    """
+    """Start a model on both sides: with empty caches, and again with the caches that the first start left."""
     flags = f"floatX={models.dtype_of(name)}"
     return starting.measure(
         name, FLAGS, flags, timeout=timeout, started=lambda start: tell(f"{start.side}, {start.cache}")

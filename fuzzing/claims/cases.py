@@ -100,13 +100,7 @@ class Graph:
             self.values.append(self.applied(step))
 
     def applied(self, step: Step) -> Any:
-        """Return the variable of a step.
-
-        Raises
-        ------
-        Exception
-            Theano's error for types that it rejects.
-        """
+        """Return the variable of a step, or raise Theano's error for types that it rejects."""
         taken = [self.values[index] for index in step.arguments]
         return OPERATIONS[step.operation].build(*taken, self.lengths, step.param)
 

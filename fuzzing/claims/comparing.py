@@ -59,15 +59,10 @@ class _Outcome:
 
 
 def compare(case: Case, way: str, device: str = "auto") -> None:
-    """Compute a case in one way, and check that the results equal Theano's.
+    """Compute a case in one way, and check that the results equal Theano's; raise `Differs` if they do not.
 
     The reference is Theano's Python without optimization. If types make false promises, the results of Theano's
     optimized graph are also accepted. The comparison ends with the first call that raises.
-
-    Raises
-    ------
-    Differs
-        If a result differs, or an array of the caller is changed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -21,14 +21,8 @@ __all__ = ["OPERATIONS", "SLOW", "Operation"]
 class Operation:
     """A way to compute a variable from others.
 
-    Parameters
-    ----------
-    build : callable
-        Returns the variable, from the arguments, the vector of lengths that a call chooses, and the parameter.
-    slots : tuple of callable
-        For each argument, a predicate that accepts a variable; it also gets the earlier arguments.
-    params : tuple
-        The possible values of the parameter.
+    `build` takes the arguments, the vector of lengths that a call chooses, and one of `params`. `slots` has a predicate
+    for each argument, which also gets the earlier arguments.
     """
 
     build: Callable[..., Any]

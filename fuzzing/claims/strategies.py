@@ -20,17 +20,7 @@ _SHAPES = ((1,), (0,), (2,), (3,), (1, 2), (1, 0), (0, 2), (2, 2), ())
 
 @st.composite
 def cases(draw: Callable, most_steps: int = 5, most_calls: int = 4, without: Collection[str] = ()) -> Case:
-    """Draw a function and some calls of it.
-
-    Parameters
-    ----------
-    draw : callable
-        The draw function of Hypothesis.
-    most_steps, most_calls : int
-        Maximum numbers of steps and of calls.
-    without : collection of str
-        Excluded operations.
-    """
+    """Draw a function and some calls of it; some operations may be excluded."""
     inputs = draw(st.lists(st.sampled_from(list(INPUTS)), min_size=1, max_size=3, unique=True).map(tuple))
     names = [name for name in OPERATIONS if name not in without]
     graph = Graph(Case(inputs, (), (), (), ()))

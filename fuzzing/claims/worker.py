@@ -21,26 +21,7 @@ __all__ = ["run"]
 
 
 def run(way: str, number: int, examples: int, device: str = "auto", without: Collection[str] = ()) -> None:
-    """Compare random cases in one way.
-
-    Parameters
-    ----------
-    way : str
-        One of `fuzzing.claims.ways.WAYS`.
-    number : int
-        The seed.
-    examples : int
-        Number of examples.
-    device : str
-        The device.
-    without : collection of str
-        Excluded operations.
-
-    Raises
-    ------
-    Exception
-        The error of the smallest example that fails.
-    """
+    """Compare random cases in one way; raise the error of the smallest example that fails."""
 
     @seed(number)
     @settings(

@@ -26,19 +26,7 @@ Y = np.array([2, 0, 1], np.int32)
 
 @dataclass(frozen=True)
 class Original:
-    """A valid file.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    manifest : dict
-        Its manifest, without the list of its members.
-    members : mapping of str to bytes
-        Its other members.
-    arguments : mapping of str to tuple
-        For each function, valid arguments.
-    """
+    """A valid file: its manifest without the list of members, the other members, and arguments of each function."""
 
     name: str
     manifest: dict[str, Any]

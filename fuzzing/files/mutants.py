@@ -128,24 +128,10 @@ _OF_KERNELS = ("entries", "commands", "programs", "memories", "arguments", "stat
 
 @dataclass(frozen=True)
 class Mutant:
-    """An altered file.
+    """An altered file, or another entry at its path (`FORMS`).
 
-    Parameters
-    ----------
-    original : Original
-        The file that was altered.
-    kind : str
-        The kind of change.
-    content : bytes
-        The content of the file.
-    form : str
-        The kind of entry at the path: one of `FORMS`.
-    nbytes : int
-        The size of a sparse file that begins with the content.
-    new_kernels : bool
-        Whether its kernels are changed, or may read and write elsewhere.
-    new_programs : bool
-        Whether its programs are changed.
+    `nbytes` is the size of a sparse file that begins with the content. `new_kernels` says whether kernels are changed,
+    or may read and write elsewhere, and `new_programs` whether programs are changed.
     """
 
     original: Original

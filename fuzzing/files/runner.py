@@ -27,24 +27,8 @@ START_TIMEOUT_S = 600.0
 class Settings:
     """The settings of a run.
 
-    Parameters
-    ----------
-    mutants : int
-        Number of mutants.
-    folder : Path
-        The folder for exports, and for mutants that violate the rules.
-    seed : int
-        The seed of the mutants.
-    workers : int
-        Number of processes that load them.
-    device : str
-        The device.
-    kernels_share : float
-        The share of mutants with changed kernels that are built and called.
-    timeout_s : float
-        Maximum seconds of a mutant.
-    planted : str
-        A fault that a worker commits, for tests.
+    `folder` receives exports, and mutants that violate the rules. `kernels_share` is the share of mutants with changed
+    kernels that are built and called. `planted` is a fault that a worker commits, for tests.
     """
 
     mutants: int
@@ -59,20 +43,10 @@ class Settings:
 
 @dataclass
 class Report:
-    """The outcomes of mutants.
+    """The outcomes of mutants by kind, and those that violate the rules, by number.
 
-    Attributes
-    ----------
-    outcomes : Counter
-        The number of mutants of each kind with each outcome.
-    wrong : dict
-        Maps the number of a mutant to its violation of the rules.
-    by_kernels : dict
-        Maps the number of a mutant with changed kernels to the way its worker ended, during the calls or later.
-    seconds : float
-        CPU time of all workers.
-    peak_bytes : int
-        The maximum memory of a worker.
+    `by_kernels` maps a mutant with changed kernels to the way its worker ended, during the calls or later. `seconds`
+    and `peak_bytes` are the CPU time of all workers, and the maximum memory of one.
     """
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)

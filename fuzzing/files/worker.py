@@ -53,13 +53,7 @@ class Wrong(Exception):
 def attempt(
     made: Mutant, path: Path, context: Context, rng: np.random.Generator, kernels_share: float, say: Any
 ) -> str:
-    """Load a mutant and call its functions; return the outcome.
-
-    Raises
-    ------
-    Wrong
-        If it violates the rules.
-    """
+    """Load a mutant and call its functions; return the outcome, or raise `Wrong` if it violates the rules."""
     write(made, path)
     start = time.process_time()
     try:
@@ -102,13 +96,7 @@ def attempt(
 
 
 def _in_words(error: Exception, *kinds: type[Exception]) -> str:
-    """Return the kind of an error, if it is an allowed one with a message.
-
-    Raises
-    ------
-    Wrong
-        Otherwise.
-    """
+    """Return the kind of an error; raise `Wrong` unless it is an allowed one with a message."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     expected = isinstance(error, (FileError, ShapeError)) or Path(frame.filename).name in _IN_WORDS
     if isinstance(error, kinds) and expected and _WORDS.search(str(error)):

@@ -171,17 +171,7 @@ def _built(expression: Expression, variables: Sequence[Any], argument: Any) -> A
 
 
 def compiled(spec: Spec, variables: Sequence[Any], rng: Any, history: Any, mode: Any) -> Any:
-    """Compile a function of shared variables.
-
-    Parameters
-    ----------
-    spec
-        The function's specification.
-    variables, rng, history
-        Shared variables: arrays of one shape, a random generator, and a vector that grows.
-    mode
-        A mode of PyTensor.
-    """
+    """Compile a function of shared variables: arrays of one shape, a random generator, and a vector that grows."""
     x = variables[0].type("x")
     argument = x
     if spec.checks:

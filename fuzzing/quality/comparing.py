@@ -38,19 +38,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results for a model.
+    """The results for a model: the graph of Theano's fast_run with ``cycle_detection=regular``, and the engine's.
 
-    Parameters
-    ----------
-    words : str
-        The description of the model.
-    stock, engine : Counts
-        The graph of Theano's fast_run with ``cycle_detection=regular``, and the engine's.
-    fewer, more : list of str
-        Ops of which the engine's graph has fewer, and more, with the differences.
-    more_of_class : dict
-        Classes of ops, except Elemwise, of which the engine's graph has more nodes, with the differences. A graph that
-        is smaller as a whole may have grown somewhere.
+    `fewer` and `more` are ops of which the engine's graph has fewer, and more, with the differences. `more_of_class`
+    has the same for classes of ops, except Elemwise: a graph that is smaller as a whole may have grown somewhere.
     """
 
     words: str

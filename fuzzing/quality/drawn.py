@@ -11,17 +11,7 @@ __all__ = ["Drawn"]
 
 @dataclass(frozen=True)
 class Drawn:
-    """A drawn model.
-
-    Parameters
-    ----------
-    words : str
-        The description of the model.
-    inputs, outputs : list
-        The inputs and outputs of its function.
-    updates : OrderedDict
-        New values of shared variables.
-    """
+    """A drawn model: its description in words, and its function."""
 
     words: str
     inputs: list[Any]

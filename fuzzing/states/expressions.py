@@ -78,14 +78,8 @@ class TroubleOp(theano.Op):
 class Operation:
     """One operation.
 
-    Parameters
-    ----------
-    symbolic : callable
-        Takes a variable, its kind, the argument and the index; returns a variable of the same kind.
-    numeric : callable
-        The same for values. It may return its first argument, or write into it.
-    admits : callable
-        Tells whether it accepts values of a kind.
+    `symbolic` takes a variable, its kind, the argument and the index; `numeric` takes values, and may return or
+    overwrite its first one. `admits` tells whether it accepts values of a kind.
     """
 
     symbolic: Callable[[Any, Kind, Any, Any], Any]

@@ -29,20 +29,9 @@ def shared_variables(kinds: Sequence[Kind], values: Sequence[np.ndarray], defaul
 
 
 def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str, device: str) -> Any:
-    """Compile a function; if a simulator is to compute it, compile it for the host.
+    """Compile a function of shared variables in one of `WAYS`, or "target" if the variables are on the device.
 
-    Parameters
-    ----------
-    spec : Spec
-        The function's specification, fitted to the kinds.
-    kinds : sequence of Kind
-        The kinds of the shared variables.
-    shared : sequence of SharedVariable
-        The variables.
-    way : str
-        One of `WAYS`, or "target" if the variables are on the device.
-    device : str
-        The device, as `optdb.mode` names it.
+    A function that a simulator is to compute is compiled for the host.
     """
     argument, index = kinds[spec.argument].symbolic("a"), tt.iscalar("i")
 

@@ -20,17 +20,7 @@ def contents(kind: Kind, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Model:
-    """Calls of one function in NumPy.
-
-    Parameters
-    ----------
-    spec : Spec
-        The function's specification.
-    kinds : sequence of Kind
-        The kinds of the shared variables.
-    defaults : frozenset of int
-        The numbers of the shared variables whose default update adds one.
-    """
+    """Calls of one function in NumPy; the default updates of the shared variables in `defaults` add one."""
 
     spec: Spec
     kinds: Sequence[Kind]

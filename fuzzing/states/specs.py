@@ -54,20 +54,8 @@ class Output:
 class Spec:
     """A function of an argument and an index.
 
-    Parameters
-    ----------
-    outputs : tuple of Output
-        The outputs.
-    updates : tuple of (int, Expression)
-        Numbers of shared variables and their next values.
-    givens : tuple of (int, int)
-        Numbers of shared variables and of their replacements.
-    argument : int
-        The number of the shared variable whose kind the argument has.
-    mutable : bool
-        Whether the function may overwrite its argument.
-    default_updates : bool
-        Whether default updates of shared variables are made.
+    Shared variables are given by number, in `updates` with their next values, and in `givens` with their replacements.
+    The argument has the kind of the shared variable with number `argument`.
     """
 
     outputs: tuple[Output, ...]

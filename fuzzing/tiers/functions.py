@@ -30,17 +30,7 @@ KINDS = ("builds", "builds", "apart", "fails", "python")
 
 
 class Adds(Op):
-    """Adds two vectors. Its C code differs from any other op's and has no version, so each process builds it.
-
-    Parameters
-    ----------
-    name : str
-        The unique part of its C code.
-    kind : str
-        One of `KINDS`.
-    in_place : bool
-        Whether it overwrites its first argument.
-    """
+    """Adds two vectors. Its C code differs from any other op's and has no version, so each process builds it."""
 
     __props__ = ("name", "kind", "in_place")
 
@@ -90,21 +80,7 @@ class Adds(Op):
 
 @dataclass(frozen=True)
 class Spec:
-    """A function that doubles an argument, and adds another argument to two shared variables.
-
-    Parameters
-    ----------
-    linker : str
-        One of `LINKERS`.
-    doubling : tuple of str
-        The kinds of the ops that double the argument, in order.
-    adding : tuple of str
-        The kinds of the two ops that add.
-    in_place : bool
-        Whether these overwrite the variables.
-    has_scan : bool
-        Whether a Scan doubles the argument as well.
-    """
+    """A function that doubles an argument by ops of some kinds, and adds another argument to two shared variables."""
 
     linker: str
     doubling: tuple[str, ...]
@@ -142,19 +118,7 @@ def variables() -> list[Any]:
 
 
 def compiled(spec: Spec, shared: list[Any], way: str, name: str) -> Any:
-    """Compile a function of two vectors; it returns a multiple of the first one, and the variables' current values.
-
-    Parameters
-    ----------
-    spec : Spec
-        The function.
-    shared : list of shared variable
-        The two variables.
-    way : str
-        One of `WAYS`.
-    name : str
-        The name of its ops.
-    """
+    """Compile a function of two vectors; it returns a multiple of the first one, and the variables' current values."""
     doubled, added = tt.dvector("doubled"), tt.dvector("added")
     result = doubled
     for position, kind in enumerate(spec.doubling):

@@ -25,13 +25,7 @@ SECONDS_BETWEEN_LOOKS = 0.005
 
 
 class Gate:
-    """Makes the compilers of a queue wait until a run lets one or all of them start.
-
-    Parameters
-    ----------
-    queue : Background
-        The queue, which has not started a compiler yet.
-    """
+    """Makes the compilers of a queue, which has not started one, wait until a run lets one or all of them start."""
 
     def __init__(self, queue: Background) -> None:
         self._queue = queue

@@ -17,14 +17,7 @@ from profiles.models import Model
 def captured(name: str, compile_function: Callable[[], object], data: list[np.ndarray]) -> Model:
     """Return the function that a library is about to compile, as a model.
 
-    Parameters
-    ----------
-    name
-        The model's name.
-    compile_function
-        Calls theano.function once.
-    data
-        An array for each input of the function.
+    `compile_function` calls theano.function once.
     """
     with mock.patch.object(theano, "function") as function:
         compile_function()

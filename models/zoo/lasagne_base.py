@@ -16,19 +16,7 @@ from profiles.models import Model
 
 
 class Step:
-    """A training step: the arguments of theano.function, and arrays for the inputs.
-
-    Parameters
-    ----------
-    inputs
-        The symbolic inputs.
-    outputs
-        The outputs; the first one is the loss.
-    updates
-        The result of a function of lasagne.updates, and other updates.
-    data
-        An array for each input.
-    """
+    """A training step: the arguments of theano.function, the loss first, and arrays for the inputs."""
 
     def __init__(self, inputs: list[Variable], outputs: list[Variable], updates: OrderedDict, data: list[Any]):
         self.inputs, self.outputs, self.updates, self.data = inputs, outputs, updates, data

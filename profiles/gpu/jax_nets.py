@@ -31,12 +31,8 @@ Loss = Callable[..., tuple[Any, list[Any]]]
 class Net:
     """A net for JAX.
 
-    Parameters
-    ----------
-    loss : callable
-        Takes the parameters, in the order in which the model trains them, the data, and sizes by name.
-    rule : {'momentum', 'adam'}
-        The training rule.
+    The loss takes the parameters, in the order in which the model trains them, the data, and sizes by name. The rule is
+    'momentum' or 'adam'.
     """
 
     loss: Loss
@@ -189,19 +185,8 @@ def _values(model: Model) -> list[np.ndarray]:
 def trainer(model: Model, **sizes: int) -> tuple[Callable[..., Any], Any]:
     """Return a training step of a model in JAX, and its first state.
 
-    Parameters
-    ----------
-    model : Model
-        One of `NETS`; its shared variables have their initial values.
-    **sizes : int
-        Sizes that the parameters' shapes do not determine: `n` of cifar_resnet, `heads` of transformer.
-
-    Returns
-    -------
-    step : callable
-        Takes the state and the data; returns a new state and the cost. It donates the state's memory.
-    state : pytree
-        The first state, arrays of JAX.
+    The step takes the state, whose memory it donates, and the data; it returns a new state and the cost. `sizes` are
+    those that the parameters' shapes do not determine: `n` of cifar_resnet, `heads` of transformer.
     """
     import jax
     import jax.numpy as jnp

@@ -52,21 +52,9 @@ _MOST_TRAINING_S = 120.0
 class Step:
     """The times of a training step, in milliseconds.
 
-    Parameters
-    ----------
-    name : str
-        The model's name and size.
-    commands : int
-        Number of commands in the plan of a step.
-    resident, call, async_returns, async_done, queued : float
-        The time of a step in a call of many steps; of a call with NumPy arguments; of `run_async`, until it returns and
-        until it is done; and of one of many queued calls.
-    costs : list of float
-        The costs of the first steps.
-    of_jax : dict
-        Maps a precision to the times of a step in a call of many steps, and of a call with NumPy arguments.
-    difference : float
-        The largest relative difference between the first costs and those of JAX with float32 products.
+    `resident` is the time of a step in a call of many steps, `call` the time of a call with NumPy arguments, and
+    `queued` the time of one of many queued calls. `of_jax` maps a precision to JAX's times for the first two.
+    `difference` is the largest relative difference between the first costs and those of JAX with float32 products.
     """
 
     name: str

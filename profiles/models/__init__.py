@@ -35,19 +35,9 @@ def _is_of_libraries(name: str) -> bool:
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build a model.
+    """Build the model with a name from `known` or `of_libraries`; `sizes` replace the sizes that belong to the name.
 
-    Parameters
-    ----------
-    name
-        A name from `known` or `of_libraries`.
-    **sizes
-        Replace the sizes that belong to the name.
-
-    Raises
-    ------
-    UnknownModel
-        If the name is unknown; the message lists the known names.
+    Raise `UnknownModel`, which lists the known names.
     """
     builders = importlib.import_module("models") if _is_of_libraries(name) else base
     return builders.build(name, **sizes)

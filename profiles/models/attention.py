@@ -15,15 +15,7 @@ EPSILON = 1e-5
 
 
 class _Blocks:
-    """Collects the parameters of a net while its layers are applied to a (batch, token, feature) array.
-
-    Parameters
-    ----------
-    width : int
-        Number of features of each token.
-    heads : int
-        Number of heads that share the features; it divides `width`.
-    """
+    """Collects the parameters of a net while its layers are applied to a (batch, token, feature) array."""
 
     def __init__(self, width: int, heads: int):
         self.rng = np.random.RandomState(12)
@@ -77,13 +69,7 @@ def gelu(x: TensorVariable) -> TensorVariable:
 def transformer(
     name: str, blocks: int, width: int = 8, heads: int = 2, tokens: int = 6, batch: int = 3, classes: int = 10
 ) -> Model:
-    """Train step with Adam: `blocks` are applied to embedded tokens, and the mean of the results is classified.
-
-    Raises
-    ------
-    ValueError
-        If `heads` does not divide `width`.
-    """
+    """Train step with Adam: `blocks` are applied to embedded tokens, and the mean of the results is classified."""
     if width % heads:
         raise ValueError(f"a width of {width} cannot be divided among {heads} heads; choose a multiple of {heads}")
     net = _Blocks(width, heads)

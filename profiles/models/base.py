@@ -21,18 +21,7 @@ from theano.gof.graph import Variable
 class Model:
     """A symbolic function, with everything that is needed to compile and run it once.
 
-    Parameters
-    ----------
-    name
-        The name in reports.
-    inputs
-        The symbolic inputs.
-    outputs
-        The results of the function.
-    updates
-        The next values of the shared variables, in the order of their creation.
-    data
-        One array for each input; each build creates equal arrays.
+    Updates are in the order in which shared variables were created. Each build creates equal data.
     """
 
     name: str
@@ -65,14 +54,7 @@ _sizes: dict[str, dict[str, object]] = {}
 def register(name: str, available: bool = True, **sizes: object) -> Callable[[Builder], Builder]:
     """Add the decorated builder to the table under `name`, which stands for these `sizes`.
 
-    Parameters
-    ----------
-    name
-        The name to pass to `build`.
-    available
-        Whether the libraries of the builder are installed; otherwise the name stays unknown.
-    **sizes
-        Keyword arguments of the builder.
+    The name stays unknown unless the libraries of the builder are `available`.
     """
 
     def enter(builder: Builder) -> Builder:
@@ -93,20 +75,7 @@ def known() -> list[str]:
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build the model called `name`.
-
-    Parameters
-    ----------
-    name
-        A name from `known`.
-    **sizes
-        Replace the sizes that belong to the name.
-
-    Raises
-    ------
-    UnknownModel
-        If the name is unknown; the message lists the known names.
-    """
+    """Build a model from `known`; `sizes` replace the sizes that belong to the name."""
     if name not in _builders:
         raise UnknownModel(f"no model is named {name!r}; known are: {', '.join(known())}")
     return _builders[name](name, **{**_sizes[name], **sizes})

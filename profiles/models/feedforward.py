@@ -62,21 +62,7 @@ def convnet(name: str, width: int, batch: int = 4, size: int = 12, classes: int 
 class Network:
     """Collects the parameters and the running averages of a net while its layers are applied one after another.
 
-    Parameters
-    ----------
-    seed
-        The seed of the initial weights.
-
-    Attributes
-    ----------
-    rng
-        The generator of the initial weights.
-    decayed
-        The parameters with weight decay.
-    plain
-        Scales and offsets of the normalizations.
-    averages
-        Updates of the running means and variances.
+    The `decayed` parameters have weight decay; the `plain` ones are scales and offsets of the normalizations.
     """
 
     def __init__(self, seed: int):

@@ -50,15 +50,7 @@ def vae(name: str, hidden: int, width: int = 16, latent: int = 4, batch: int = 8
 
 
 class Point:
-    """The flat vector of free parameters; `take` returns the slice for the next parameter.
-
-    Attributes
-    ----------
-    vector
-        The symbolic input.
-    size
-        Number of elements that have been taken.
-    """
+    """The flat vector of free parameters; `take` returns the slice for the next parameter."""
 
     def __init__(self) -> None:
         self.vector = tt.vector("point")

@@ -107,19 +107,7 @@ class Block:
 
 
 class StickBreakingNet:
-    """Parameters of the whole net, and its application to a batch.
-
-    Parameters
-    ----------
-    depth
-        9n+2 layers.
-    width
-        Channels after the first convolution.
-    pixels
-        Edge of the picture.
-    classes
-        Number of classes.
-    """
+    """Parameters of a net of `9 * depth + 2` layers, and its application to a batch."""
 
     def __init__(self, depth: int, width: int, pixels: int, classes: int):
         if depth % 9 != 2 or depth < 11:
@@ -142,16 +130,9 @@ class StickBreakingNet:
     def __call__(
         self, x: TensorVariable, averages: OrderedDict
     ) -> tuple[TensorVariable, list[TensorVariable], list[TensorVariable]]:
-        """Apply the net.
+        """Return the scores of the classes and, for each phase, its divergence and its mean number of layers.
 
-        Returns
-        -------
-        logits
-            Scores of the classes.
-        divergences
-            For each phase, the divergence of its posteriors from the prior.
-        layers
-            For each phase, the mean number of layers until its stick is used up.
+        The divergence is that of the posteriors from the prior. Layers are counted until the phase's stick is used up.
         """
         divergences, layers = [], []
         y = tt.nnet.conv2d(x, self.stem, border_mode=(1, 1))

@@ -37,22 +37,11 @@ _TURNS, _SECONDS_OF_TURN = 80, 0.004
 
 @dataclass(frozen=True)
 class Outcome:
-    """The measurements of a model.
+    """The measurements of a model, by mode.
 
-    Parameters
-    ----------
-    model
-        Its name.
-    differences
-        The largest differences of values and gradients from the default's, for each mode.
-    cpu_ms, wall_ms
-        Milliseconds of an evaluation for each mode: CPU time of all threads, and wall time.
-    choice
-        The side that mode OPENCL_AUTO keeps.
-    on_host
-        Number of nodes that mode OPENCL leaves to the host.
-    failure
-        The error of a model that cannot be evaluated; empty if there is none.
+    The largest differences of values and gradients are relative to the default's. Times are milliseconds of an
+    evaluation: CPU time of all threads, and wall time. `choice` is the side that mode OPENCL_AUTO keeps, and `on_host`
+    the number of nodes that mode OPENCL leaves to the host.
     """
 
     model: str

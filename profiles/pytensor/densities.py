@@ -18,15 +18,7 @@ DISTANCE = 0.1
 
 @dataclass(frozen=True)
 class Density:
-    """A compiled function of one vector, and vectors for it.
-
-    Parameters
-    ----------
-    function
-        Takes a vector of all parameters, and returns the log density and its gradient. Samplers call this function.
-    points
-        Vectors near the model's initial point.
-    """
+    """A compiled log density with its gradient, which samplers call, and vectors near the model's initial point."""
 
     function: Callable[[np.ndarray], Sequence[np.ndarray]]
     points: list[np.ndarray]
@@ -45,17 +37,7 @@ def points_of(model: pm.Model, count: int, seed: int = 0) -> list[np.ndarray]:
 
 
 def compiled(name: str, size: int, side: str, count: int = 3) -> Density:
-    """Build a model and compile its log density with the gradient.
-
-    Parameters
-    ----------
-    name, size
-        The model.
-    side
-        A key of `sides.SIDES`.
-    count
-        Number of points.
-    """
+    """Build a model, compile its log density with the gradient on a side, and draw some points."""
     mode = sides.load(side)
     model = models.build(name, size)
     function = model.logp_dlogp_function(ravel_inputs=True, mode=mode)

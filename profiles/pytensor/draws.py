@@ -33,16 +33,7 @@ _WARM_UP = 6
 
 @dataclass(frozen=True)
 class DrawTimes:
-    """The CPU milliseconds of a call: medians over the turns.
-
-    Parameters
-    ----------
-    variable
-        A key of `VARIABLES`.
-    default_ms, host_ms, device_ms
-        The time in PyTensor's default mode, in mode OPENCL with draws on the host, and in mode OPENCL with draws on the
-        device.
-    """
+    """Median CPU milliseconds of a call: in the default mode, and in mode OPENCL with draws on host or device."""
 
     variable: str
     default_ms: float
@@ -54,17 +45,6 @@ def measure(variable: str, length: int = 10**6, turns: int = 15, device: str | N
     """Call the function of a random variable in all modes in turn.
 
     The host draws for mode OPENCL if the generator is PCG64DXSM, which is as fast as PCG64.
-
-    Parameters
-    ----------
-    variable
-        A key of `VARIABLES`.
-    length
-        The number of draws.
-    turns
-        Number of turns, whose medians are returned.
-    device
-        As for `optdb.pytensor.opencl_mode`.
     """
     modes = [
         (None, np.random.PCG64),

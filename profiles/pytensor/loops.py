@@ -32,18 +32,10 @@ Case = tuple[list[Any], list[Any], list[Any]]
 
 @dataclass(frozen=True)
 class LoopTimes:
-    """The times of a call on one side.
+    """The times of a call on one side, medians of the turns.
 
-    Parameters
-    ----------
-    name, side
-        The function, and the side.
-    cpu_ms, wall_ms
-        CPU milliseconds and wall milliseconds of a call, each the median of the turns.
-    first_s
-        Seconds for compilation and the first call.
-    difference
-        The largest difference from the first side's outputs, relative to the largest number of an output.
+    `first_s` includes compilation and the first call. The difference from the first side's outputs is relative to the
+    largest number of an output.
     """
 
     name: str
@@ -165,19 +157,7 @@ LOOPS: dict[str, LoopCase] = {
 def measure(
     name: str, turns: int = 7, turn_s: float = 0.5, settle_s: float = 5.0, has_jax: bool = False
 ) -> list[LoopTimes]:
-    """Call a function on all sides in turn.
-
-    Parameters
-    ----------
-    name
-        A key of `LOOPS`.
-    turns, turn_s
-        Number of turns of a side, and seconds of each.
-    settle_s
-        Seconds for which each side is called before the measurement.
-    has_jax
-        Whether JAX replaces PyTensor's default mode.
-    """
+    """Call a function of `LOOPS` on all sides in turn; JAX can replace the default mode."""
     case = LOOPS[name]
     inputs, outputs, arguments = case.build()
     sides: dict[str, Callable[[], Callable[..., Any]]] = {

@@ -26,28 +26,14 @@ WARM_UP, CALLS = 50, 200
 
 @dataclass(frozen=True)
 class Overhead:
-    """Medians of the turns, in microseconds of wall time and CPU time of a call.
-
-    Parameters
-    ----------
-    wall_us, cpu_us
-        The time of a call that takes a vector and returns a scalar and a vector, like a log density with its gradient.
-    """
+    """Microseconds of a call that takes a vector and returns a scalar and a vector, medians: wall time and CPU time."""
 
     wall_us: float
     cpu_us: float
 
 
 def measure(device: str | None = None, turns: int = 20) -> Overhead:
-    """Call a function of a small vector many times.
-
-    Parameters
-    ----------
-    device
-        As for `optdb.pytensor.opencl_mode`.
-    turns
-        Number of turns, whose medians are returned.
-    """
+    """Call a function of a small vector many times, on a device as for `optdb.pytensor.opencl_mode`."""
     x = pt.vector("x")
     function = pytensor.function([x], [x.sum(), 2 * x], mode=opencl_mode(device))
     value = np.ones(LENGTH, x.dtype)

@@ -46,15 +46,7 @@ class _Done(Exception):
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A rewritten graph.
-
-    Parameters
-    ----------
-    seconds
-        CPU seconds of the rewriting.
-    nodes, inplace
-        Number of nodes, and number of nodes that overwrite an input.
-    """
+    """A rewritten graph: CPU seconds, the number of nodes, and the number of nodes that overwrite an input."""
 
     seconds: float
     nodes: int
@@ -63,17 +55,10 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A graph as rewritten by PyTensor and by optdb.
+    """A graph as rewritten by PyTensor and by optdb, medians.
 
-    Parameters
-    ----------
-    name, size
-        The graph that was built.
-    stock, ours
-        The medians.
-    error
-        The largest relative difference of the values, at a smaller size for large graphs; None if they were not
-        compared.
+    The `error` is the largest relative difference of the values, at a smaller size for large graphs; None if they were
+    not compared.
     """
 
     name: str

@@ -39,18 +39,10 @@ STANDARD_ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Sampling:
-    """The results of a sampler for a model on one side.
+    """The results of a sampler for a model on one side: seconds from the model to the draws of all chains.
 
-    Parameters
-    ----------
-    model, sampler, side
-        The model, the sampler, and the side.
-    wall_s, cpu_s
-        Seconds from the model to the draws.
-    difference
-        The largest difference of a posterior mean from the default's, in standard deviations of its variable.
-    draws
-        Number of draws of all chains.
+    The `difference` is the largest difference of a posterior mean from the default's, in standard deviations of its
+    variable.
     """
 
     model: str
@@ -125,24 +117,7 @@ def compare(
     side: str = sides.OPENCL,
     run: Callable[..., dict[str, Any]] = isolated.call,
 ) -> list[Sampling]:
-    """Sample a model with PyTensor's default and on another side.
-
-    Parameters
-    ----------
-    name, sampler
-        Keys of `MODELS` and `SAMPLERS`.
-    draws, tune
-        Number of draws that each chain keeps, and number of tuning draws before them.
-    side
-        A key of `sides.SIDES`.
-    run
-        Calls a function by its name.
-
-    Raises
-    ------
-    isolated.Failed
-        If a side fails.
-    """
+    """Sample a model with PyTensor's default and on another side; chains keep `draws` draws after `tune` others."""
     chosen = (sides.DEFAULT, side)
     results = [run("profiles.pytensor.samplers:draw", name, sampler, each, draws, tune) for each in chosen]
     reference = results[0]

@@ -33,16 +33,9 @@ SIZES = {"ar": 500, "ordinal": 1000, "gp": 30}
 
 @dataclass(frozen=True)
 class Draws:
-    """The difference of a model's posterior means.
+    """The largest difference of a model's posterior means from the reference's.
 
-    Parameters
-    ----------
-    model, size, side, reference
-        The model, the side, and the reference for its means.
-    difference
-        The largest difference of a mean.
-    seconds, reference_seconds
-        CPU seconds of the sampling, including compilation.
+    Times are CPU seconds of the sampling, including compilation.
     """
 
     model: str
@@ -94,24 +87,7 @@ def compare(
     tune: int = 200,
     run: Callable[..., tuple] = isolated.call,
 ) -> Draws:
-    """Sample a model on two sides with the same seed.
-
-    Parameters
-    ----------
-    name, size
-        The model.
-    side, reference
-        A key of `sides.SIDES`.
-    draws, tune
-        Number of draws that are kept, and number of tuning draws before them.
-    run
-        Calls a function by its name.
-
-    Raises
-    ------
-    isolated.Failed
-        If a side fails.
-    """
+    """Sample a model on two sides with the same seed, with `draws` kept draws after `tune` tuning draws."""
     (expected, deviations, reference_seconds), (means, _, seconds) = (
         run("profiles.pytensor.sampling:draw", name, size, each, draws, tune) for each in (reference, side)
     )

@@ -15,17 +15,7 @@ OPENCL = "opencl"
 
 @dataclass(frozen=True)
 class Side:
-    """A way to compile a function.
-
-    Parameters
-    ----------
-    name
-        Its name in commands.
-    mode
-        Its name in PyTensor; None is the default.
-    modules
-        The names of modules that the side needs, which are imported before a function can be compiled.
-    """
+    """A way to compile a function: a mode of PyTensor, None for the default, and the modules to import before."""
 
     name: str
     mode: str | None

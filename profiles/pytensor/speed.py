@@ -26,15 +26,7 @@ CLOCKS = ("cpu", "wall")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The times of an evaluation of a model on one side.
-
-    Parameters
-    ----------
-    model, size, side
-        The model, and the side.
-    cpu_ms, wall_ms
-        Medians of the turns, in milliseconds.
-    """
+    """The times of an evaluation of a model on one side: medians of the turns, in milliseconds."""
 
     model: str
     size: int
@@ -56,20 +48,9 @@ def measure(
     failed: Callable[[str], None] = lambda message: None,
     start: Callable[[str, int, str], workers.Worker] = workers.Worker,
 ) -> list[Evaluation]:
-    """Evaluate a model on several sides in turn.
+    """Evaluate a model on several sides in turn, each turn for at least `at_least_s` seconds.
 
-    Parameters
-    ----------
-    name, size
-        The model.
-    chosen
-        Keys of `sides.SIDES`.
-    turns, at_least_s
-        Number of turns of a side, and the minimum seconds of each.
-    failed
-        Called with the error of a side that cannot compile the model; the others are measured.
-    start
-        Makes a worker.
+    `failed` is called with the error of a side that cannot compile the model; the other sides are measured.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(chosen)) as threads:
         # All sides compile at the same time; a worker that fails does not delay the others.

@@ -29,16 +29,9 @@ CACHES = ("cold", "warm")
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a process.
+    """One start of a process, with one of `CACHES`.
 
-    Parameters
-    ----------
-    model, size, side, cache
-        The model, the side, and one of `CACHES`.
-    imports_s, model_s
-        CPU seconds until the end of all imports, and of building the model.
-    first_s
-        CPU seconds from then to the first values.
+    Times are CPU seconds: until the end of all imports, to build the model, and from then to the first values.
     """
 
     model: str
@@ -91,26 +84,7 @@ def measure(
     timeout: float | None = None,
     run: Callable[..., list[float]] = isolated.call,
 ) -> list[Start]:
-    """Start a model with empty caches, and again with the caches that this left; return the medians of each.
-
-    Parameters
-    ----------
-    name, size
-        The model.
-    side
-        A key of `sides.SIDES`.
-    repeat
-        Number of repetitions of both starts, each time with new caches.
-    timeout
-        Seconds that a start may take.
-    run
-        Calls a function by its name.
-
-    Raises
-    ------
-    isolated.Failed
-        If a start fails, or takes too long.
-    """
+    """Start a model with empty caches, and again with the caches that this left; return the medians of each."""
     seconds: dict[str, list[list[float]]] = {cache: [] for cache in CACHES}
     for _ in range(repeat):
         with tempfile.TemporaryDirectory(prefix="optdb-start-") as folder:

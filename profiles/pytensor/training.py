@@ -34,15 +34,7 @@ OTHER = "other checkout"
 
 @dataclass(frozen=True)
 class Step:
-    """The times of a step on one side.
-
-    Parameters
-    ----------
-    model, updates, size, side
-        The model, its updates, its size, and the side.
-    cpu_us, wall_us
-        Medians of the turns, in microseconds of CPU time and wall time.
-    """
+    """The times of a step on one side: medians of the turns, in microseconds of CPU time and wall time."""
 
     model: str
     updates: str
@@ -53,19 +45,9 @@ class Step:
 
 
 class Training:
-    """A process that trains. Use it as a context manager, which ends the process.
+    """A process that trains with a checkout of optdb. Use it as a context manager, which ends the process.
 
-    Parameters
-    ----------
-    model, updates, size, side
-        As in `training_steps.step_of`.
-    checkout
-        The checkout of optdb that runs it.
-
-    Raises
-    ------
-    isolated.Failed
-        If the process ends by itself.
+    Raises `isolated.Failed` if the process ends by itself.
     """
 
     def __init__(self, model: str, updates: str, size: str, side: str, checkout: Path = isolated.CHECKOUT) -> None:
@@ -113,18 +95,9 @@ def measure(
     turn_s: float = 0.5,
     settle_s: float = 6,
 ) -> list[Step]:
-    """Train on all sides in turn.
+    """Train on all sides in turn, each first for `settle_s` seconds.
 
-    Parameters
-    ----------
-    model, updates, size
-        As in `training_steps.step_of`.
-    other
-        Another checkout of optdb, with an environment in ``.venv-pytensor``.
-    turns, turn_s
-        Number of turns of a side, and seconds of each.
-    settle_s
-        Seconds that each side trains before the measurement.
+    The `other` checkout of optdb, if given, needs an environment in ``.venv-pytensor``.
     """
     sides: dict[str, Any] = {side: (side, isolated.CHECKOUT) for side in training_steps.SIDES}
     if other is not None:

@@ -38,13 +38,7 @@ Single = np.float32
 
 
 def step_of(model: str, updates: str, size: str, side: str) -> tuple[Callable[[], Any], int]:
-    """Compile a training loop; return a function that makes steps, and its number of steps per call.
-
-    Parameters
-    ----------
-    model, updates, size, side
-        Keys of `MODELS` and `UPDATES`; ``small`` or ``large``; one of `SIDES`.
-    """
+    """Compile a training loop; return a function that makes steps, and its number of steps per call."""
     rng = np.random.default_rng(1)
     inputs, hidden, rows = MODELS[model][size]
     widths = [inputs, *([hidden] if hidden else []), CLASSES]

@@ -18,15 +18,7 @@ __all__ = ["GRAPHS", "Graph", "build", "of_model"]
 
 @dataclass(frozen=True)
 class Graph:
-    """The computation of a function.
-
-    Parameters
-    ----------
-    inputs, outputs
-        Symbolic variables.
-    updates
-        New values of shared variables.
-    """
+    """The inputs, outputs and updates of a function."""
 
     inputs: list[Any]
     outputs: list[Any]

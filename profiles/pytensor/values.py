@@ -24,18 +24,9 @@ TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of a model's values on two sides.
+    """The largest relative differences of a model's values from the reference's, at any point.
 
-    Parameters
-    ----------
-    model, size
-        The model.
-    side, reference
-        The compared side, and the reference.
-    logp, dlogp
-        The largest relative differences at any point; infinite if a side failed.
-    failure
-        The error of a side that failed; empty if none did.
+    They are infinite if a side failed; `failure` is its error.
     """
 
     model: str
@@ -60,19 +51,7 @@ def compare(
     timeout: float | None = None,
     run: Callable[..., list] = isolated.call,
 ) -> Comparison:
-    """Evaluate a model on two sides.
-
-    Parameters
-    ----------
-    name, size
-        The model.
-    side, reference
-        A key of `sides.SIDES`.
-    timeout
-        Seconds that a side may take.
-    run
-        Calls a function by its name.
-    """
+    """Evaluate a model on two sides, each of which may take `timeout` seconds."""
     values = []
     for each in (reference, side):
         try:

@@ -24,15 +24,7 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Seconds:
-    """The time of an evaluation.
-
-    Parameters
-    ----------
-    cpu
-        CPU seconds of all threads of the process.
-    wall
-        Wall seconds.
-    """
+    """The time of an evaluation: CPU seconds of all threads of the process, and wall seconds."""
 
     cpu: float
     wall: float
@@ -41,17 +33,7 @@ class Seconds:
 class Worker:
     """A process with a compiled model. Use it as a context manager, which ends the process.
 
-    Parameters
-    ----------
-    name, size
-        The model.
-    side
-        A key of `sides.SIDES`.
-
-    Raises
-    ------
-    isolated.Failed
-        If the model does not compile, or cannot be evaluated.
+    Raises `isolated.Failed` if the model does not compile, or cannot be evaluated.
     """
 
     def __init__(self, name: str, size: int, side: str) -> None:
@@ -126,17 +108,7 @@ def _seconds_of_call(density: Any, at_least_s: float) -> tuple[float, float]:
 
 
 def race(workers: Mapping[str, Worker], turns: int, at_least_s: float) -> dict[str, list[Seconds]]:
-    """Make each worker evaluate in turn.
-
-    Parameters
-    ----------
-    workers
-        The workers by the names of their sides.
-    turns
-        Number of turns of each.
-    at_least_s
-        Minimum seconds of a turn.
-    """
+    """Make each worker evaluate in turn, each turn for at least `at_least_s` seconds; return the turns by side."""
     taken: dict[str, list[Seconds]] = {side: [] for side in workers}
     for _ in range(turns):
         for side, worker in workers.items():

@@ -16,20 +16,9 @@ __all__ = ["MODELS", "Entry", "build", "entry"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A model that can be built in any size.
+    """A model that can be built in any size; `unit` is what the size counts.
 
-    Parameters
-    ----------
-    name
-        How commands name it.
-    builder
-        Takes a size and returns the model.
-    unit
-        What the size counts.
-    small
-        A size for tests of values.
-    large
-        A size that a device is for.
+    The small size is for tests of values, and a device is faster than the host at the large size.
     """
 
     name: str

@@ -9,17 +9,7 @@ from pymc.pytensorf import floatX
 
 
 def matrix_factorization(ratings: int, rank: int = 5, seed: int = 10) -> pm.Model:
-    """Build a factorization of a table of ratings, in which about fifty ratings of each user are known.
-
-    Parameters
-    ----------
-    ratings
-        Number of known entries.
-    rank
-        Length of the vectors of users and items.
-    seed
-        Of the data.
-    """
+    """Build a factorization of a table of ratings, in which about fifty ratings of each user are known."""
     rng = np.random.default_rng(seed)
     users, items = max(ratings // 50, 3), max(ratings // 100, 2)
     user, item = rng.integers(0, users, ratings), rng.integers(0, items, ratings)

@@ -9,17 +9,7 @@ from pymc.pytensorf import floatX
 
 
 def radon(counties: int, houses: int = 11, seed: int = 1) -> pm.Model:
-    """Build a hierarchical regression: each county's intercept and slope are drawn from a common distribution.
-
-    Parameters
-    ----------
-    counties
-        Number of groups.
-    houses
-        Observations of each group.
-    seed
-        Of the data.
-    """
+    """Build a hierarchical regression: each county's intercept and slope are drawn from a common distribution."""
     rng = np.random.default_rng(seed)
     county = rng.permutation(np.repeat(np.arange(counties), houses))
     floor = rng.integers(0, 2, county.size).astype("float64")
