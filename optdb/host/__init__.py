@@ -27,7 +27,6 @@ FOR_PYTENSOR = {
 }
 FOR_PYTENSOR["opencl_backend"] = FOR_PYTENSOR["optimize"] = FOR_PYTENSOR["SimulatorOCL"]
 
-#: The name of the host that the process is bound to; empty before the process is bound.
 _bound: list[str] = []
 
 

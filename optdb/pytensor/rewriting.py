@@ -232,12 +232,12 @@ def _by_the_engine(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 pytensor_host.patches.patches += [
-    *instances.patches(),
-    *lean.patches(),
-    *walks.patches(),
-    *distribution.patches(),
-    *assumptions.patches(),
-    *constants.patches(),
-    *inplace.patches(),
+    *instances.PATCHES,
+    *lean.PATCHES,
+    *walks.PATCHES,
+    *distribution.PATCHES,
+    *assumptions.PATCHES,
+    *constants.PATCHES,
+    *inplace.PATCHES,
     Wrapper(EquilibriumGraphRewriter, "apply", _by_the_engine, "the engine rewrites large graphs"),
 ]

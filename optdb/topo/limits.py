@@ -12,7 +12,6 @@ from optdb.host.api.graph import Apply
 
 #: The graph size that enters the limit on applications is at most this multiple of the base size.
 MAX_GROWTH = 10
-#: The minimum base size in the limit on applications.
 MIN_BASE_NODES = 10
 #: A graph may have this many nodes, regardless of its base size.
 MIN_NODE_LIMIT = 20_000

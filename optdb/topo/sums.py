@@ -17,13 +17,11 @@ from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.tensor import Elemwise, add, copy_stack_trace, mul, sub, true_div
 from optdb.topo.db import ENGINE_TAG
 
-#: The minimum number of terms of a reused sum: rereading fewer terms does not justify a different rounding order.
+#: Rereading fewer terms does not justify a different rounding order.
 MIN_SHARED_TERMS = 3
-#: The maximum number of narrower sums that are compared with a sum, starting with the widest. The candidates are the
-#: narrower sums whose last term also occurs in the sum; the widest candidate nearly always matches.
+#: The widest narrower sum that shares a sum's last term nearly always matches.
 MAX_COMPARISONS = 32
 
-#: A term, and whether it is subtracted (or divided by).
 Term = tuple[Variable, bool]
 
 

@@ -367,19 +367,15 @@ def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
         fgraph.profile.validate_time += time.time() - began
 
 
-def patches() -> list[Patch]:
-    """Return the patches of FunctionGraph."""
-    return [
-        Patch(FunctionGraph, "execute_callbacks", execute_callbacks, "features that do not listen are not called"),
-        Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting its ancestors"),
-        Patch(FunctionGraph, "replace", replace, "a replacement checks the types once"),
-        Patch(FunctionGraph, "change_input", change_input, "a change needs no call for each of its steps"),
-        Patch(FunctionGraph, "__remove_client__", remove_client, "a reason is formatted once"),
-        Patch(
-            toolbox.History, "on_change_input", keep_for_revert, "the undo record of a change is created in one step"
-        ),
-        Patch(graph, "io_toposort", io_toposort, "a sort does not visit finished nodes again"),
-        Patch(graph, "inputs", roots, "variables are looked up in sets instead of lists"),
-        Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),
-        Patch(toolbox.Validator, "validate_", validate, "the caller is found without a search of all modules"),
-    ]
+PATCHES = [
+    Patch(FunctionGraph, "execute_callbacks", execute_callbacks, "features that do not listen are not called"),
+    Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting its ancestors"),
+    Patch(FunctionGraph, "replace", replace, "a replacement checks the types once"),
+    Patch(FunctionGraph, "change_input", change_input, "a change needs no call for each of its steps"),
+    Patch(FunctionGraph, "__remove_client__", remove_client, "a reason is formatted once"),
+    Patch(toolbox.History, "on_change_input", keep_for_revert, "the undo record of a change is created in one step"),
+    Patch(graph, "io_toposort", io_toposort, "a sort does not visit finished nodes again"),
+    Patch(graph, "inputs", roots, "variables are looked up in sets instead of lists"),
+    Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),
+    Patch(toolbox.Validator, "validate_", validate, "the caller is found without a search of all modules"),
+]

@@ -10,8 +10,7 @@ from theano import change_flags, config
 
 from optdb.refcounting import RefCountedSetting
 
-#: Theano's own logger of rewriting. Users and Theano's tests look for failures in this logger, and Theano adds a
-#: handler that prints the failures.
+#: Users and Theano's tests look for failures in this logger, and Theano adds a handler that prints them.
 logger = logging.getLogger("theano.gof.opt")
 
 

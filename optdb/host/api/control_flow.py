@@ -17,7 +17,7 @@ from theano.tensor.opt import Shape_i
 from optdb.host.api.databases import DB, Query, compile_db
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clone_get_equiv, io_toposort, node_ancestors
 
-#: Theano modes that inspect each node, as class names: importing NanGuardMode would import the GPU back-end.
+#: By name, because importing NanGuardMode would import the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
 
 

@@ -96,7 +96,7 @@ class _Index(NamedTuple):
     tracked: dict[Any, list[LocalOptimizer]]
 
 
-#: The index of each database's last query. Hashing each tracked op takes most of a query's time.
+#: Hashing each tracked op takes most of a query's time.
 _indexes: WeakKeyDictionary[DB, _Index] = WeakKeyDictionary()
 
 

@@ -63,7 +63,6 @@ _SELF_COMPARING = (ScalarOp, Scan, IfElse, ConvOp)
 #: Classes whose attribute ``name`` is only a label for display.
 _NAMED = (Elemwise, ScalarOp, IfElse)
 
-#: Attributes that are derived from other attributes when an op or its thunk is made.
 _DERIVED: dict[type, frozenset[str]] = {Elemwise: frozenset({"ufunc", "nfunc"}), CAReduce: frozenset({"ufunc"})}
 
 
@@ -177,8 +176,7 @@ def keeps_test_values() -> bool:
     return config.compute_test_value != "off"
 
 
-#: Classes whose constructor returns the same op for the same arguments, without side effects,
-#: as long as the settings that it reads are the same.
+#: Classes whose constructor has no side effects, and returns the same op for the same arguments and settings.
 _REPEATABLE: dict[type, Callable[[], Any]] = {
     DimShuffle: lambda: None,
     Elemwise: lambda: config.openmp,

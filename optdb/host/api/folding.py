@@ -20,8 +20,7 @@ from optdb.host.api.identity import numbers
 from optdb.host.api.patching import Patch
 from optdb.host.theano.vectorized.plug import by_perform
 
-#: Values of folded nodes, by op and inputs. Constants are never written to, so
-#: several of them may share one array.
+#: Values by op and inputs. Constants are never written to, so several may share one array.
 _values: dict[Hashable, list[Any]] = {}
 #: The maximum number of elements of the inputs of a node whose values are cached.
 _SMALL = 8
@@ -37,9 +36,7 @@ def _transform(node: Apply) -> list[Constant] | bool:
     return fold_node(node) or False
 
 
-def patches() -> list[Patch]:
-    """Return the patch that makes every caller of the rewriter fold constants without a compiler."""
-    return [Patch(constant_folding, "transform", _transform, "constants are computed once, without a compiler")]
+PATCHES = [Patch(constant_folding, "transform", _transform, "constants are computed once, without a compiler")]
 
 
 def forget() -> None:

@@ -21,8 +21,7 @@ from optdb.host.api.graph import Apply, Constant, FunctionGraph, MetaObject, Var
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.speedups.fresh import new_node
 
-#: An op, the slots of its inputs, and the dtype of its output. The inputs of a scalar graph occupy the first slots, and
-#: each step writes its output to the next slot.
+#: An op, the slots of its inputs, and the output's dtype. Each step adds a slot after those of the inputs.
 Step = tuple[Any, tuple[int, ...], str]
 
 _CHEAP = frozenset(

@@ -123,8 +123,7 @@ def own_hash(cls: type) -> Callable[[Any], int] | None:
 
 numbers = OpNumbering()
 
-#: Maps the id of an immutable op to its hash, or to None until the first look-up. The code that adds an op removes it
-#: before the op dies.
+#: Hashes by the id of an immutable op (None until the first look-up), removed before the op dies.
 settled: dict[int, int | None] = {}
 
 

@@ -12,7 +12,6 @@ from theano.gof.fg import FunctionGraph
 from theano.gof.link import Linker, LocalLinker, raise_with_op
 from theano.gof.vm import VM, VM_Linker
 
-#: Whether Theano's virtual machine in C is available; it needs a compiler.
 HAS_C_LOOP = hasattr(vm, "CVM")
 
 

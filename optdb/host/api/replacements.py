@@ -13,7 +13,6 @@ def name_of(rewriter: Any) -> str:
     return getattr(rewriter, "name", None) or getattr(rewriter, "__name__", None) or str(rewriter)
 
 
-#: The values that a rewriter returns when it declines a node.
 Refusals = tuple[bool | None, ...]
 
 

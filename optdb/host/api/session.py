@@ -21,7 +21,7 @@ _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",
     "the end of the optimization",
-    [patch for module in _modules for patch in module.patches()],
+    [patch for module in _modules for patch in module.PATCHES],
 )
 
 

@@ -12,9 +12,7 @@ from theano.gof.utils import get_variable_trace_string
 
 from optdb.host.api.graph import Variable
 
-#: Folders whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
-#: The maximum number of variables that are visited to find a variable whose line is known.
 _FAR = 1000
 
 

@@ -12,7 +12,6 @@ from theano.tensor.type import TensorType
 from theano.tensor.type_other import SliceConstant, slicetype
 from theano.tensor.var import TensorConstantSignature, TensorVariable, _tensor_py_operators
 
-#: The base class with the arithmetic, indexing and methods of the host's arrays.
 TensorOperators = _tensor_py_operators
 
 

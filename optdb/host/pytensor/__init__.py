@@ -6,5 +6,4 @@ bind("pytensor")
 
 from optdb.host.api.patching import PatchGroup
 
-#: The patches that are installed in PyTensor while optdb rewrites its graphs.
 patches = PatchGroup("Rewriting of PyTensor's graphs", "from optdb.pytensor.enable() on", "optdb.pytensor.disable()")

@@ -25,7 +25,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.variable import TensorConstant
 
 from optdb.host.api.graph import Apply, FunctionGraph, Variable
-from optdb.host.api.patching import Patch, Wrapper, around
+from optdb.host.api.patching import Wrapper, around
 
 UNKNOWN, TRUE, FALSE, CONFLICT = FactState.UNKNOWN, FactState.TRUE, FactState.FALSE, FactState.CONFLICT
 
@@ -63,7 +63,6 @@ class _Rules:
         return self._of_client[op_class]
 
 
-#: Rules by the name of the assumption; names are unique.
 _rules: dict[str, _Rules] = {}
 #: The number of entries in the registries when they were read.
 _sizes: list[int] = []
@@ -264,6 +263,4 @@ def _exchanging(on_attach: Callable[..., None], self: AssumptionFeature, fgraph:
     return self.on_attach(fgraph)
 
 
-def patches() -> list[Patch]:
-    """Return the patch."""
-    return [Wrapper(AssumptionFeature, "on_attach", _exchanging, "rules are looked up once")]
+PATCHES = [Wrapper(AssumptionFeature, "on_attach", _exchanging, "rules are looked up once")]

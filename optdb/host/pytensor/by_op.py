@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: The maximum number of ops in a cache; a full cache is cleared.
 _MOST_OPS = 100_000
 
 
@@ -18,7 +17,7 @@ class CachedByOp(Generic[T]):
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
-        #: Maps the id of an op to the op and its value. The op is kept alive so that its id is not reused.
+        #: Ids are not reused, because the ops are kept alive.
         self.known: dict[int, tuple[Any, T]] = {}
 
     def __call__(self, op: Any) -> T:

@@ -22,10 +22,9 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstantSignature, TensorVariable
 
-from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.by_op import CachedByOp
 
-#: How many nodes deep PyTensor searches for a value by default.
 _DEPTH = 10
 #: Products have few operands. The first operand of a long sum is mostly a product, which is not constant.
 _FEW_OPERANDS = 8
@@ -242,18 +241,14 @@ def _axes_of_operands(var: Variable, axis: int) -> list[tuple[Variable, int]] | 
     return None
 
 
-def patches() -> list[Patch]:
-    """Return the patches."""
-    return [
-        Wrapper(
-            tensor,
-            "_get_underlying_scalar_constant_value",
-            _where_a_value_may_be,
-            "graphs that cannot be constant are not traversed",
-        ),
-        Wrapper(TensorConstantSignature, "sum", _of_one_number, "one number is its own sum"),
-        Wrapper(
-            TensorConstantSignature, "__eq__", _comparing_numbers, "one number needs no mask of those that are nan"
-        ),
-        Wrapper(tensor, "infer_static_shape", _where_a_length_may_be, "lengths that no type declares are not inferred"),
-    ]
+PATCHES = [
+    Wrapper(
+        tensor,
+        "_get_underlying_scalar_constant_value",
+        _where_a_value_may_be,
+        "graphs that cannot be constant are not traversed",
+    ),
+    Wrapper(TensorConstantSignature, "sum", _of_one_number, "one number is its own sum"),
+    Wrapper(TensorConstantSignature, "__eq__", _comparing_numbers, "one number needs no mask of those that are nan"),
+    Wrapper(tensor, "infer_static_shape", _where_a_length_may_be, "lengths that no type declares are not inferred"),
+]

@@ -18,14 +18,13 @@ from pytensor.tensor.rewriting import math as rewriting
 from pytensor.tensor.variable import TensorConstant
 
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients
-from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.constants import may_be_constant
 
 #: PyTensor counts a division as this many multiplications.
 _DIVISION = 1.5
-#: In the dtype of the terms, products of constants that are closer to 1 than this may round to 1, and products that are
-#: smaller than this may round to 0.
+#: Products of constants closer to 1 may round to 1, and smaller ones to 0.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30
 
 Term = tuple[list[Variable], list[Variable]]
@@ -92,8 +91,7 @@ def _numbers(variables: list[Variable]) -> list[Any]:
 _MAIN, _INVERSE, _RECIPROCAL, _LOOKED_THROUGH, _LEAF = range(5)
 
 
-#: Maps the id of a canonizer to the canonizer and the kinds of ops for it. The canonizer is kept alive so that its id
-#: is not reused.
+#: Maps the id of a canonizer (kept alive) to the kinds of ops for it.
 _kinds: dict[int, tuple[rewriting.AlgebraicCanonizer, CachedByOp[int]]] = {}
 
 
@@ -195,7 +193,6 @@ class _Sum:
         self.products = list(map(product, positive + negative)) if negative or len(positive) > 1 else []
         #: The number of operations that are saved whichever factor is distributed.
         self.saved = sum([of.saved for of in self.products])
-        #: The number of divisors of all terms.
         self.divisors = sum([len(of.lists[1]) for of in self.products])
         self._above: Counter[Variable] | None = None
         self._below: Counter[Variable] | None = None
@@ -374,24 +371,24 @@ def _is_in_order(num: list[Variable], denum: list[Variable], out_type: Any) -> b
     return bool(num) and (not numbers or (numbers == 1 and _begins_with_a_number(num, out_type)))
 
 
-def patches() -> list[Patch]:
-    """Return the patches."""
-    why = "terms are not simplified where that cannot save an operation"
-    return [
-        Wrapper(rewriting, "distribute_greedy", _where_it_may_save, why),
-        Wrapper(
-            rewriting.AlgebraicCanonizer,
-            "transform",
-            _where_something_changes,
-            "most nodes are canonical, which takes less time to find out than to canonize them again",
-        ),
-        Wrapper(
-            rewriting.AlgebraicCanonizer, "get_num_denum", _by_kind_of_op, "an op is compared once, not at each node"
-        ),
-        Wrapper(
-            rewriting.AlgebraicCanonizer,
-            "simplify_constants",
-            _where_constants_change,
-            "a single number is not computed again",
-        ),
-    ]
+PATCHES = [
+    Wrapper(
+        rewriting,
+        "distribute_greedy",
+        _where_it_may_save,
+        "terms are not simplified where that cannot save an operation",
+    ),
+    Wrapper(
+        rewriting.AlgebraicCanonizer,
+        "transform",
+        _where_something_changes,
+        "most nodes are canonical, which takes less time to find out than to canonize them again",
+    ),
+    Wrapper(rewriting.AlgebraicCanonizer, "get_num_denum", _by_kind_of_op, "an op is compared once, not at each node"),
+    Wrapper(
+        rewriting.AlgebraicCanonizer,
+        "simplify_constants",
+        _where_constants_change,
+        "a single number is not computed again",
+    ),
+]

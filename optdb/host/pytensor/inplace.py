@@ -36,7 +36,11 @@ def _have_one_shape(inp: Variable, out: Variable) -> bool:
     )
 
 
-def patches() -> list[Patch]:
-    """Return the patch."""
-    why = "arrays of the same shape may have types with different static lengths"
-    return [Patch(InplaceElemwiseOptimizer, "filter_candidate_pairs", _pairs_to_try, why)]
+PATCHES = [
+    Patch(
+        InplaceElemwiseOptimizer,
+        "filter_candidate_pairs",
+        _pairs_to_try,
+        "arrays of the same shape may have types with different static lengths",
+    )
+]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytensor.graph.utils import MetaObject, MetaType
 
-from optdb.host.api.patching import Patch, Wrapper, around
+from optdb.host.api.patching import Wrapper, around
 
 
 def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
@@ -41,9 +41,7 @@ def _restoring_the_check(register: Callable[..., Any], cls: Any, subclass: Any) 
     return register(cls, subclass)
 
 
-def patches() -> list[Patch]:
-    """Return the patches."""
-    return [
-        _FASTER_CHECK,
-        Wrapper(MetaType, "register", _restoring_the_check, "virtual subclasses need PyTensor's own test"),
-    ]
+PATCHES = [
+    _FASTER_CHECK,
+    Wrapper(MetaType, "register", _restoring_the_check, "virtual subclasses need PyTensor's own test"),
+]

@@ -29,12 +29,11 @@ from optdb.collector import growing
 from optdb.host.api.graph import Apply
 from optdb.host.api.patching import Patch, Wrapper, around
 
-#: The attribute of a graph that holds the order of its nodes until it changes; see `optdb.host.pytensor.walks`.
+#: See `optdb.host.pytensor.walks`.
 ORDER = "_optdb_order"
 #: Comparing this many clients takes less time than searching for a variable with fewer.
 _FEW_CLIENTS = 4
-#: The maximum number of entries in each cache of scalar nodes, of facts about scalar ops, and of types. A full cache is
-#: cleared.
+#: A full cache is cleared.
 _MOST_SCALAR_NODES = 4096
 
 
@@ -238,7 +237,7 @@ class _Asking(threading.local):
 
 
 _asking = _Asking()
-#: Maps ids and dtypes to a scalar op and its node. The op is kept alive so that its id stays unique.
+#: Maps ids and dtypes to a scalar op (kept alive) and its node.
 _scalar_nodes: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
 
@@ -271,8 +270,7 @@ def _remembering_scalar_nodes(make_scalar_node: Callable[..., Any]) -> Callable[
     return remember
 
 
-#: Maps ids, dtypes and repetitions of inputs to a scalar op and whether it has C code. The op is kept alive so that its
-#: id stays unique.
+#: Maps ids, dtypes and repetitions of inputs to a scalar op (kept alive) and whether it has C code.
 _have_c_code: dict[tuple[Any, ...], tuple[Any, bool]] = {}
 
 
@@ -307,40 +305,34 @@ def _without_collections(apply: Callable[..., Any], self: Any, *args: Any, **kwa
         return apply(self, *args, **kwargs)
 
 
-def patches() -> list[Patch]:
-    """Return the patches."""
-    return [
-        Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "callbacks that do nothing are not called"),
-        Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
-        Patch(MergeFeature, "process_node", _process_node, "the users of a variable are not sorted"),
-        Patch(MergeFeature, "on_change_input", _note_input, "a new variable has few users, which are compared"),
-        Patch(fg, "toposort", _toposort, "the variables of a graph are not copied for each new node"),
-        Patch(basic, "toposort", _toposort, "no generator is created for each node"),
-        Patch(MetaObject, "__ne__", object.__ne__, "with a method of Python, == of nodes takes eight times as long"),
-        Patch(Scratchpad, "__getattribute__", object.__getattribute__, "a tag is read without calling Python"),
-        Patch(Scratchpad, "__setattr__", object.__setattr__, "a tag is written without calling Python"),
-        Patch(ShapeFeature, "on_change_input", _note_lengths, "classes are compared instead of using isinstance"),
-        Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
-        Wrapper(
-            FromFunctionNodeRewriter,
-            "__str__",
-            _by_attribute("__name__"),
-            "each new node is labelled with its rewriter's name",
-        ),
-        Wrapper(
-            AlgebraicCanonizer, "__str__", _by_attribute("name"), "each new node is labelled with its rewriter's name"
-        ),
-        Wrapper(TensorType, "__init__", _remembering_types, "a dtype and a shape are checked once"),
-        Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are needed"),
-        Wrapper(
-            Elemwise, "make_scalar_node", _remembering_scalar_nodes, "each scalar node is created once for its dtypes"
-        ),
-        Wrapper(scalar.ScalarOp, "supports_c_code", _remembering_c_code, "C code is generated once for its dtypes"),
-        Wrapper(FusionOptimizer, "apply", _without_removed_variables, "removed variables cannot be fused"),
-        Wrapper(
-            _ActiveModeGraphRewriter,
-            "apply",
-            _without_collections,
-            "a graph that only grows leaves no garbage to collect",
-        ),
-    ]
+PATCHES = [
+    Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "callbacks that do nothing are not called"),
+    Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
+    Patch(MergeFeature, "process_node", _process_node, "the users of a variable are not sorted"),
+    Patch(MergeFeature, "on_change_input", _note_input, "a new variable has few users, which are compared"),
+    Patch(fg, "toposort", _toposort, "the variables of a graph are not copied for each new node"),
+    Patch(basic, "toposort", _toposort, "no generator is created for each node"),
+    Patch(MetaObject, "__ne__", object.__ne__, "with a method of Python, == of nodes takes eight times as long"),
+    Patch(Scratchpad, "__getattribute__", object.__getattribute__, "a tag is read without calling Python"),
+    Patch(Scratchpad, "__setattr__", object.__setattr__, "a tag is written without calling Python"),
+    Patch(ShapeFeature, "on_change_input", _note_lengths, "classes are compared instead of using isinstance"),
+    Wrapper(scalar, "upcast", _remembering_dtypes, "each sum of dtypes is computed once"),
+    Wrapper(
+        FromFunctionNodeRewriter,
+        "__str__",
+        _by_attribute("__name__"),
+        "each new node is labelled with its rewriter's name",
+    ),
+    Wrapper(AlgebraicCanonizer, "__str__", _by_attribute("name"), "each new node is labelled with its rewriter's name"),
+    Wrapper(TensorType, "__init__", _remembering_types, "a dtype and a shape are checked once"),
+    Wrapper(Elemwise, "get_output_info", _asking_for_types, "only the dtypes of a scalar node are needed"),
+    Wrapper(Elemwise, "make_scalar_node", _remembering_scalar_nodes, "each scalar node is created once for its dtypes"),
+    Wrapper(scalar.ScalarOp, "supports_c_code", _remembering_c_code, "C code is generated once for its dtypes"),
+    Wrapper(FusionOptimizer, "apply", _without_removed_variables, "removed variables cannot be fused"),
+    Wrapper(
+        _ActiveModeGraphRewriter,
+        "apply",
+        _without_collections,
+        "a graph that only grows leaves no garbage to collect",
+    ),
+]

@@ -15,7 +15,7 @@ from pytensor.graph.rewriting.basic import (
 )
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
-from optdb.host.api.patching import Patch, Wrapper, around
+from optdb.host.api.patching import Wrapper, around
 from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.guards import GUARDS, Guard
 from optdb.host.pytensor.lean import ORDER
@@ -147,6 +147,4 @@ class _TrackedWalk:
             self._queue.append(node)
 
 
-def patches() -> list[Patch]:
-    """Return the patch."""
-    return [Wrapper(WalkingGraphRewriter, "apply", _over_tracked_nodes, "most passes track few ops of a graph")]
+PATCHES = [Wrapper(WalkingGraphRewriter, "apply", _over_tracked_nodes, "most passes track few ops of a graph")]

@@ -13,7 +13,6 @@ from pytensor.graph.fg import FunctionGraph, Output
 from pytensor.graph.op import Op
 from pytensor.graph.utils import InconsistencyError
 
-#: The base class of all ops.
 PureOp = Op
 
 T = TypeVar("T")

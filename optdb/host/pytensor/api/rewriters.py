@@ -10,7 +10,6 @@ from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, NodeRewrite
 
 from optdb.host.api.graph import Apply, FunctionGraph
 
-#: A node rewriter: Theano's name for it.
 LocalOptimizer = NodeRewriter
 
 

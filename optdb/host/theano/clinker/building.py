@@ -37,7 +37,6 @@ from optdb.host.theano.clinker.units import (
     unit_text,
 )
 
-#: The minimum number of units for which precompiling the headers takes less time than parsing them in each unit.
 MIN_UNITS_TO_PRECOMPILE = 8
 
 #: Characters of code that take about as long to compile as the headers of a unit.

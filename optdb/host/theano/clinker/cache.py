@@ -28,9 +28,7 @@ from optdb.host.theano.clinker.units import Translation, module_of
 
 logger = logging.getLogger("optdb.clinker")
 
-#: The maximum number of open lock files.
 MAX_LOCKS = 200
-#: The keys of a module take a few kilobytes.
 _MAX_KEY_BYTES = 1 << 26
 
 Tell = Callable[[int, int], None]
@@ -280,7 +278,6 @@ class SharedModuleCache(ModuleCache):
         return len(self._foreign) > before
 
 
-#: The caches, by compiledir.
 _caches: dict[str, SharedModuleCache] = {}
 
 

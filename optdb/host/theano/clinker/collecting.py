@@ -28,7 +28,7 @@ from optdb.host.theano.clinker.linking import NoCode, NodeLinker, has_unsafe_hal
 from optdb.host.theano.clinker.progress import progress
 from optdb.host.theano.clinker.tiers.linked import TieredLink, can_have_tiers
 
-#: The maximum number of elements computed in Python. An op without a NumPy function takes about 100 ns per element.
+#: The maximum number of elements computed in Python, which takes about 100 ns each.
 _MAX_QUICK_ELEMENTS = 10_000
 #: Modules of ops whose Python code calls NumPy or SciPy. Convolution and pooling are Python loops.
 _QUICK_MODULES = tuple(

@@ -23,7 +23,6 @@ EXTENSIONS = {
     "theano.gof.lazylinker_c": "lazylinker_ext",
     "theano.scan_module.scan_perform_ext": "scan_perform",
 }
-#: The extension for which Theano writes no version.
 _WITHOUT_VERSION = "cutils_ext"
 
 

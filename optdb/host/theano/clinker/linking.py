@@ -14,10 +14,8 @@ from optdb.host.theano.clinker.cache import Wanted, module_cache
 from optdb.host.theano.clinker.signatures import flags_in_force, signature
 from optdb.host.theano.clinker.units import module_of
 
-#: The exceptions that an op without C code for a node raises.
 NoCode = (NotImplementedError, MethodNotDefined)
 
-#: The maximum number of signatures that are cached between functions.
 MAX_REMEMBERED = 20_000
 
 

@@ -79,7 +79,6 @@ class FileLock:
         self.release(remove=True)
 
 
-#: The locks that this process holds.
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 

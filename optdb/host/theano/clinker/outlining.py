@@ -69,7 +69,6 @@ OPTDB_COLD static void store_error(PyObject* storage)
 }}
 """
 
-#: Functions that need <numpy/arrayobject.h>, which all modules of tensors include.
 ARRAY_HELPERS = f"""
 namespace {_NAMESPACE} {{
 OPTDB_SHARED static bool is_array_of(PyObject* object, int type)
@@ -171,8 +170,7 @@ _ONCE = re.compile(
     r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
 )
 
-#: The code that releases a variable at the end of each call. One function call replaces two tests of two reference
-#: counts each.
+#: Releases a variable after each call; one call replaces two tests of two reference counts each.
 _RELEASE = re.compile(
     r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
 )

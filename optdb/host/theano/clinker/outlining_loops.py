@@ -89,7 +89,7 @@ _RESIZE = re.compile(
     r"\s*\} else \{\s*Py_DECREF\(success\);\s*\}"
 )
 
-#: The order of the loops: pairs of the output's strides and axes, sorted in decreasing order.
+#: Pairs of the output's strides and axes, sorted in decreasing order.
 _ORDER = re.compile(
     r"std::vector< std::pair<int, int> > (?P<out>\w+)_loops\((?P<ndim>\d+)\);"
     r"\s*std::vector< std::pair<int, int> >::iterator (?P=out)_loops_it = (?P=out)_loops\.begin\(\);"

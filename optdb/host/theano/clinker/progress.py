@@ -12,7 +12,7 @@ from typing import Any
 
 logger = logging.getLogger("optdb.progress")
 
-#: Delay before a compilation shows its progress, in seconds.
+#: Seconds.
 DELAY_S = 2.0
 
 

@@ -57,7 +57,6 @@ OPTDB_COLD static PyObject* make_thunk(PyObject* args, Py_ssize_t count, void* e
 }}
 """
 
-#: Functions that need <numpy/arrayobject.h>.
 ARRAY_HELPERS = f"""
 namespace {_NAMESPACE} {{
 static inline PyArrayObject* checked(PyObject* object, int type, const char* name)

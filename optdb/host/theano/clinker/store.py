@@ -35,13 +35,11 @@ from theano.gof.cmodule import KeyData, get_lib_extension
 from optdb.host.theano.clinker.locks import FileLock
 from optdb.host.theano.importing.support import UnusableCompiledir
 
-#: The number of digits of a module's hash that its folder's name contains.
 _DIGITS = 40
 
-#: The minimum time between two clean-ups, by the same process or by different ones.
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
 
-#: The number of attempts to move a module to its folder, which other processes may remove meanwhile.
+#: Other processes may remove the folder meanwhile.
 MAX_ATTEMPTS = 3
 
 

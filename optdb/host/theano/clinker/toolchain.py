@@ -32,7 +32,6 @@ ENVIRONMENT = (
 )
 #: The maximum size of a file of cached answers, which normally takes a few kilobytes.
 _MAX_BYTES = 1 << 22
-#: The size of a compiler's temporary files for a small program.
 _TEMPORARY_BYTES = 1 << 20
 _COST = "queries the compiler again, which takes seconds"
 

@@ -22,24 +22,20 @@ MAX_SHARED_CHARS = 200_000
 #: The maximum number of characters of an op's text: the name of a fused op contains its whole code.
 MAX_OP_CHARS = 80
 
-#: The headers that modules of tensors begin with, in this order.
 COMMON_HEADERS = (
     *("<Python.h>", "<iostream>", '"theano_mod_helper.h"', "<math.h>"),
     *("<numpy/arrayobject.h>", "<numpy/arrayscalars.h>"),
 )
 
-#: Headers that some of Theano's ops include, and that do not affect other code: the common headers already declare
-#: their names outside of ``std``, and no op of Theano has a using-directive for ``std``.
+#: Headers that affect no other code: no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
-#: Compiling this header takes as long as compiling all other headers together. Theano's tensor code uses this header
-#: only for debug output.
+#: Takes as long as all other headers together; Theano's tensor code only uses it for debug output.
 _STREAM_HEADER = "<iostream>"
 
 #: The headers of code that uses nothing of ``<iostream>``.
 LIGHT_HEADERS = tuple(header for header in COMMON_HEADERS + HARMLESS_HEADERS if header != _STREAM_HEADER)
 
-#: Names of ``std`` that the light headers declare.
 _LIGHT_NAMES = frozenset({"abs", "max", "min", "pair", "pow", "reverse_iterator", "sort", "vector"})
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)|\b(using)\s+namespace\b")

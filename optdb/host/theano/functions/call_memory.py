@@ -21,7 +21,6 @@ from theano.tensor import TensorType
 from optdb.host.api.slots import viewed_slots
 from optdb.numpy_types import HostArray
 
-#: The maximum number of elements of an input whose value may determine a length.
 _MAX_ELEMENTS = 16
 
 

@@ -14,7 +14,6 @@ from theano.tensor.var import TensorVariable
 
 from optdb.host.api.graph import Apply, Op
 
-#: The number of statistics per channel in the vectors.
 NUMBERS = 3
 
 

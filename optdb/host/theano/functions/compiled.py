@@ -137,7 +137,7 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_in_turn
 
 
-#: If a function's ``fn`` has a method ``turn`` that returns a lock, threads that call the function wait for each other.
+#: Method of ``fn`` that returns a lock, for which threads that call the function wait.
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call functions wait for each other")
 
 

@@ -24,7 +24,7 @@ from optdb.host.theano.functions.call_memory import CallMemory, InputValue, call
 from optdb.host.theano.functions.compiled import computed_by
 from optdb.trace_log import CompilerRun, compiler_runs
 
-#: The maximum number of characters of an op's text: the name of a fused op contains its whole code.
+#: The name of a fused op contains its whole code.
 MAX_OP_CHARS = 400
 
 

@@ -25,11 +25,8 @@ class CallArgument:
     """An input that the caller passes."""
 
     variable: Variable
-    #: The name; None if the input has no name.
     name: str | None
-    #: Whether a call has to pass a value.
     required: bool
-    #: The value that is used if a call does not pass one.
     default: Any
     #: Whether a float array of a wider type is accepted.
     allow_downcast: bool | None
@@ -39,18 +36,14 @@ class CallArgument:
 class Original:
     """A compiled function's graph before Theano's optimizer."""
 
-    #: The function's name; None if it has none.
     name: str | None
     arguments: list[CallArgument]
     outputs: list[Variable]
-    #: Maps each shared variable to its update.
     updates: dict[SharedVariable, Variable]
-    #: All shared variables, in the order of the function's inputs.
+    #: In the order of the function's inputs.
     shared: list[SharedVariable]
-    #: Whether the function returns a single value instead of a list; and the names of the outputs.
     returns_one: bool
     output_keys: list[str] | None
-    #: The optimizer that the function was compiled with.
     optimizer: Any
 
     @property

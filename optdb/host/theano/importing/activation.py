@@ -12,7 +12,6 @@ from pathlib import Path
 from optdb.files import replace_file
 from optdb.host.theano.importing.compat import libraries
 
-#: Runs when Python starts, before anything else is imported.
 _FINDER = '''
 class OptdbActivation:
     """Imports optdb in front of Theano, and of the libraries that optdb translates."""

@@ -11,8 +11,7 @@ import re
 from types import ModuleType
 from typing import Any
 
-#: The functions with pointers to constants, which call the fallback's function or loop. {T}: float or double; {p}: s or
-#: d.
+#: {T}: float or double; {p}: s or d.
 FUNCTIONS = """
 static inline void {p}gemm_(
     char* trans_a, char* trans_b, const int* m, const int* n, const int* k, const {T}* alpha, const {T}* a,
@@ -61,8 +60,7 @@ static inline void {p}ger_(
 
 _DECLARATION = re.compile(r"^\s*(?:void|float|double)\s+[sd](?:gemm|gemv|dot|axpy|ger)_\s*\([^;{]*\);", re.MULTILINE)
 
-#: Part of the version of each op that calls BLAS, and therefore of its modules' keys. Change it together with
-#: `FUNCTIONS`.
+#: Part of the version of each op that calls BLAS; changes together with `FUNCTIONS`.
 VERSION = 1
 
 

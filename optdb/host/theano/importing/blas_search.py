@@ -12,7 +12,7 @@ from optdb.user_cache import cache_dir
 
 CANDIDATES = ("-lopenblas", "-lblas")
 
-#: Timeout of the compiler and of the program. The compiler and the program each normally take a tenth of a second.
+#: Each normally takes a tenth of a second.
 TIMEOUT_S = 20
 
 # The program is valid C and C++: config.cxx is a C++ compiler, but BLAS exports unmangled names.

@@ -188,7 +188,6 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
         support.check_compiler(module.config.cxx)
 
 
-#: The names that Theano's flag ``mode`` accepts besides Mode objects.
 _MODES = ("Mode", "DebugMode", "FAST_RUN", "NanGuardMode", "FAST_COMPILE", "DEBUG_MODE")
 _OUR_MODES = ("TOPO", "OPENCL")
 

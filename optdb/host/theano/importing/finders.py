@@ -25,7 +25,7 @@ class ImportHook(MetaPathFinder):
     the name of a module that no finder finds, and may raise a better error than Python's.
     """
 
-    #: Finders that query other finders read this attribute, so that two of them do not query each other endlessly.
+    #: Other finders read this attribute, so that two of them do not query each other endlessly.
     asks_others = True
 
     def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:

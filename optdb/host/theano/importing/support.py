@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from optdb.host.theano.importing.compat.versions import PYTHON_WITHOUT_DISTUTILS, version_text
 
-#: The command that installs Theano if pip alone cannot build it.
 INSTALL_THEANO = "python -m optdb install-theano"
 
 
@@ -68,7 +67,6 @@ _NO_COMPILER = "or do without a compiler:\n    export THEANO_FLAGS=cxx="
 _ANOTHER_COMPILER = f"name another one,\n    export THEANO_FLAGS=cxx=clang++\n{_NO_COMPILER}"
 #: The start of Theano's error message when the compiler fails; the compiler's output follows.
 _FAILED = re.compile(r"Compilation failed \(return status=-?\d+\): ")
-#: Matches the option that GCC or Clang refuses, in the compiler's first error message.
 _REFUSED = re.compile(r"(?:unrecogni[sz]ed|unknown|unsupported)[\w -]*(?:option|argument)\W*(-[\w=.+-]+)")
 
 
@@ -143,7 +141,6 @@ def _complaint(error: Exception) -> str | None:
 
 #: The error numbers that mean that no file in a folder can be written.
 _UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
-#: GCC's temporary file and its folder, in an error message.
 _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 
 

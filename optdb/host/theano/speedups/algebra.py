@@ -28,12 +28,10 @@ _stock_simplify_constants = Canonizer.simplify_constants
 
 _MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 
-#: The simplifiers of products that Theano registers: one for ``x / abs(x)``, and one for the softmax, whose divisor
-#: is a DimShuffle. These simplifiers do nothing if there are no divisors.
+#: Theano's simplifiers of products: of ``x / abs(x)`` and the softmax. They do nothing without divisors.
 _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
-#: Maps a canonizer's id to the canonizer and a dictionary from op id to the op and its part. The objects are kept alive
-#: so that their ids stay unique.
+#: Maps a canonizer's id to the canonizer (kept alive) and a dictionary from op id to the op and its part.
 _parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
 #: Triples of a canonizer, a leading constant and a dtype for which the constant does not change.
 _settled: set[tuple[int, Constant, str]] = set()
@@ -209,11 +207,9 @@ def has_unknown_simplifiers() -> bool:
     return not (knows_simplifiers(local_add_canonizer) and knows_simplifiers(local_mul_canonizer))
 
 
-def patches() -> list[Patch]:
-    """Return the patches of Theano's Canonizer."""
-    return [
-        Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are traversed once"),
-        Patch(Canonizer, "simplify", simplify, "nodes that cannot change are skipped"),
-        Patch(Canonizer, "simplify_constants", simplify_constants, "constants are folded without a graph"),
-        Patch(Canonizer, "transform", transform, "a product that cannot change is not decomposed"),
-    ]
+PATCHES = [
+    Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are traversed once"),
+    Patch(Canonizer, "simplify", simplify, "nodes that cannot change are skipped"),
+    Patch(Canonizer, "simplify_constants", simplify_constants, "constants are folded without a graph"),
+    Patch(Canonizer, "transform", transform, "a product that cannot change is not decomposed"),
+]

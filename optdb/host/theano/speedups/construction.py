@@ -35,8 +35,7 @@ _stock_make_new_inplace = Composite.make_new_inplace
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
 #: Maps a scalar op (by id, kept alive) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
-#: Maps an elementwise op (by id, kept alive) and input types to the ops that pad the ranks of the inputs, if any, and
-#: the output types.
+#: Maps an elementwise op (by id, kept alive) and input types to ops that pad the ranks, and output types.
 _plan_of: dict[tuple[Any, ...], tuple[Elemwise, list[DimShuffle | None] | None, list[TensorType]]] = {}
 #: Maps a small integer, and the flags that determine its dtype, to its constant.
 _constant_of: dict[tuple[Any, ...], TensorConstant] = {}
@@ -249,17 +248,15 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
     return out
 
 
-def patches() -> list[Patch]:
-    """Return the patches of op construction."""
-    return [
-        Patch(COp, "load_c_code", load_c_code, "the C files of an op are read once"),
-        Patch(DimShuffle, "params_type", property(params_type), "its parameters have one type"),
-        Patch(Elemwise, "get_output_info", get_output_info, "inputs of one rank need no DimShuffle"),
-        Patch(TensorType, "__init__", init_tensor_type, "a type of known dtype needs no checks"),
-        Patch(Elemwise, "make_node", make_node, "nodes of plain tensors are created directly"),
-        Patch(DimShuffle, "make_node", make_shuffled, "the output type is created once"),
-        Patch(Elemwise, "c_code_cache_version_apply", c_code_cache_version, "each Scan asks it for its inner nodes"),
-        Patch(scalar_basic, "upcast", upcast, "the dtype of a sum is computed once"),
-        Patch(theano.scalar, "upcast", upcast, "the dtype of a sum is computed once"),
-        Patch(Composite, "make_new_inplace", make_new_inplace, "the scalar graph need not be copied"),
-    ]
+PATCHES = [
+    Patch(COp, "load_c_code", load_c_code, "the C files of an op are read once"),
+    Patch(DimShuffle, "params_type", property(params_type), "its parameters have one type"),
+    Patch(Elemwise, "get_output_info", get_output_info, "inputs of one rank need no DimShuffle"),
+    Patch(TensorType, "__init__", init_tensor_type, "a type of known dtype needs no checks"),
+    Patch(Elemwise, "make_node", make_node, "nodes of plain tensors are created directly"),
+    Patch(DimShuffle, "make_node", make_shuffled, "the output type is created once"),
+    Patch(Elemwise, "c_code_cache_version_apply", c_code_cache_version, "each Scan asks it for its inner nodes"),
+    Patch(scalar_basic, "upcast", upcast, "the dtype of a sum is computed once"),
+    Patch(theano.scalar, "upcast", upcast, "the dtype of a sum is computed once"),
+    Patch(Composite, "make_new_inplace", make_new_inplace, "the scalar graph need not be copied"),
+]

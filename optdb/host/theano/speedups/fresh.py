@@ -119,13 +119,11 @@ def copy_tag(self: scratchpad) -> scratchpad:
     return tag
 
 
-def patches() -> list[Patch]:
-    """Return the patches of the functions that make variables and nodes."""
-    return [
-        Patch(utils, "add_tag_trace", add_tag_trace, "an empty trace needs no stack"),
-        Patch(TensorType, "__call__", make_tensor, "a variable without a trace is created directly"),
-        Patch(Scalar, "make_variable", make_scalar, "a variable without a name is created directly"),
-        Patch(Variable, "clone", clone_variable, "a copy is created directly"),
-        Patch(Apply, "clone", clone_node, "a copy is created directly"),
-        Patch(scratchpad, "__copy__", copy_tag, "the tag of each cloned variable is copied"),
-    ]
+PATCHES = [
+    Patch(utils, "add_tag_trace", add_tag_trace, "an empty trace needs no stack"),
+    Patch(TensorType, "__call__", make_tensor, "a variable without a trace is created directly"),
+    Patch(Scalar, "make_variable", make_scalar, "a variable without a name is created directly"),
+    Patch(Variable, "clone", clone_variable, "a copy is created directly"),
+    Patch(Apply, "clone", clone_node, "a copy is created directly"),
+    Patch(scratchpad, "__copy__", copy_tag, "the tag of each cloned variable is copied"),
+]

@@ -16,7 +16,7 @@ from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.patching import Patch
 from optdb.host.api.rewriters import LocalOptimizer
 
-#: Maps the ids of rewriters to the rewriters, which are kept alive, and to the nodes that they do not change.
+#: Maps the ids of rewriters to the rewriters (kept alive), and to the nodes that they do not change.
 _unchanged: dict[tuple[int, ...], tuple[Sequence[LocalOptimizer], set[Apply]]] = {}
 
 
@@ -87,7 +87,12 @@ def _is_candidate(rewriter: LocalOptimizer, node: Apply) -> bool:
     return facts.may_apply(node.op) and (facts.guard is None or facts.guard(node))
 
 
-def patches() -> list[Patch]:
-    """Return the patches of the modules that use the function."""
-    why = "nodes that did not change are not visited again"
-    return [Patch(module, "pre_greedy_local_optimizer", pre_greedy_local_optimizer, why) for module in (opt, scan_opt)]
+PATCHES = [
+    Patch(
+        module,
+        "pre_greedy_local_optimizer",
+        pre_greedy_local_optimizer,
+        "nodes that did not change are not visited again",
+    )
+    for module in (opt, scan_opt)
+]

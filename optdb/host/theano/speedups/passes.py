@@ -131,7 +131,6 @@ _CANDIDATES = {
 }
 
 
-#: These passes replace only nodes of this op.
 _CROSSENTROPY_PASSES = (
     nnet.crossentropy_to_crossentropy_with_softmax,
     nnet.crossentropy_to_crossentropy_with_softmax_with_bias,
@@ -177,23 +176,19 @@ def _takes(node: Apply, kind: type) -> bool:
     )
 
 
-def patches() -> list[Patch]:
-    """Return the patches of the passes."""
-    return [
-        Patch(scan_utils, "reconstruct_graph", reconstruct_graph, "an inner graph is copied once"),
-        *(
-            Wrapper(cls, "apply", _where_scans_are, "a graph without Scans is not sorted")
-            for cls in (*_SCAN_PASSES, scan_opt.ScanInplaceOptimizer)
-        ),
-        *(
-            Wrapper(
-                cls, "process_node", _where(has_candidate), "an inner graph is copied only where outputs are removed"
-            )
-            for cls, has_candidate in _CANDIDATES.items()
-        ),
-        Wrapper(FusionOptimizer, "apply", _where_terms_are, "a graph without sums of sums is not sorted"),
-        *(
-            Wrapper(rewriter, "apply", _where_crossentropy_is, "a graph without the op is not sorted")
-            for rewriter in _CROSSENTROPY_PASSES
-        ),
-    ]
+PATCHES = [
+    Patch(scan_utils, "reconstruct_graph", reconstruct_graph, "an inner graph is copied once"),
+    *(
+        Wrapper(cls, "apply", _where_scans_are, "a graph without Scans is not sorted")
+        for cls in (*_SCAN_PASSES, scan_opt.ScanInplaceOptimizer)
+    ),
+    *(
+        Wrapper(cls, "process_node", _where(has_candidate), "an inner graph is copied only where outputs are removed")
+        for cls, has_candidate in _CANDIDATES.items()
+    ),
+    Wrapper(FusionOptimizer, "apply", _where_terms_are, "a graph without sums of sums is not sorted"),
+    *(
+        Wrapper(rewriter, "apply", _where_crossentropy_is, "a graph without the op is not sorted")
+        for rewriter in _CROSSENTROPY_PASSES
+    ),
+]

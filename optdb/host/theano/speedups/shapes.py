@@ -51,7 +51,6 @@ class _Given(_Promise):
         self.value = value
 
 
-#: The shape of all 0-d tensors, which needs no computation.
 _NO_LENGTHS = _Given(())
 
 
@@ -388,6 +387,4 @@ def _attach(self: ShapeOptimizer, fgraph: FunctionGraph) -> None:
         fgraph.attach_feature(LazyShapeFeature())
 
 
-def patches() -> list[Patch]:
-    """Return the patch that makes Theano attach lazy shapes."""
-    return [Patch(ShapeOptimizer, "add_requirements", _attach, "shapes are computed on demand")]
+PATCHES = [Patch(ShapeOptimizer, "add_requirements", _attach, "shapes are computed on demand")]

@@ -16,7 +16,6 @@ from optdb.host.api.patching import Patch
 
 _stock_merge_two_slices = opt.merge_two_slices
 
-#: The rewriters with which Theano simplifies the merged slice.
 _REWRITERS = [
     opt.local_abs_merge,
     opt.local_mul_switch_sink,
@@ -73,7 +72,11 @@ def _before_the_front(stop: Any, length: Any, len1: Any, otherwise: Variable) ->
     return tt.switch(tt.and_(tt.lt(stop, 0), tt.gt(length, 0)), -len1 - 1, otherwise)
 
 
-def patches() -> list[Patch]:
-    """Return the patch of the module that merges slices."""
-    why = "only the graph of the slice's direction is built, instead of all four"
-    return [Patch(opt, "merge_two_slices", merge_two_slices, why)]
+PATCHES = [
+    Patch(
+        opt,
+        "merge_two_slices",
+        merge_two_slices,
+        "only the graph of the slice's direction is built, instead of all four",
+    )
+]

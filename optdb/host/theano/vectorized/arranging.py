@@ -13,8 +13,7 @@ from theano.tensor.subtensor import AdvancedIncSubtensor1
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The number of axes that arrays may have in every version of NumPy. For arrays with more axes, `perform` raises the
-#: error.
+#: Every version of NumPy has this many axes. For more, `perform` raises the error.
 _MOST_AXES = 32
 
 

@@ -41,7 +41,6 @@ class Geometry:
     groups: int
     #: Whether the filters are flipped, as in a convolution but not in a correlation.
     flips: bool
-    #: The dtype in which products are computed.
     dtype: str
 
     @classmethod

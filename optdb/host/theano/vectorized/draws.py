@@ -13,7 +13,7 @@ from theano.sandbox.rng_mrg import mrg_uniform
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
-#: The moduli of the two components of MRG31k3p. The first modulus is also the maximum number of samples of a node.
+#: The moduli of MRG31k3p. The first one is also the maximum number of samples of a node.
 _M1, _M2 = 2**31 - 1, 2**31 - 21069
 
 

@@ -17,8 +17,7 @@ from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 from optdb.host.theano.vectorized.ufunc_programs import program_of
 
-#: The number of elements that are computed at once. The intermediate values of this many elements fit in the
-#: second-level cache.
+#: Intermediate values of this many elements fit in the second-level cache.
 BLOCK_ITEMS = 16384
 #: The size of the largest item, complex128.
 _ITEM_BYTES = 16
@@ -74,8 +73,7 @@ class ElementwiseFunction:
         ]
         numbers = [all(pattern) for pattern in self._patterns]
         full = [index for index, pattern in enumerate(self._patterns) if pattern == node.outputs[0].type.broadcastable]
-        #: An input that has the shape of the outputs, if there is one, and the other inputs without broadcast
-        #: dimensions.
+        #: An input of the outputs' shape, if any, and the other inputs without broadcast dimensions.
         self._first = full[0] if full else None
         self._others = full[1:]
         #: The inputs that have broadcast dimensions, each with a list of its other dimensions.
@@ -86,7 +84,6 @@ class ElementwiseFunction:
         ]
         self._program = program_of(op.scalar_op, node.inputs, numbers, op.inplace_pattern)
         self._block_size = math.inf if self._program.is_ufunc else BLOCK_ITEMS
-        #: The registers of the last call, with their pool and shape.
         self._views: tuple[Any, Any, tuple[np.ndarray, ...]] = None, None, ()
 
     def compute(self, inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:

@@ -22,7 +22,6 @@ from optdb.host.theano.vectorized.registry import Compute, function_of
 class _ReferenceLinking(threading.local):
     """The conditions under which new thunks run ``perform`` in this thread."""
 
-    #: The graph that is linked by the linker ``py``.
     reference: FunctionGraph | None = None
     #: Whether the nodes are small and computed only once.
     is_once: bool = False

@@ -22,7 +22,6 @@ class _Regions:
 
     def __init__(self, lengths: Sequence[int], counts: Sequence[int], window: Any, stride: Any, pad: Any) -> None:
         self.lengths = tuple(lengths)
-        #: The number of regions along each dimension.
         self.counts = tuple(counts)
         self.window, self.stride, self.pad = (tuple(int(n) for n in part) for part in (window, stride, pad))
 

@@ -24,7 +24,6 @@ _UFUNCS: dict[type, np.ufunc] = {
     scalars.XOR: np.bitwise_xor,
 }
 
-#: A function that reduces the axes of an array.
 Reduction = Callable[[np.ndarray], Any]
 
 

@@ -11,7 +11,7 @@ from theano.tensor.type import TensorType
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes
 
-#: The number of elements of a block, which fits in a cache.
+#: Fits in a cache.
 _BLOCK = 2**16
 
 

@@ -33,9 +33,7 @@ class UfuncProgram:
 
     run: Callable[..., None]
     temporaries: tuple[Temporary, ...]
-    #: Whether the program is a single ufunc call.
     is_ufunc: bool
-    #: The source of `run`.
     text: str
 
 
@@ -46,7 +44,6 @@ class _Value:
     dtype: str
     is_number: bool
     name: str = ""
-    #: The index of the last step that reads the value.
     last_use: int = -1
 
 
@@ -61,7 +58,6 @@ class _KernelCall:
 @dataclass
 class _Builder:
     steps: list[_KernelCall] = field(default_factory=list)
-    #: The values of the names in the source: kernels and constants.
     names: dict[str, Any] = field(default_factory=dict)
     _converted: dict[tuple[_Value, str], _Value] = field(default_factory=dict)
 

@@ -21,11 +21,9 @@ from optdb.host.theano.clinker.units import Translation
 
 _Result = TypeVar("_Result")
 
-#: How often a waiting thread polls its jobs. Threads poll because an interrupt in a method of `threading.Condition` may
-#: leave the condition's lock held.
+#: Threads poll because an interrupt in `threading.Condition` may leave the condition's lock held.
 SECONDS_BETWEEN_LOOKS = 0.01
 
-#: How long a process waits at exit until its threads have released their locks.
 SECONDS_FOR_END = 2.0
 
 QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", "dropped"
@@ -34,14 +32,13 @@ QUEUED, RUNNING, DONE, FAILED, DROPPED = "queued", "running", "done", "failed", 
 class Job:
     """A build that is done once for all nodes that need it; `ops` are for messages."""
 
-    #: Length of the code in characters. Longer jobs start first if nothing else is known.
+    #: In characters. Longer jobs start first if nothing else is known.
     effort = 0
 
     def __init__(self, name: str, ops: tuple[str, ...]) -> None:
         self.name = name
         self.ops = ops
         self.state = QUEUED
-        #: Why the job failed, if the compiler is not the cause.
         self.reason = ""
         self._lock = threading.Lock()
         self._waiting: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -110,7 +107,7 @@ class ModuleJob(Job):
 class ExtensionJob(Job):
     """A job that runs a program to build a module that Theano compiles for itself."""
 
-    #: A rough size of the headers and code of `scan_perform`, in the same unit as the effort of modules.
+    #: In the unit of the effort of modules.
     effort = 10 * building.MIN_UNIT_EFFORT
 
     def __init__(self, name: str, command: Sequence[str], env: dict[str, str]) -> None:
@@ -166,10 +163,8 @@ class Background:
         self._jobs: dict[str, Job] = {}
         self._threads: set[threading.Thread] = set()
         self._is_ending = False
-        #: The number of jobs that are over. Callers compare this number with an earlier value to decide whether to poll
-        #: jobs.
         self.finished = 0
-        #: Whether jobs wait for threads that a forked child does not have.
+        #: Whether this is a forked child, which lacks the threads of the jobs.
         self.is_stalled = False
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -311,11 +306,10 @@ class Background:
         return {job for job in modules if cache.find(job.wanted) is not None}
 
 
-#: One compiler gets this fraction of its processor's share of the remaining code. Later units are chosen with newer
-#: measurements of the nodes' times.
+#: The fraction for one compiler; later units are chosen with newer measurements of the nodes' times.
 _SHARE = 0.6
 
-#: A unit with fewer characters of code is not divided: parsing the headers takes a quarter of its compile time.
+#: Smaller units are not divided: parsing the headers takes a quarter of their time.
 _MIN_EFFORT = 3 * building.MIN_UNIT_EFFORT
 
 

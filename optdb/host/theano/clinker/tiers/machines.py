@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 else:
     _Machine = object
 
-#: Attributes that are specific to each machine.
 _OWN = ("exchange", "turn")
 
 
@@ -47,7 +46,6 @@ class MachineExchange:
         overwrites_state: bool,
     ) -> None:
         self.thunks = list(thunks)
-        #: The current machine, set by `begin`.
         self.machine: VM
         #: The function that calls the machine; None until it exists.
         self.function: weakref.ref[Function] | None = None

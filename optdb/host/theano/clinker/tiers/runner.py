@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-#: How often a waiting thread checks whether its program is still needed.
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
@@ -143,6 +142,5 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-#: Servers of a parent process, kept alive because their finalizers would wait for processes that are not children of
-#: this process.
+#: Servers of a parent process; their finalizers would wait for processes that are not this one's children.
 _abandoned: list[subprocess.Popen[str]] = []

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import threading
 
-#: Added to the niceness of the parent.
 NICENESS = 10
 
 

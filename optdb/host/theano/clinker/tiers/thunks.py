@@ -14,7 +14,6 @@ from theano.tensor import TensorType
 
 from optdb.host.theano.clinker.tiers.background import FAILED, Background, Job
 
-#: The exceptions that an op without Python code for a node raises.
 NoPython = (NotImplementedError, MethodNotDefined)
 
 
@@ -39,9 +38,8 @@ class ChangingThunk:
     ) -> None:
         self.node = node
         self.job = job
-        #: The time in seconds that the node has run in Python.
+        #: Seconds in Python.
         self.seconds = 0.0
-        #: The thunk that currently runs the node.
         self.current: Any = in_python
         #: Whether a machine replaces this thunk; otherwise it switches to C code itself.
         self.has_machine = False

@@ -20,7 +20,7 @@ class _DeferredInterrupts:
     """A reentrant context manager that handles a SIGINT when the outermost block exits."""
 
     def __init__(self) -> None:
-        #: For each block that was entered, the handler to restore on exit; None if there is nothing to restore.
+        #: The handlers to restore, or None, for each block that was entered.
         self._handlers: list[Any] = []
         self._came: tuple[int, FrameType | None] | None = None
 
@@ -63,8 +63,7 @@ class _UninterruptedTurn:
         deferred_interrupts.__exit__()
 
 
-#: Held during each call of a tiered function. All functions share one lock, because they share variables, and copies
-#: share storage. With separate locks, two functions that call each other could deadlock.
+#: One lock for all: functions share variables, and two that call each other could deadlock on two locks.
 turn = threading.RLock()
 deferred_interrupts = _DeferredInterrupts()
 _uninterrupted_turn = _UninterruptedTurn()

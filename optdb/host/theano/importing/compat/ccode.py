@@ -20,7 +20,6 @@ from optdb.host.theano.importing.compat import versions
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 HEADER = INCLUDE_DIR / "theano_compat.h"
-#: Headers that only NumPy 2 needs.
 NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 

@@ -19,7 +19,7 @@ from optdb.host.theano.importing.compat import versions
 THEANO = "Theano==1.0.5"
 COMMAND = "python -m optdb install-theano"
 
-#: The build tool. Later versions may no longer support setup scripts.
+#: Later versions may no longer support setup scripts.
 SETUPTOOLS = "setuptools>=77,<86"
 
 SITECUSTOMIZE = """\

@@ -18,16 +18,14 @@ Version = tuple[int, ...]
 class Library(NamedTuple):
     """A library whose modules are translated."""
 
-    #: The library's name on the package index.
     distribution: str
-    #: The name of the imported package.
     package: str
-    #: The first version that is translated, and the first later version that is not.
+    #: The first translated version, and the first later one that is not.
     first: Version
     end: Version
-    #: Maps modules that the library imports to their replacements, in addition to the replacements for Theano.
+    #: Replacements besides those for Theano, by module.
     redirected: Mapping[str, str] = {}
-    #: Whether the library calls ``decode`` on attributes of HDF5 files, which h5py 3 returns as text instead of bytes.
+    #: Whether it calls ``decode`` on attributes of HDF5 files, which are text in h5py 3.
     decodes_text: bool = False
 
     def installed(self) -> Version:
@@ -72,7 +70,6 @@ LIBRARIES = (
 
 _OF_PACKAGE = {library.package: library for library in LIBRARIES}
 
-#: The packages whose modules are translated if their version is supported.
 PACKAGES = tuple(_OF_PACKAGE)
 
 

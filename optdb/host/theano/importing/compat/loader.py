@@ -59,7 +59,6 @@ def _stamp(mtime: float, size: int) -> bytes:
 _folder: Path | None = None
 
 _DIGEST_BYTES = 16
-#: Theano's largest module takes less than a megabyte.
 _MAX_BYTES = 1 << 26
 
 

@@ -42,7 +42,6 @@ _role = _ROLES.get
 #: NumPy 2 treats integers of these types as int64, regardless of their values.
 _PYTHON_TYPES = (int, float, complex)
 
-#: The casting rules of `numpy.can_cast`.
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
@@ -117,7 +116,6 @@ _INT_LIMITS = {
     **{np.dtype(code): (-(2**15), 2**16 - 1) for code in "fF"},
     **{np.dtype(code): (-(2**63), 2**63 - 1) for code in "?dDgG"},
 }
-#: ``np.min_scalar_type`` returns the next larger type from these values on, although the types can hold larger values.
 _FLOAT_LIMITS = {np.dtype("e"): 65000.0, np.dtype("f"): 3.4e38, np.dtype("F"): 3.4e38}
 
 
@@ -162,44 +160,21 @@ def _power(a: Any, b: Any) -> Any:
 
 _converting_power = _promoting(operator.pow)
 
-#: Maps an operator's name in the syntax tree (``ast.Add``) to its function; names of in-place operators begin with I.
+#: Names of operators in the syntax tree (``ast.Add``), and their names in `operator`.
+_NAMES = dict(
+    word.split("=")
+    for word in (
+        *("Add=add", "Sub=sub", "Mult=mul", "Div=truediv", "FloorDiv=floordiv", "Mod=mod", "Pow=pow"),
+        *("LShift=lshift", "RShift=rshift", "BitOr=or_", "BitXor=xor", "BitAnd=and_"),
+    )
+)
+_COMPARISONS = {"Eq": "eq", "NotEq": "ne", "Lt": "lt", "LtE": "le", "Gt": "gt", "GtE": "ge"}
+
+#: Maps an operator's name in the syntax tree to its function; names of in-place operators begin with I.
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    name: _promoting(function)
-    for name, function in {
-        "Add": operator.add,
-        "Sub": operator.sub,
-        "Mult": operator.mul,
-        "Div": operator.truediv,
-        "FloorDiv": operator.floordiv,
-        "Mod": operator.mod,
-        "Pow": operator.pow,
-        "LShift": operator.lshift,
-        "RShift": operator.rshift,
-        "BitOr": operator.or_,
-        "BitXor": operator.xor,
-        "BitAnd": operator.and_,
-        "Eq": operator.eq,
-        "NotEq": operator.ne,
-        "Lt": operator.lt,
-        "LtE": operator.le,
-        "Gt": operator.gt,
-        "GtE": operator.ge,
-        "IAdd": operator.iadd,
-        "ISub": operator.isub,
-        "IMult": operator.imul,
-        "IDiv": operator.itruediv,
-        "IFloorDiv": operator.ifloordiv,
-        "IMod": operator.imod,
-        "IPow": operator.ipow,
-        "ILShift": operator.ilshift,
-        "IRShift": operator.irshift,
-        "IBitOr": operator.ior,
-        "IBitXor": operator.ixor,
-        "IBitAnd": operator.iand,
-    }.items()
+    **{name: _promoting(getattr(operator, own)) for name, own in {**_NAMES, **_COMPARISONS}.items()},
+    **{f"I{name}": _promoting(getattr(operator, "i" + own.strip("_"))) for name, own in _NAMES.items()},
 }
-
-
 OPERATORS["Pow"] = _power
 
 

@@ -22,47 +22,30 @@ from optdb.host.theano.importing.compat.libraries import Library
 
 HERE = "optdb.host.theano.importing.compat.modules"
 
-#: Modules that Theano's modules import, and their replacements. Submodules that are not listed come from the original.
-REDIRECTED = {
-    "collections": f"{HERE}.collections",
-    "configparser": f"{HERE}.configparser",
-    "copy": f"{HERE}.copy",
-    "distutils": f"{HERE}.distutils",
-    "distutils.spawn": f"{HERE}.distutils",
-    "distutils.sysconfig": f"{HERE}.distutils",
-    "imp": f"{HERE}.imp",
-    "inspect": f"{HERE}.inspect",
-    "nose": f"{HERE}.nose",
-    "nose.plugins": f"{HERE}.nose",
-    "nose.plugins.attrib": f"{HERE}.nose",
-    "nose.plugins.skip": f"{HERE}.nose",
-    "nose.tools": f"{HERE}.nose",
-    "numpy": f"{HERE}.numpy",
-    "numpy.core": f"{HERE}.numpy.core",
-    "numpy.distutils": f"{HERE}.numpy.distutils",
-    "numpy.distutils.__config__": f"{HERE}.numpy.distutils",
-    "numpy.distutils.misc_util": f"{HERE}.numpy.distutils",
-    "numpy.distutils.system_info": f"{HERE}.numpy.distutils",
-    "numpy.linalg": f"{HERE}.numpy.linalg",
-    "numpy.linalg.linalg": f"{HERE}.numpy.linalg",
-    "numpy.testing": f"{HERE}.numpy.testing",
-    "numpy.testing.nosetester": f"{HERE}.numpy.nosetester",
-    "pdb": f"{HERE}.pdb",
-    "pickle": f"{HERE}.pickle",
-    "pkg_resources": f"{HERE}.pkg_resources",
-    "scipy.signal.signaltools": f"{HERE}.scipy_signal",
-    "scipy.signal.sigtools": f"{HERE}.scipy_signal",
-    "six.moves.cPickle": f"{HERE}.pickle",
-    "unittest": f"{HERE}.unittest",
+#: Modules of `HERE`, and the modules that Theano's modules import and that they replace. Submodules that are not listed
+#: come from the original.
+_REPLACED = {
+    **{name: (name,) for name in ("collections", "configparser", "copy", "imp", "inspect")},
+    **{name: (name,) for name in ("numpy", "numpy.core", "numpy.testing", "pdb", "pkg_resources", "unittest")},
+    "distutils": ("distutils", "distutils.spawn", "distutils.sysconfig"),
+    "nose": ("nose", "nose.plugins", "nose.plugins.attrib", "nose.plugins.skip", "nose.tools"),
+    "numpy.distutils": (
+        "numpy.distutils",
+        *(f"numpy.distutils.{n}" for n in ("__config__", "misc_util", "system_info")),
+    ),
+    "numpy.linalg": ("numpy.linalg", "numpy.linalg.linalg"),
+    "numpy.nosetester": ("numpy.testing.nosetester",),
+    "pickle": ("pickle", "six.moves.cPickle"),
+    "scipy_signal": ("scipy.signal.signaltools", "scipy.signal.sigtools"),
 }
+REDIRECTED = {original: f"{HERE}.{name}" for name, originals in _REPLACED.items() for original in originals}
 
 #: Modules that take long to import and that few programs use. SciPy and its submodules are imported on first use.
 LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 
-#: The replacement for SciPy in Theano's modules, which use few of its functions.
 _SCIPY = f"{HERE}.scipy"
 
-#: Removed attributes of objects whose types are not evident from the source. Nothing else in Theano has these names.
+#: Removed attributes of objects of unknown types. Nothing else in Theano has these names.
 RENAMED = {
     "tostring": "tobytes",
 }
@@ -97,7 +80,6 @@ _PLAIN_ATTRIBUTES = frozenset(
     ["ndim", "type", "dtype", "owner", "op", "name", "__class__", "broadcastable", "nin", "nout", "inputs", "outputs"]
 )
 
-#: NumPy's names of integer types.
 _INTEGERS = frozenset([f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)])
 #: Names of variables in which Theano stores NumPy scalar types.
 _SCALAR_TYPES = frozenset(["ctor", "py_type"])
@@ -145,7 +127,6 @@ def add_helpers(namespace: dict[str, Any], promoting: bool) -> None:
     namespace.update(_helpers(promoting))
 
 
-#: The first statement of translated code.
 _CALL = "__import__({0!r}, fromlist=['add_helpers']).add_helpers(globals(), {1})"
 
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: The first versions that cannot run Theano's unchanged source.
 PYTHON_WITHOUT_DISTUTILS = (3, 12)
 PYTHON_WITHOUT_OLD_CALLS = (3, 13)
 NUMPY_WITHOUT_LISTS = (1, 23)

@@ -148,7 +148,6 @@ def _abs(signature: ScalarDtypes) -> ArrayKernel:
     return ArrayKernel(copy if dtype == "bool" else np.absolute, (dtype,))
 
 
-#: Entries of ops whose operands are converted to the dtype of the result.
 CONVERTING: dict[type, Entry] = {
     scalars.Add: in_c_order(np.add, _folding(np.add, np.logical_or, 0)),
     scalars.Mul: in_c_order(np.multiply, _folding(np.multiply, np.logical_and, 1)),
@@ -164,7 +163,6 @@ CONVERTING: dict[type, Entry] = {
     scalars.Sgn: _sgn,
     scalars.RoundHalfAwayFromZero: in_out_dtype(_round_from_zero),
 }
-#: Entries of ops with other conversion rules.
 SPECIAL: dict[type, Entry] = {
     scalars.Abs: _abs,
     scalars.IsNan: _float_test(np.isnan),

@@ -94,7 +94,6 @@ def _in_range(signature: ScalarDtypes) -> ArrayKernel:
     return ArrayKernel(compute, dtypes, in_place=False)
 
 
-#: Entries of ops whose operands are converted to the dtype of the result.
 CONVERTING: dict[type, Entry] = {
     scalars.AND: in_c_order(np.bitwise_and, in_out_dtype(np.bitwise_and)),
     scalars.OR: in_c_order(np.bitwise_or, in_out_dtype(np.bitwise_or)),
@@ -104,7 +103,6 @@ CONVERTING: dict[type, Entry] = {
     scalars.Minimum: _larger(np.minimum, np.less),
     scalars.Clip: _clip,
 }
-#: Entries of ops with other conversion rules.
 SPECIAL: dict[type, Entry] = {
     scalars.EQ: in_common_dtype(np.equal),
     scalars.NEQ: in_common_dtype(np.not_equal),

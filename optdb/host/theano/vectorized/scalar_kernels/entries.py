@@ -45,9 +45,7 @@ def is_inexact(dtype: str) -> bool:
 class ArrayKernel:
     """The function with which a scalar op computes arrays, and its requirements."""
 
-    #: Takes the operands and the output array.
     function: Callable[..., Any]
-    #: The dtypes of the operands.
     dtypes: tuple[str, ...]
     #: Whether the result may overwrite an operand: the function writes each element after it has read it.
     in_place: bool = True
@@ -74,10 +72,8 @@ class ScalarDtypes:
         return functools.reduce(common_in_c, self.inputs)
 
 
-#: Returns the kernel for an op with given dtypes.
 Entry = Callable[[ScalarDtypes], ArrayKernel]
 
-#: The number 1 in each inexact dtype.
 ONES = {np.dtype(name): np.ones((), name) for name in ("float16", "float32", "float64", "complex64", "complex128")}
 
 

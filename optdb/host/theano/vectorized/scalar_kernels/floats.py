@@ -22,50 +22,34 @@ from optdb.host.theano.vectorized.scalar_kernels.entries import (
     put_where,
 )
 
-#: NumPy's ufuncs, and the names of SciPy's ufuncs; SciPy is imported when one of its ufuncs is needed.
+#: Scalar ops whose names, in lower case, are names of NumPy's ufuncs.
+_NUMPY = (
+    *("Ceil", "Floor", "Trunc", "Log", "Log2", "Log10", "Log1p", "Exp", "Exp2", "Expm1", "Sqrt", "Deg2Rad", "Rad2Deg"),
+    *(
+        "Cos",
+        "ArcCos",
+        "Sin",
+        "ArcSin",
+        "Tan",
+        "ArcTan",
+        "ArcTan2",
+        "Cosh",
+        "ArcCosh",
+        "Sinh",
+        "ArcSinh",
+        "Tanh",
+        "ArcTanh",
+    ),
+)
+#: Likewise for SciPy, which is imported when one of its ufuncs is needed.
+_SCIPY = (
+    *("Erf", "Erfc", "Erfcx", "Erfinv", "Erfcinv", "Gamma", "GammaLn", "GammaInc", "GammaIncC"),
+    *("Jv", "J0", "J1", "Iv", "I0", "I1"),
+)
 _UFUNCS: dict[type, Any] = {
-    scalars.Ceil: np.ceil,
-    scalars.Floor: np.floor,
-    scalars.Trunc: np.trunc,
     scalars.RoundHalfToEven: np.rint,
-    scalars.Log: np.log,
-    scalars.Log2: np.log2,
-    scalars.Log10: np.log10,
-    scalars.Log1p: np.log1p,
-    scalars.Exp: np.exp,
-    scalars.Exp2: np.exp2,
-    scalars.Expm1: np.expm1,
-    scalars.Sqrt: np.sqrt,
-    scalars.Deg2Rad: np.deg2rad,
-    scalars.Rad2Deg: np.rad2deg,
-    scalars.Cos: np.cos,
-    scalars.ArcCos: np.arccos,
-    scalars.Sin: np.sin,
-    scalars.ArcSin: np.arcsin,
-    scalars.Tan: np.tan,
-    scalars.ArcTan: np.arctan,
-    scalars.ArcTan2: np.arctan2,
-    scalars.Cosh: np.cosh,
-    scalars.ArcCosh: np.arccosh,
-    scalars.Sinh: np.sinh,
-    scalars.ArcSinh: np.arcsinh,
-    scalars.Tanh: np.tanh,
-    scalars.ArcTanh: np.arctanh,
-    scalars.Erf: "erf",
-    scalars.Erfc: "erfc",
-    scalars.Erfcx: "erfcx",
-    scalars.Erfinv: "erfinv",
-    scalars.Erfcinv: "erfcinv",
-    scalars.Gamma: "gamma",
-    scalars.GammaLn: "gammaln",
-    scalars.GammaInc: "gammainc",
-    scalars.GammaIncC: "gammaincc",
-    scalars.Jv: "jv",
-    scalars.J0: "j0",
-    scalars.J1: "j1",
-    scalars.Iv: "iv",
-    scalars.I0: "i0",
-    scalars.I1: "i1",
+    **{getattr(scalars, name): getattr(np, name.lower()) for name in _NUMPY},
+    **{getattr(scalars, name): name.lower() for name in _SCIPY},
 }
 
 
@@ -165,7 +149,6 @@ def _xlogy(x: Any, y: Any, out: Any) -> None:
     out[...] = np.where(x == 0, 0, x * np.log(y))
 
 
-#: Entries of ops whose operands are converted to the dtype of the result.
 CONVERTING: dict[type, Entry] = {
     **{op: _function(ufunc) for op, ufunc in _UFUNCS.items()},
     scalars.Psi: _digamma,

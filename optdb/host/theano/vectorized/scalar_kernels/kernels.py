@@ -52,7 +52,6 @@ def _from_polar(radius: Any, theta: Any, out: Any) -> None:
     out.imag = imag
 
 
-#: Copies, casts, and the parts of complex numbers.
 _CONVERSIONS: dict[type, Entry] = {
     scalars.Cast: in_own_dtypes(copy),
     scalars.Identity: in_own_dtypes(copy),
