@@ -25,7 +25,7 @@ from rich.table import Table
 
 from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormTraining
 from optdb.codegen.operation import ArraySpec, Operation
-from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.program import ProgramBuilder, Scalar, ScalarProgram
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.context import Context

@@ -68,11 +68,7 @@ _KERNELS = functions("cross_entropy.cl")
 #: Kernel parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
 #: Placeholders for the two results: the softmax, or the gradient with respect to its input.
-_WEIGHTS = {
-    "GRADIENT": "",
-    "READ_GRADIENT": "",
-    "RESULT_OF_WEIGHT": "const W result = weight;",
-}
+_WEIGHTS = {"GRADIENT": "", "READ_GRADIENT": "", "RESULT_OF_WEIGHT": "const W result = weight;"}
 _GRADIENT = {
     "GRADIENT": ", ARRAY T *dy, ga_ssize dy0",
     "READ_GRADIENT": "const W by = LOAD(dy[(ga_ssize)i * dy0]);\nconst ga_size its_class = (ga_size)y[i];",

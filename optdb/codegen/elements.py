@@ -189,12 +189,7 @@ def copied(
 
 
 def contiguous(
-    x: Array,
-    spec: Any,
-    kernels: Kernels,
-    context: Context,
-    name: str = "copy",
-    shape: Sequence[int] | None = None,
+    x: Array, spec: Any, kernels: Kernels, context: Context, name: str = "copy", shape: Sequence[int] | None = None
 ) -> Array:
     """Return `x` if it is C-contiguous and has the given `shape`; otherwise a copy made by `copying` kernels."""
     if is_contiguous(x) and (shape is None or tuple(x.shape) == tuple(shape)):

@@ -1,4 +1,4 @@
-/* Passes of Fourier transforms, see fourier.py. */
+/* Passes of Fourier transforms, see real_fourier.py. */
 
 static inline T fft_mul(T a, T b)
 {

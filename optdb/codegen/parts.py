@@ -1,4 +1,4 @@
-"""Parts of arrays: joins, splits, tiles, zero padding, and changes to parts that slices select."""
+"""Parts of arrays: joins, splits, tiles, zero padding, and changes to parts that slices select; and reshapes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from optdb.codegen.elements import Copying, ElementKernels, copied, copying, in_quads
 from optdb.codegen.elementwise_programs import program_elements
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.layout import c_strides, is_contiguous, view
+from optdb.codegen.layout import c_strides, is_contiguous, size_of, view
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
-from optdb.codegen.views import broadcast_view, subtensor
+from optdb.codegen.views import broadcast_view, full_shape, strides_for, subtensor
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, fill_zeros, may_share_memory
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
@@ -75,20 +75,16 @@ class SplitArray(Copying):
 
 
 @dataclass(eq=False)
-class TileArray(Operation):
+class TileArray(Copying):
     """An array repeated along each axis of the result.
 
     The inputs are the array and, on the host, the numbers of repeats, which may be fewer or more than the axes.
     """
 
-    x: ArraySpec
     ndim: int
 
     def __post_init__(self) -> None:
         self._copying = ElementKernels.copying(self.x.dtype, 2 * self.ndim)
-
-    def kernels(self) -> list[Kernel]:
-        return self._copying.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, repeats = inputs
@@ -120,19 +116,14 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
 
 
 @dataclass(eq=False)
-class Pad(Operation):
+class Pad(Copying):
     """An array of zeros with another array written to one part; that array itself if the part is the whole.
 
     The inputs are the array, which is broadcast to the part, the lengths of the result, and the index of the part.
     """
 
-    x: ArraySpec
-
     def __post_init__(self) -> None:
         self._copying = ElementKernels.copying(self.x.dtype, self.x.ndim, "set", context=self.context)
-
-    def kernels(self) -> list[Kernel]:
-        return self._copying.kernels()
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, lengths, index = inputs
@@ -200,3 +191,30 @@ class ChangeSlice(Operation):
             y = copied(y, self._copying, kernels, self.context)
         arrays = [y, part] if self.setting else [part, y, part]
         self._changing.launch(kernels, self.context, part.shape, arrays)
+
+
+@dataclass(eq=False)
+class Reshape(Copying):
+    """An array in a new shape, of which one length may be -1; the inputs are the array and a host vector of lengths."""
+
+    ndim: int
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, wanted = inputs
+        self._view(x, full_shape(x.shape, lengths_of(wanted), self.ndim), outputs, kernels)
+
+    def _view(self, x: Array, shape: Sequence[int], outputs: Outputs, kernels: Kernels) -> None:
+        strides = strides_for(x, shape)
+        if strides is None:
+            x = copied(x, self._copying, kernels, self.context)
+            strides = c_strides(shape, x.dtype.itemsize)
+        outputs[0][0] = view(x, shape, strides)
+
+
+class Flatten(Reshape):
+    """An array whose last axes are merged into one, so that it has `ndim` axes."""
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        leading = self.ndim - 1
+        self._view(x, (*x.shape[:leading], size_of(x.shape[leading:])), outputs, kernels)

@@ -92,11 +92,7 @@ def add_offsets(index: str, lengths: str, dims: int, offsets: Mapping[str, str],
 
 
 def row_offsets(
-    lengths: str,
-    dims: int,
-    offsets: Mapping[str, tuple[str, str]],
-    size: str = "ga_size",
-    step: str = "ga_ssize",
+    lengths: str, dims: int, offsets: Mapping[str, tuple[str, str]], size: str = "ga_size", step: str = "ga_ssize"
 ) -> str:
     """Return statements that locate element `i`: its column (index along the last axis) and its offset in each array.
 

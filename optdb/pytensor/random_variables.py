@@ -20,8 +20,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneTypeT
 
 from optdb.codegen.linalg.operations import Cholesky
-from optdb.codegen.pcg64 import PCG64Numbers, advanced, state_words
-from optdb.codegen.random_numbers import FirstOutcomes
+from optdb.codegen.random_numbers import FirstOutcomes, PCG64Numbers, advanced, state_words
 from optdb.device.expressions import applied, broadcast, cast, reshaped, transposed
 from optdb.device.functions.host_parts import HostValue, Mismatch, Value
 from optdb.device.functions.tracer import FunctionTracer

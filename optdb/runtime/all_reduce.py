@@ -19,20 +19,10 @@ from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.commands import DeviceTransfer, Transfer
 from optdb.runtime.context import Context
 from optdb.runtime.driver_batches import loop_library
-from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
+from optdb.runtime.driver_calls import DriverCalls, PreparedCall, driver_calls, icd_loader
 from optdb.runtime.fetching import EventHandle
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
-
-__all__ = [
-    "EnqueueAllReduce",
-    "EnqueueGive",
-    "ExchangeRound",
-    "Member",
-    "MemberTable",
-    "Moments",
-    "VectorSpec",
-]
 
 #: Maps each dtype that the C code can reduce to its size in bytes.
 _NATIVE = {np.dtype("float32"): 4, np.dtype("float64"): 8}
@@ -266,18 +256,12 @@ class EnqueueGive(DeviceTransfer):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes copied."""
         return self.round.results[self.number].nbytes
 
-    def prepare(self) -> EnqueueGive:
-        """Prepare the driver call and return the command."""
-        calls = driver_calls(self.queue)
-        if calls is not None:
-            self.call = calls.write(self.queue, self.target, self.offset, self.round.results[self.number])
-        return self
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
+        return calls.write(self.queue, self.target, self.offset, self.round.results[self.number])
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Copy on another queue and wait, since PyOpenCL waits for a copy anyway when its event is dropped."""
         result = self.round.results[self.number]
         return cl.enqueue_copy(queue, self.target, result, dst_offset=self.offset, is_blocking=True)
 
@@ -293,7 +277,6 @@ class EnqueueAllReduce(Transfer):
 
     @property
     def nbytes(self) -> int:
-        """0: the command itself transfers nothing."""
         return 0
 
     @property
@@ -302,5 +285,4 @@ class EnqueueAllReduce(Transfer):
         return self.round.call
 
     def enqueue(self) -> None:
-        """Wait for the vectors and compute the results."""
         self.round.run()

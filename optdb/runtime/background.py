@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["give_way", "in_background", "unhurried"]
-
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 

@@ -1,13 +1,14 @@
 """Liveness analysis and buffer assignment for command lists.
 
 :class:`BufferAssignment` assigns each `Memory` with a disjoint live range to the same buffers (``arena``). A `Memory`
-is *external* if the caller provides its buffer in each call.
+is *external* if the caller provides its buffer in each call; :func:`bind_io` decides which inputs and outputs are.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,7 @@ from optdb.runtime.arena import pack, peak
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import Command, CommandList, EnqueueUpload, Memory
 from optdb.runtime.device_profiles import profile_of
+from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
@@ -245,3 +247,49 @@ def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
     except (cl.MemoryError, cl.LogicError) as error:
         name = context.devices[0].name.strip()
         raise MemoryError(f"cannot allocate {nbytes:,} bytes in one piece on {name}: {error}") from error
+
+
+#: The time that zero-copy saves: a constant in seconds, and seconds per byte.
+_SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
+
+
+def bind_io(
+    inputs: Mapping[Any, Memory | None],
+    outputs: Mapping[Any, ArrayLayout],
+    next_values: Collection[Memory | None],
+    mergeable: Iterable[Command],
+) -> IOBinding:
+    """Decide which inputs and outputs of a recorded call are external, and which are copied.
+
+    On a device that shares the host's memory, arguments can be used in place, and results computed in the caller's
+    memory.
+    """
+    merged = Counter(memory for command in mergeable for memory in {memory for _, memory in command.operands()})
+    external_inputs: dict[Hashable, Memory] = {}
+    for var, memory in inputs.items():
+        if memory is None or not pays_zero_copy(memory.nbytes) or not _pays(memory, merged):
+            continue
+        if memory in external_inputs.values():
+            raise ValueError(f"{var} shares the buffer of another input, but needs one of its own")
+        memory.buffer = None
+        external_inputs[var] = memory
+    taken = {*next_values, *external_inputs.values()}
+    external_outputs: dict[Hashable, Memory] = {}
+    for var, layout in outputs.items():
+        memory = layout.memory
+        if memory is not None and may_be_external(layout) and memory not in taken and _pays(memory, merged):
+            external_outputs[var] = memory
+            taken.add(memory)
+    return IOBinding(external_inputs, external_outputs)
+
+
+def may_be_external(layout: ArrayLayout) -> bool:
+    """Tell whether a value is large and fills a whole `Memory` that the function has allocated."""
+    memory = layout.memory
+    return memory is not None and memory.buffer is None and layout.is_whole and pays_zero_copy(memory.nbytes)
+
+
+def _pays(memory: Memory, merged: Counter[Memory]) -> bool:
+    """Tell whether zero-copy for a `Memory` saves more time than merging the commands that use it."""
+    launch_s = profile_of(memory.context.devices[0]).quirks.launch_s
+    return merged[memory] * launch_s < _SAVED_S + memory.nbytes * _SAVED_BY_BYTE_S

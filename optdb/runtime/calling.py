@@ -39,7 +39,6 @@ class Argument(Record):
     floats: bool = saved(flag, default=False)
 
     def check(self, where: Where) -> None:
-        """Check that the default of a saved argument is valid."""
         if self.default is None:
             return
         if self.default.dtype != self.dtype:

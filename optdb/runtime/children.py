@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["command", "environment"]
-
 
 def command(module: str, *args: str) -> list[str]:
     """Return the command line that runs a module in another process."""

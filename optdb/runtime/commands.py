@@ -22,7 +22,7 @@ from optdb.runtime.context import options_of
 from optdb.runtime.context_options import BatchThresholds
 from optdb.runtime.deferred import source
 from optdb.runtime.driver_batches import Batch, loop_library
-from optdb.runtime.driver_calls import PreparedCall, driver_calls
+from optdb.runtime.driver_calls import DriverCalls, PreparedCall, driver_calls
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
@@ -152,6 +152,7 @@ class EnqueueKernel(Record):
 
 
 _T = TypeVar("_T", bound="Transfer")
+_D = TypeVar("_D", bound="DeviceTransfer")
 
 
 @dataclass(eq=False, slots=True)
@@ -219,8 +220,17 @@ class DeviceTransfer(Transfer):
 
     call: PreparedCall | None = field(init=False, default=None)  #: See `EnqueueKernel.call`.
 
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
+        """Return the driver call for the command."""
+        raise NotImplementedError
+
+    def prepare(self: _D) -> _D:
+        calls = driver_calls(self.queue)
+        if calls is not None:
+            self.call = self.prepared_call(calls)
+        return self
+
     def enqueue(self) -> None:
-        """Enqueue the command on its own queue."""
         call = self.call
         if call is None or call():
             self.enqueue_on(self.queue)
@@ -247,19 +257,13 @@ class EnqueueCopy(DeviceTransfer):
 
     @property
     def moved_nbytes(self) -> int:
-        """Number of bytes read and written."""
         return 2 * self.nbytes
 
-    def prepare(self) -> EnqueueCopy:
-        """Prepare the driver call; return the command."""
-        calls = driver_calls(self.queue)
-        if calls is not None:
-            ends = self.target, self.target_offset, self.source, self.source_offset
-            self.call = calls.copy(self.queue, *ends, self.nbytes)
-        return self
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
+        ends = self.target, self.target_offset, self.source, self.source_offset
+        return calls.copy(self.queue, *ends, self.nbytes)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Copy on another queue."""
         return cl.enqueue_copy(
             *(queue, self.target, self.source),
             byte_count=self.nbytes,
@@ -286,15 +290,10 @@ class EnqueueFill(DeviceTransfer):
     pattern: Any = saved(_pattern)  #: A NumPy scalar; in a saved list, its bytes.
     is_rebindable: bool = False
 
-    def prepare(self) -> EnqueueFill:
-        """Prepare the driver call; return the command."""
-        calls = driver_calls(self.queue)
-        if calls is not None:
-            self.call = calls.fill(self.queue, self.target, self.offset, self.nbytes, self.pattern)
-        return self
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
+        return calls.fill(self.queue, self.target, self.offset, self.nbytes, self.pattern)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Fill on another queue."""
         return cl.enqueue_fill_buffer(queue, self.target, self.pattern, self.offset, self.nbytes)
 
 
@@ -314,12 +313,10 @@ class EnqueueUpload(Transfer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are copied."""
         nbytes: int = self.value.nbytes
         return nbytes
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Copy on another queue."""
         if self.value.nbytes:
             self.event = cl.enqueue_copy(
                 queue, self.target, self.value, dst_offset=self.offset, is_blocking=self.is_blocking
@@ -350,11 +347,9 @@ class EnqueueDownload(Transfer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are copied."""
         return self.out.nbytes
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Copy on another queue."""
         self.event = cl.enqueue_copy(queue, self.out, self.source, src_offset=self.offset, is_blocking=self.is_blocking)
         if self.is_blocking:
             check_launches(queue)

@@ -19,14 +19,12 @@ import numpy as np
 from optdb.runtime import devices
 from optdb.runtime.context_options import ContextOptions
 from optdb.runtime.device_profiles import profile_of
-from optdb.runtime.errors import DeviceError, ForkedContext
+from optdb.runtime.errors import DeviceError
 from optdb.runtime.grid_failures import forget_words
 from optdb.runtime.library import check_process, cl
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-__all__ = ["Context", "ForkedContext", "Turn", "options_of"]
 
 _DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"]) | frozenset(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)

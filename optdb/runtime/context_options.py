@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BatchThresholds", "ContextOptions", "Instructions"]
-
 #: The instructions in a kernel: NVIDIA's PTX, or equivalent OpenCL C functions for any device.
 Instructions = Literal["ptx", "emulated"]
 

@@ -10,8 +10,6 @@ import functools
 import re
 from collections.abc import Iterator
 
-__all__ = ["GUARD", "declared", "without_declarations"]
-
 #: The option that makes clang skip its header.
 GUARD = "-D_OPENCL_H_"
 
@@ -133,11 +131,7 @@ _OF_WHOLE = {
 _OF_WHOLE_WITH_NUMBERS = {"T ?(T, S)": "max min", "T ?(T, S, S)": "clamp"}
 _OF_INTS = {"T ?(T, T)": "mul24", "T ?(T, T, T)": "mad24"}
 #: Signatures with a pointer to a result, in each address space P.
-_WITH_RESULT = {
-    "T ?(T, P T *)": "fract modf sincos",
-    "T ?(T, P N *)": "frexp lgamma_r",
-    "T ?(T, T, P N *)": "remquo",
-}
+_WITH_RESULT = {"T ?(T, P T *)": "fract modf sincos", "T ?(T, P N *)": "frexp lgamma_r", "T ?(T, T, P N *)": "remquo"}
 #: Functions that return work-item indices and sizes.
 _OF_ITEMS = {
     "uint ?(void)": "get_work_dim",

@@ -126,7 +126,6 @@ class FromTable(Record):
     numbers: tuple[Any, ...] = saved(sizes)
 
     def check(self, where: Where) -> None:
-        """Check how many numbers there are."""
         wanted = TABLES[self.table].numbers
         if len(self.numbers) != wanted:
             raise where.at("numbers").wrong(f"a list of {wanted} numbers", self.numbers)

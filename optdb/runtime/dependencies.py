@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from optdb.runtime.background import unhurried
 
-__all__ = ["ByteRange", "phases_of", "roomy_phases_of", "stages_of"]
-
 #: The number that means "before all commands".
 _BEFORE = -1
 #: The maximum number of phases that are searched for spare capacity.

@@ -142,17 +142,9 @@ KNOWN_QUIRKS = (
         platform=_POCL,
     ),
     KnownQuirk(
-        "kernel_compile_s",
-        "PoCL 3.1 compiles a kernel for each size of groups, in 60 to 130 ms",
-        0.1,
-        platform=_POCL,
+        "kernel_compile_s", "PoCL 3.1 compiles a kernel for each size of groups, in 60 to 130 ms", 0.1, platform=_POCL
     ),
-    KnownQuirk(
-        "copy_s",
-        "PoCL 3.1 takes 3 us for a copy of few bytes",
-        3e-6,
-        platform=_POCL,
-    ),
+    KnownQuirk("copy_s", "PoCL 3.1 takes 3 us for a copy of few bytes", 3e-6, platform=_POCL),
     KnownQuirk(
         "keeps_addresses",
         "PoCL 3.1 runs kernels in the host's address space, and allocates a buffer once",
@@ -202,10 +194,7 @@ KNOWN_QUIRKS = (
         platform=_OCLGRIND,
     ),
     KnownQuirk(
-        "launch_s",
-        "NVIDIA's driver 580 takes 5.2 us of the host for a launch on an H100",
-        5.2e-6,
-        platform=_NVIDIA,
+        "launch_s", "NVIDIA's driver 580 takes 5.2 us of the host for a launch on an H100", 5.2e-6, platform=_NVIDIA
     ),
     KnownQuirk(
         "kernel_compile_s",

@@ -3,44 +3,110 @@
 A string (*spec*) selects a device: ``opencl`` the best working device, ``opencl1:0`` the first device on the second
 platform, ``gpu`` the best device of a kind, and ``pocl`` or ``nvidia`` the best device on a vendor's platform
 (`SHORT_NAMES`). Any other string is searched for in the names of platforms, then of devices. The suffix ``[2/4]``
-selects the second of four equal parts.
+selects the second of four equal parts. PoCL gets a temporary cache folder if it cannot use its own.
 """
 
 from __future__ import annotations
 
-import difflib
+import atexit
 import functools
+import os
 import re
 import shutil
+import tempfile
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from platformdirs import user_cache_path
 
 from optdb.callers import caller_level
+from optdb.files import check_folder
 from optdb.html_tables import HtmlTables
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, DeviceQuirks, profile_of
-from optdb.runtime.driver_caches import lend_folder, unusable_folder
 from optdb.runtime.errors import DeviceError, DeviceFault
 from optdb.runtime.library import build_quietly, check_process, cl
+from optdb.unknown_names import nearest
+from optdb.user_cache import warn_unwritable
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-__all__ = [
-    "SHORT_NAMES",
-    "DeviceInfo",
-    "DeviceList",
-    "SlowDeviceWarning",
-    "driver_cure",
-    "find",
-    "list_devices",
-    "unsupported_reason",
-]
+
+#: The environment variable that sets PoCL's folder, which is in the user's cache by default. PoCL reads it once.
+_VARIABLE = "POCL_CACHE_DIR"
+#: The minimum free space for PoCL in bytes, enough for the object files of several kernels.
+_LEAST_FREE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Loan:
+    """A temporary folder for PoCL, and the error that makes PoCL's own folder unusable."""
+
+    own: Path
+    error: OSError
+    folder: Path  #: The temporary folder, which PoCL creates when it starts.
+
+
+@functools.cache
+def lend_folder() -> _Loan | None:
+    """Set a temporary folder for PoCL if PoCL cannot use its own; must be called before OpenCL is first used."""
+    own = _folder()
+    error = _error(own)
+    if error is None:
+        return None
+    try:
+        temporary = tempfile.mkdtemp(prefix="optdb-pocl-")
+    except OSError:  # no folder is writable
+        return _Loan(own, error, own)
+    atexit.register(_remove, temporary, os.getpid())
+    loan = _Loan(own, error, Path(temporary, "kernels"))
+    os.environ[_VARIABLE] = str(loan.folder)
+    return loan
+
+
+def unusable_folder() -> DeviceFault | None:
+    """Return why PoCL cannot cache kernels, and the cure; None if it can. Warn if PoCL uses a temporary folder."""
+    loan = lend_folder()
+    if loan is None:
+        return None
+    # If the program used OpenCL before optdb, PoCL uses its own folder.
+    error = _error(loan.folder) if loan.folder.exists() else loan.error
+    if error is None:
+        warn_unwritable("PoCL's kernels", loan.own, loan.error, "builds them again", _VARIABLE)
+        return None
+    reason = error.strerror or error
+    return DeviceFault(
+        f"its kernels cannot be saved in {loan.own} ({reason})",
+        f"name a folder for PoCL's kernels:\n    export {_VARIABLE}=FOLDER",
+    )
+
+
+def _error(folder: Path) -> OSError | None:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        check_folder(existing, _LEAST_FREE_BYTES)
+    except OSError as error:
+        return error
+    return None
+
+
+def _folder() -> Path:
+    named = os.environ.get(_VARIABLE)
+    return Path(named).absolute() if named else user_cache_path() / "pocl"
+
+
+def _remove(folder: str, process: int) -> None:
+    # Only the process that created the folder removes it, not a fork of that process.
+    if os.getpid() == process:
+        rmtree(folder, ignore_errors=True)
+
 
 #: Matches any string.
 _SPEC = re.compile(r"(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?\Z", re.DOTALL)
@@ -250,8 +316,8 @@ def _by_name(wanted: str) -> list[cl.Device]:
 def _guess(wanted: str) -> str:
     """Return text that suggests a similar name, for a message; '' if no name is similar."""
     names = {row.short_name for row in list_devices()} - {None}
-    near = difflib.get_close_matches(wanted.casefold(), sorted(names | {"opencl"}), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(wanted.casefold(), sorted(names | {"opencl"}))
+    return "" if near is None else f" (did you mean {near}?)"
 
 
 def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:

@@ -28,8 +28,6 @@ from optdb.files import is_truncated, replace_file
 from optdb.runtime.driver_calls import PreparedCall
 from optdb.user_cache import cache_dir, warn_unwritable
 
-__all__ = ["Batch", "CallRecord", "build_loop", "call_records", "loop_library"]
-
 _logger = logging.getLogger(__name__)
 
 _SOURCE = Path(__file__).with_suffix(".c")

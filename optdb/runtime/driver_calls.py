@@ -19,8 +19,6 @@ import numpy as np
 from optdb.numpy_types import HostArray
 from optdb.runtime.library import cl
 
-__all__ = ["DriverCalls", "PreparedCall", "PreparedRead", "driver_calls", "icd_loader"]
-
 _logger = logging.getLogger(__name__)
 
 
@@ -78,10 +76,6 @@ class DriverCalls:
         sizes = _Size(len(value)), _Size(offset), _Size(nbytes)
         return PreparedCall(self._fill, _handle(queue), _handle(target), content, *sizes, *_NO_EVENTS)
 
-    def read(self, queue: cl.CommandQueue, source: cl.MemoryObject, offset: int, out: HostArray) -> PreparedRead:
-        """Prepare a non-blocking copy of a buffer's bytes into a host array."""
-        return PreparedRead(self._read, _handle(queue), _handle(source), offset, out)
-
     def fetch(
         self,
         queue: cl.CommandQueue,
@@ -91,9 +85,9 @@ class DriverCalls:
         event: int,
         after: int | None = None,
     ) -> PreparedCall:
-        """Prepare a `read` that writes its event's handle to an address; the owner of the address releases the event.
+        """Prepare a non-blocking copy into a host array, which waits for the event whose handle is at `after`.
 
-        The copy waits for the event whose handle is at the address `after`.
+        The call writes its event's handle to the address `event`, whose owner releases the event.
         """
         args = _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
         waits = _Count(after is not None), _Handle(after)
@@ -111,19 +105,6 @@ class DriverCalls:
         """Prepare a non-blocking copy of a host array into a buffer."""
         args = _handle(target), _NOT_BLOCKING, _Size(offset), _Size(value.nbytes), _Handle(value.ctypes.data)
         return PreparedCall(self._write, _handle(queue), *args, *_NO_EVENTS)
-
-
-class PreparedRead:
-    """A prepared call that returns an event for the host to wait for."""
-
-    def __init__(self, read: Any, queue: Any, source: Any, offset: int, out: HostArray) -> None:
-        self._event = _Size()  #: A handle.
-        args = source, _NOT_BLOCKING, _Size(offset), _Size(out.nbytes), _Handle(out.ctypes.data)
-        self._call = functools.partial(read, queue, *args, _Count(0), None, ctypes.byref(self._event))
-
-    def __call__(self) -> cl.Event | None:
-        """Enqueue the copy; return its event, or None if the driver refused it."""
-        return None if self._call() else cl.Event.from_int_ptr(self._event.value, retain=False)
 
 
 #: Maps each device to its prepared calls, or to None if its trial failed.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DeviceError", "DeviceFault", "FileError", "ForkedContext", "LimitError", "ShapeError"]
-
 
 class DeviceError(RuntimeError):
     """There is no such device, or it does not work. The message lists the available devices and the cure."""

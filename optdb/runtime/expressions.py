@@ -75,7 +75,6 @@ class Ref(Record):
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> Ref:
-        """Parse a reference, which must be to an entry that is already parsed."""
         if isinstance(value, str) and _REFERENCE.match(value):
             number = int(value[1:])
             if number < len(where.before("entries")):
@@ -83,7 +82,6 @@ class Ref(Record):
         raise where.wrong("a number, or a reference to an earlier entry", value)
 
     def to_json(self, members: Members) -> Any:
-        """Return the reference as a string."""
         return str(self)
 
     def __str__(self) -> str:
@@ -134,7 +132,6 @@ class AxisLength(Record):
     axis: int = saved(lambda value, where: value)
 
     def check(self, where: Where) -> None:
-        """Check that the argument has the axis."""
         ndim = _ndim(self.argument, where)
         if not is_whole(self.axis) or not 0 <= self.axis < ndim:
             raise where.at("axis").wrong(f"one of {ndim} axes", self.axis)
@@ -150,7 +147,6 @@ class ArgumentNumber(Record):
     argument: int = saved(argument)
 
     def check(self, where: Where) -> None:
-        """Check that the argument is a scalar."""
         if _ndim(self.argument, where):
             raise where.at("argument").wrong("an argument without axes", self.argument)
 
@@ -190,7 +186,6 @@ class HostScalar(Record):
     operands: tuple[Any, ...] = saved(numbers)
 
     def check(self, where: Where) -> None:
-        """Check the number of operands."""
         if len(self.operands) not in (1, 2):
             raise where.at("operands").wrong("one or two numbers", self.operands)
 

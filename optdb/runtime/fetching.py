@@ -14,12 +14,10 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.commands import DeviceTransfer, EnqueueDownload
 from optdb.runtime.context import Context
 from optdb.runtime.dispatch import enqueue, listening
-from optdb.runtime.driver_calls import PreparedRead, driver_calls
+from optdb.runtime.driver_calls import DriverCalls, PreparedCall, driver_calls
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
 from optdb.runtime.scripts import Script
-
-__all__ = ["EnqueueFetch", "EnqueueMark", "EventHandle", "HostMirror", "StartQueue"]
 
 
 class EventHandle:
@@ -54,18 +52,12 @@ class EnqueueFetch(DeviceTransfer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are copied."""
         return self.out.nbytes
 
-    def prepare(self) -> EnqueueFetch:
-        """Prepare the driver call; return the command."""
-        calls = driver_calls(self.queue)
-        if calls is not None:
-            self.call = calls.fetch(self.queue, self.source, self.offset, self.out, self.event.address)
-        return self
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
+        return calls.fetch(self.queue, self.source, self.offset, self.out, self.event.address)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
-        """Copy on another queue and wait."""
         return cl.enqueue_copy(queue, self.out, self.source, src_offset=self.offset, is_blocking=True)
 
 
@@ -87,15 +79,10 @@ class StartQueue(_WithoutBuffers):
 
     kind: ClassVar[str] = "flush"
 
-    def prepare(self) -> StartQueue:
-        """Prepare the driver call; return the command."""
-        calls = driver_calls(self.queue)
-        if calls is not None:
-            self.call = calls.flush(self.queue)
-        return self
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
+        return calls.flush(self.queue)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> None:
-        """Flush another queue."""
         queue.flush()
 
 
@@ -107,12 +94,8 @@ class EnqueueMark(_WithoutBuffers):
 
     event: EventHandle
 
-    def prepare(self) -> EnqueueMark:
-        """Prepare the driver call; return the command."""
-        calls = driver_calls(self.queue)
-        if calls is not None:
-            self.call = calls.mark(self.queue, self.event.address)
-        return self
+    def prepared_call(self, calls: DriverCalls) -> PreparedCall:
+        return calls.mark(self.queue, self.event.address)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> None:
         """Do nothing."""
@@ -129,7 +112,8 @@ class HostMirror:
         self._context = context
         self._owner, self.values = host_vector(context, dtype, size)
         #: The prepared call, and the buffer and offset that it reads.
-        self._call: tuple[PreparedRead | None, Any, int] = None, None, 0
+        self._call: tuple[PreparedCall | None, Any, int] = None, None, 0
+        self._event = EventHandle()
 
     def fits(self, dtype: AnyDtype, size: int) -> bool:
         """Tell whether the vector has the given dtype and number of elements."""
@@ -157,7 +141,8 @@ class HostMirror:
         call, buffer, offset = self._call
         if buffer is not array.base_data or offset != array.offset:
             calls = driver_calls(array.queue)
-            call = None if calls is None else calls.read(array.queue, array.base_data, array.offset, self.values)
+            ends = array.base_data, array.offset, self.values, self._event.address
+            call = None if calls is None else calls.fetch(array.queue, *ends)
             # Keep the buffer alive, so that its handle is not reused.
             self._call = call, array.base_data, array.offset
-        return None if call is None else call()
+        return None if call is None or call() else self._event.take()

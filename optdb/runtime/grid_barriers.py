@@ -21,16 +21,6 @@ from optdb.runtime import binaries, children, tuning
 from optdb.runtime.background import in_background
 from optdb.runtime.context import Context
 
-__all__ = [
-    "GRID_BARRIERS",
-    "GROUP_BARRIER",
-    "GridBarrier",
-    "is_tried",
-    "kept_findings",
-    "try_barriers",
-    "usable_barrier",
-]
-
 _logger = logging.getLogger(__name__)
 
 #: Must be increased when the barriers or the trial change.

@@ -12,8 +12,6 @@ from optdb.numpy_types import HostArray
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import cl
 
-__all__ = ["WORD_COUNT", "check_launches", "check_words", "forget_words", "grid_words", "known_words"]
-
 WORD_COUNT = 3
 _NO_WORDS = np.zeros(WORD_COUNT, np.uint32)
 #: Maps the handle of each context with persistent launches to the buffer of its counters, which keeps it alive.

@@ -13,8 +13,6 @@ import numpy as np
 from optdb.runtime.commands import AllocateBuffer, CommandList, EnqueueDownload, EnqueueKernel, EnqueueUpload, HostCall
 from optdb.runtime.dispatch import keep_event, listening
 
-__all__ = ["HeldCommands", "enqueue_bound"]
-
 
 @dataclass(eq=False, slots=True)
 class _HeldLaunch:

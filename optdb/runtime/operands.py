@@ -45,7 +45,6 @@ class KernelRef(Record):
     function_name: str = saved(text)
 
     def check(self, where: Where) -> None:
-        """Check that the program contains the kernel."""
         kernels = where.before("programs")[self.program].kernels
         if self.function_name not in kernels:
             raise where.at("function_name").wrong(f"one of the kernels {', '.join(kernels)}", self.function_name)
@@ -74,7 +73,6 @@ class NumberArgument(Record):
     values: tuple[Any, ...] = saved(numbers)
 
     def check(self, where: Where) -> None:
-        """Check how many numbers there are."""
         count = 16 if self.dtype == LONG16 else 1
         if len(self.values) != count:
             raise where.at("values").wrong(f"a list of {count} numbers", self.values)

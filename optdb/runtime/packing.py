@@ -16,8 +16,6 @@ from optdb.runtime.host_buffers import map_buffer, unmap
 from optdb.runtime.library import cl
 from optdb.runtime.scripts import Calls, ScriptedCopy
 
-__all__ = ["PackedVector", "host_vector", "maps_buffers", "mark", "side_queue"]
-
 
 def side_queue(context: Context) -> cl.CommandQueue:
     """Return a new queue on a context's device, for copies that run while the context's queue is busy."""
@@ -154,12 +152,7 @@ class PackedVector:
         return elements, event
 
     def put(
-        self,
-        queue: cl.CommandQueue,
-        part: slice,
-        elements: HostArray,
-        after: Sequence[cl.Event],
-        calls: Calls,
+        self, queue: cl.CommandQueue, part: slice, elements: HostArray, after: Sequence[cl.Event], calls: Calls
     ) -> cl.Event | ScriptedCopy:
         """Start uploading elements once given events are complete; return the copy's event.
 

@@ -20,8 +20,6 @@ from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import map_buffer
 from optdb.runtime.library import cl
 
-__all__ = ["ASYNC_SIZES", "SIZES", "PinnedMemory", "known_pinned_memory", "pinned_memory"]
-
 #: The sizes in bytes of arrays that benefit: smaller ones take almost no time, and larger ones are rare.
 SIZES = range(1 << 14, (1 << 24) + 1)
 #: The sizes in bytes of arrays that benefit when the copy is asynchronous.

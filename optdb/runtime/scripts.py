@@ -18,19 +18,6 @@ from optdb.runtime.driver_batches import Batch, loop_library
 from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
 from optdb.runtime.library import cl
 
-__all__ = [
-    "IMMEDIATE",
-    "Arrival",
-    "Calls",
-    "Immediate",
-    "Latch",
-    "NativeAgreement",
-    "Script",
-    "ScriptedCopy",
-    "can_script",
-    "finish_event",
-]
-
 
 class Arrival:
     """Copies in progress, which any thread may wait for, given by events or by a script's commands."""

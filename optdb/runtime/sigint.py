@@ -13,8 +13,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["commit_point", "defer_sigint", "repeat_without_sigint", "without_sigint"]
-
 T = TypeVar("T")
 
 _SIGINT = int(signal.SIGINT)

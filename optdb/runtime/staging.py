@@ -10,8 +10,6 @@ from optdb.runtime.packing import side_queue
 from optdb.runtime.pinned_memory import ASYNC_SIZES, known_pinned_memory
 from optdb.runtime.scripts import IMMEDIATE
 
-__all__ = ["Staged", "StagingBuffer"]
-
 #: The maximum number of staged arrays that have not been moved yet.
 _MOST_STAGED = 2
 

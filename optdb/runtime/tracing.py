@@ -16,14 +16,7 @@ import numpy as np
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.build import source_of
-from optdb.runtime.commands import (
-    CommandList,
-    EnqueueDownload,
-    EnqueueKernel,
-    EnqueueUpload,
-    HostCall,
-    Memory,
-)
+from optdb.runtime.commands import CommandList, EnqueueDownload, EnqueueKernel, EnqueueUpload, HostCall, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.library import cl
@@ -101,7 +94,6 @@ class Tracer(Recorder):
         return array
 
     def memory(self, buffer: cl.Buffer) -> Memory:
-        """Return a buffer's `Memory` in the trace."""
         self._alive.append(buffer)
         return super().memory(buffer)
 
@@ -119,7 +111,6 @@ class Tracer(Recorder):
                 self.write(command)
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Record a new buffer."""
         self._alive.append(buffer)
         return super().allocate(buffer, nbytes)
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.operation import ArraySpec
-from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.context import Context

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.diagonals import AroundDiagonal, Eye, FillDiagonal, FillDiagonalOffset
+from optdb.codegen.creation import AroundDiagonal, Eye, FillDiagonal, FillDiagonalOffset
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.views import diagonal
 from optdb.runtime.arrays import to_host

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.codegen.image_patches import ImagePatches
 from optdb.codegen.operation import ArraySpec
+from optdb.codegen.pooling import ImagePatches
 from tests.codegen.layouts import compute, context, device_array
 
 pytestmark = pytest.mark.optimized

@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.layout import view
 from optdb.codegen.linalg import blocks
-from optdb.codegen.linalg.checks import (
+from optdb.codegen.linalg.operations import (
     CheckedCholesky,
     CheckedSolveTriangular,
-    require_factor,
-    require_positive_definite,
-    require_solution,
-)
-from optdb.codegen.linalg.operations import (
     Cholesky,
     CholeskySolve,
     SolveTriangular,
+    require_factor,
+    require_positive_definite,
+    require_solution,
 )
 from optdb.codegen.operation import ArraySpec
 from optdb.runtime.arrays import to_host

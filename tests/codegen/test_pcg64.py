@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.pcg64 import PCG64Numbers, advanced, state_words
+from optdb.codegen.random_numbers import PCG64Numbers, advanced, state_words
 from tests.codegen.layouts import compute, context, device_array
 from tests.effort import examples
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optdb.codegen.elementwise_programs import PlacedElementwise
 from optdb.codegen.operation import ArraySpec
-from optdb.codegen.placing import PlacedElementwise
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from tests.codegen.layouts import compute, context, device_array, gpu_context, laid_out
 from tests.effort import examples

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from optdb.codegen.operation import ArraySpec
 from optdb.codegen.reductions import plan
-from optdb.codegen.reductions.plan import SMALLEST_PART, Axes, parts_of
-from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.reductions.plan import SMALLEST_PART, Axes, Reduction, parts_of
 from optdb.codegen.scalars.program import ProgramBuilder, Scalar, ScalarProgram
 from optdb.codegen.views import subtensor
 from optdb.runtime.context import Context

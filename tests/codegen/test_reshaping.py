@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.codegen.operation import ArraySpec
-from optdb.codegen.reshaping import Flatten, Reshape
+from optdb.codegen.parts import Flatten, Reshape
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
 from tests.effort import examples
 

@@ -3,7 +3,7 @@
 import pytest
 
 from optdb.codegen.kernels import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, Kernel
-from optdb.codegen.kernels.signature import expand_arrays
+from optdb.codegen.kernels.kernel import expand_arrays
 
 SCALE = """
 KERNEL void scale(ga_size n, ga_double by, ARRAY const ga_double *x, ga_ssize step,

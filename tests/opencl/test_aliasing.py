@@ -12,7 +12,6 @@ from theano.gof.graph import io_toposort
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl.aliasing import (
     AliasSets,
-    exposed_variables,
     may_lie_in,
     memory_of,
     overwriting,
@@ -113,21 +112,6 @@ def test_alias_sets_of_nodes_that_do_not_work_in_place_as_they_are_computed():
     assert sets.of([x]) == {x}
     assert sets.of([y]) == {y, view}
     assert not sets.overwritten
-
-
-@pytest.mark.parametrize("in_place", [True, False])
-def test_exposed_variables(in_place):
-    x, y, z = vectors(3)
-    inner = NEW(x, y)[0]
-    over = OVER(inner, y)[0]
-    hidden = NEW(over, y)[0]
-    view = VIEW(hidden, z)[0]
-    out = VIEW(NEW(view, z)[0], z)[0]
-    nodes = nodes_of(out)
-    exposed = exposed_variables(nodes, [x], [out], lambda node: in_place and node.op == OVER)
-    assert exposed == {x, out, out.owner.inputs[0], *([inner, over] if in_place else [])}
-    assert hidden in exposed_variables(nodes, [], [view])
-    assert exposed_variables([], [x], [y]) == {x, y}
 
 
 def test_views_of_several_inputs_are_refused():

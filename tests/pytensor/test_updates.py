@@ -261,7 +261,7 @@ def test_an_interrupt_stops_many_calls_after_a_whole_one(w, mode, monkeypatch):
     f = pytensor.function([x], [], updates={w: w + x, u: u + x}, mode=mode)
     f(np.ones(4))
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    from optdb.runtime.run_ahead import RunAhead
+    from optdb.runtime.timing import RunAhead
 
     steps, usual = [], RunAhead.after_step
 

@@ -12,7 +12,7 @@ import pyopencl as cl
 import pytest
 
 from optdb import files
-from optdb.runtime import devices, driver_caches
+from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import DeviceInfo, find, list_devices
 from optdb.runtime.errors import DeviceError
@@ -270,30 +270,30 @@ def test_pocl_gets_a_temporary_folder_where_its_own_cannot_be_written(variable, 
 def full_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "new"))
     monkeypatch.setattr(files, "disk_usage", lambda path: SimpleNamespace(free=4096))
-    driver_caches.lend_folder.cache_clear()
+    devices.lend_folder.cache_clear()
     yield tmp_path / "new"
-    driver_caches.lend_folder.cache_clear()
+    devices.lend_folder.cache_clear()
 
 
 @pytest.mark.parametrize("starts", [True, False], ids=["no room elsewhere", "began before"])
 def test_a_device_that_fills_its_folder_is_not_tried(monkeypatch, full_folder, starts):
     aborting = FakeDevice("Processor", "Portable Computing Language")
     monkeypatch.setattr(devices, "_run_trial", lambda device: pytest.fail("tried"))
-    loan = driver_caches.lend_folder()
+    loan = devices.lend_folder()
     assert os.environ["POCL_CACHE_DIR"] == str(loan.folder)
     if starts:
         loan.folder.mkdir()
     reason = devices.unsupported_reason.__wrapped__(aborting)
     assert f"its kernels cannot be saved in {full_folder} (No space left on device)" in reason
-    assert driver_caches.unusable_folder().cure.endswith("\n    export POCL_CACHE_DIR=FOLDER")
+    assert devices.unusable_folder().cure.endswith("\n    export POCL_CACHE_DIR=FOLDER")
 
 
 def test_no_folder_is_lent_where_none_can_be_written(monkeypatch, full_folder):
     def refuse(**options):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(driver_caches.tempfile, "mkdtemp", refuse)
-    assert "(No space left on device)" in driver_caches.unusable_folder().reason
+    monkeypatch.setattr(devices.tempfile, "mkdtemp", refuse)
+    assert "(No space left on device)" in devices.unusable_folder().reason
     assert os.environ["POCL_CACHE_DIR"] == str(full_folder)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from optdb.runtime.exported import FileError, LimitError, load
-from optdb.runtime.exported.archive import Archive, array_bytes, pack
-from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MAX_BOUND_PER_METHOD, Limits
+from optdb.runtime.exported.archive import MANIFEST_BYTES_PER_BYTE, Archive, Limits, array_bytes, pack
+from optdb.runtime.exported.binding import MAX_BOUND_PER_METHOD
 from tests.runtime.planned import (
     LAUNCH,
     MANIFEST,

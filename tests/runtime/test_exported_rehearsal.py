@@ -95,7 +95,7 @@ def test_a_kernel_that_ends_the_process(tmp_path, context):
 
 LIMITED = """
     from optdb.runtime.exported import rehearsal_child
-    from optdb.runtime.exported.limits import Limits
+    from optdb.runtime.exported.archive import Limits
     # Some seconds, since imports and the pages of the half count, too.
     rehearsal_child.limit(Limits(max_host_bytes=0, max_device_bytes=1 << 20), 2)
     half = bytearray(rehearsal_child.COMPILER_BYTES // 2)

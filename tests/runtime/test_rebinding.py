@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.runtime import rebinding
+from optdb.runtime import buffer_assignment
+from optdb.runtime.buffer_assignment import bind_io
 from optdb.runtime.commands import EnqueueCopy, Memory
 from optdb.runtime.device_profiles import DeviceQuirks
 from optdb.runtime.host_buffers import MIN_ZERO_COPY_BYTES
-from optdb.runtime.rebinding import bind_io
 from optdb.runtime.recording import ArrayLayout
 
 LARGE = 4 * MIN_ZERO_COPY_BYTES
@@ -24,7 +24,7 @@ def launches_take(context, monkeypatch):
     def set_costs(launch_s, kernel_compile_s=0.0):
         quirks = DeviceQuirks(True, launch_s, launch_s, kernel_compile_s)
         profile = replace(context.profile, quirks=quirks)
-        monkeypatch.setattr(rebinding, "profile_of", lambda device: profile)
+        monkeypatch.setattr(buffer_assignment, "profile_of", lambda device: profile)
 
     return set_costs
 

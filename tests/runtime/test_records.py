@@ -11,9 +11,8 @@ import pytest
 
 from optdb.runtime import deferred, expressions, operands
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload
-from optdb.runtime.exported import buffers
-from optdb.runtime.exported.archive import Archive, pack
-from optdb.runtime.exported.limits import Limits
+from optdb.runtime.exported import manifest
+from optdb.runtime.exported.archive import Archive, Limits, pack
 from optdb.runtime.exported.manifest import Manifest, SavedTrace, read
 from optdb.runtime.records import Record, Where
 from tests.runtime.planned import LARGER, LAUNCH, MEMBERS, arithmetic, number
@@ -61,7 +60,7 @@ def test_the_reference_names_all_fields_and_kinds():
     text = REFERENCE.read_text()
     words = set(re.findall(r"`([a-z_]+)`", text))
     fields = {field.name for record in (Manifest, SavedTrace) for field in dataclasses.fields(record)}
-    modules = (expressions, deferred, operands, buffers)
+    modules = (expressions, deferred, operands, manifest)
     wanted = fields.union(*map(kinds, modules), (command.kind for command in COMMANDS))
     assert len(wanted) > 25
     assert wanted - words == set()

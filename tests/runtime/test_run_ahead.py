@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.runtime import run_ahead
-from optdb.runtime.run_ahead import STRIDE_S, RunAhead
+from optdb.runtime import timing
+from optdb.runtime.timing import STRIDE_S, RunAhead
 
 
 class Device:
@@ -16,8 +16,8 @@ class Device:
         self.seconds = seconds_per_step
         self.waits = 0
         self.behind = []
-        monkeypatch.setattr(run_ahead.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(run_ahead.cl, "enqueue_marker", lambda queue: Marker(self, self.done_at))
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(timing.cl, "enqueue_marker", lambda queue: Marker(self, self.done_at))
 
     def step(self):
         self.now += 1e-6  # the host's part

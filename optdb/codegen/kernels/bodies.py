@@ -14,8 +14,6 @@ from weakref import WeakKeyDictionary
 from optdb.codegen.kernels.outlining import ASKS, QUERY, TOGETHER, declared_params, parts_of_kernel
 from optdb.codegen.kernels.programs import TranslationUnit
 
-__all__ = ["KernelBody", "UnitBodies", "bodies_of"]
-
 _ATTRIBUTE = r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)\s*"
 _HEAD = re.compile(
     rf"(?:{_ATTRIBUTE})*\b(?:OUTLINED_KERNEL|KERNEL|__kernel|kernel)\s+(?:{_ATTRIBUTE})*void\s+(?P<name>\w+)\s*(?=\()"

@@ -12,8 +12,6 @@ from optdb.codegen.loops.body import Buffer
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.source import joined
 
-__all__ = ["MovingRow", "NotRepeatable", "RepeatedLoops"]
-
 
 class NotRepeatable(Exception):
     """Loops cannot be repeated within a kernel."""

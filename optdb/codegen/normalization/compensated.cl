@@ -148,7 +148,7 @@ void meet()
     }
 }
 
-/* A team merges the parts of a channel. */
+/* A team merges the parts of a channel, and one item of it has the result. */
 void merged()
 {
     LOCAL_MEM State shared[GROUP];
@@ -163,69 +163,20 @@ void merged()
         }
     }
     MEET
+    if (lane == 0 && k < n)
 }
 
-/* The kernels of numbers.cl with the same names, for moments and sums in parts. */
-KERNEL void train_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part, W epsilon, W factor,
-    ARRAY W *means, ARRAY W *rests, ARRAY W *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
-    ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
+/* The merged numbers of a channel, see numbers.cl. */
+void merged_moments()
 {
-    MERGED
-    if (lane == 0 && k < n) {
-        state = shared[LID_0];
-        const W size = m, mean = m ? total(state.mean, state.rest) : NAN;
-        const W var = total(state.squares, state.lost) / size, inverse = 1 / sqrt(var + epsilon);
-        batch_mean[k] = STORE(mean);
-        invstd[k] = STORE(inverse);
-        center[k] = mean;
-        slope[k] = LOAD(scale[k]) * inverse;
-        offset[k] = LOAD(bias[k]);
-        UPDATE_RUNNING
-    }
+    state = shared[LID_0];
+    const W rounded = m ? state.mean : NAN, rest = state.rest, mean = m ? total(state.mean, state.rest) : NAN;
+    const W squares = total(state.squares, state.lost);
 }
 
-KERNEL void gradient_numbers(ga_size n, ga_size items, ga_size m, ga_size parts,
-    ARRAY W *sums_dy, ARRAY W *lost_dy, ARRAY W *products, ARRAY W *lost_products, ARRAY W *sums_d, ARRAY W *lost_d,
-    ARRAY T *scale, ARRAY T *mean, ARRAY T *invstd, ARRAY T *g_scale, ARRAY T *g_bias,
-    ARRAY W *center, ARRAY W *inverse, ARRAY W *slope, ARRAY W *offset, ARRAY W *factor)
+void merged_sums()
 {
-    MERGED
-    if (lane == 0 && k < n) {
-        state = shared[LID_0];
-        const W sum_dy = total(state.dy, state.dy_lost), sum_d = total(state.d, state.d_lost);
-        const W size = m, inv = LOAD(invstd[k]), by_scale = total(state.product, state.product_lost) * inv;
-        const W by = by_scale / size * inv * inv;
-        g_scale[k] = STORE(by_scale);
-        g_bias[k] = STORE(sum_dy);
-        center[k] = LOAD(mean[k]);
-        inverse[k] = inv;
-        slope[k] = by;
-        offset[k] = (sum_dy * inv - sum_d * by) / size;
-        factor[k] = LOAD(scale[k]);
-    }
-}
-
-KERNEL void moments_numbers(ga_size n, ga_size items, ga_size m, ga_size parts, ga_size part,
-    ARRAY W *means, ARRAY W *rests, ARRAY W *deviations, ARRAY W *moments)
-{
-    MERGED
-    if (lane == 0 && k < n) {
-        state = shared[LID_0];
-        moments[k] = m ? state.mean : NAN;
-        moments[n + k] = state.rest;
-        moments[2 * n + k] = total(state.squares, state.lost);
-    }
-}
-
-KERNEL void sums_numbers(ga_size n, ga_size items, ga_size m, ga_size parts,
-    ARRAY W *sums_dy, ARRAY W *lost_dy, ARRAY W *products, ARRAY W *lost_products, ARRAY W *sums_d, ARRAY W *lost_d,
-    ARRAY T *invstd, ARRAY W *sums)
-{
-    MERGED
-    if (lane == 0 && k < n) {
-        state = shared[LID_0];
-        sums[k] = total(state.product, state.product_lost) * LOAD(invstd[k]);
-        sums[n + k] = total(state.dy, state.dy_lost);
-        sums[2 * n + k] = total(state.d, state.d_lost);
-    }
+    state = shared[LID_0];
+    const W sum_dy = total(state.dy, state.dy_lost), sum_d = total(state.d, state.d_lost);
+    const W product = total(state.product, state.product_lost);
 }

@@ -8,7 +8,7 @@ A value over 1e19, whose square overflows float32, makes the variance infinite, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,9 @@ class Statistic:
     results: Mapping[str, str]
     #: The initializer that sets a part's state from these arrays.
     partial: str
+    #: The function that declares the merged numbers, and the arrays of sums in float64 that it merges on CPUs.
+    merged: str
+    wide_sums: tuple[str, ...]
 
     @property
     def declarations(self) -> str:
@@ -77,6 +80,8 @@ MOMENTS = Statistic(
     center=False,
     results={"means": "state.mean", "rests": "state.rest", "deviations": "total(state.squares, state.lost)"},
     partial="min(part, m - i * part), means[at], rests[at], deviations[at], 0",
+    merged="merged_moments",
+    wide_sums=("means", "deviations"),
 )
 GRADIENT_SUMS = Statistic(
     name="Sums",
@@ -93,6 +98,8 @@ GRADIENT_SUMS = Statistic(
         **{"sums_d": "state.d", "lost_d": "state.d_lost"},
     },
     partial="sums_dy[at], lost_dy[at], products[at], lost_products[at], sums_d[at], lost_d[at]",
+    merged="merged_sums",
+    wide_sums=("sums_dy", "products", "sums_d"),
 )
 
 
@@ -137,8 +144,16 @@ class CompensatedFold:
 
 def merging_kernel(name: str, dtype: str, statistic: Statistic, **words: str) -> Kernel:
     """Return the kernel that merges the parts of each channel and computes the per-channel numbers."""
-    code = statistic.declarations + _CODE[name]
-    return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS, **words), name)
+    words |= {"KIND": "KERNEL", "TEAM": "ga_size items,", "N": "W", "SUMS": declared("W", statistic.results)}
+    code = statistic.declarations + filled(functions("normalization/numbers.cl")[name], **words)
+    code = code.replace("EACH_CHANNEL", body(_CODE["merged"]).replace("PARTIAL", statistic.partial))
+    code = code.replace("MERGED", body(_CODE[statistic.merged]))
+    return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS), name)
+
+
+def declared(kind: str, arrays: Iterable[str]) -> str:
+    """Return kernel parameters for arrays of a C type."""
+    return ", ".join(f"ARRAY {kind} *{name}" for name in arrays)
 
 
 def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
@@ -159,8 +174,7 @@ def _group(context: Context, most: int) -> int:
 
 def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
     """Return code with its placeholders substituted; helpers of the merging kernels get a prefix."""
-    merged = body(_CODE["merged"]).replace("PARTIAL", statistic.partial)
-    code = typed(code.replace("MERGED", merged).replace("MEET", body(_CODE["meet"])), dtype, **words)
+    code = typed(code.replace("MEET", body(_CODE["meet"])), dtype, **words)
     code = filled(code, State=statistic.name, MERGE=statistic.merge)
     beginning = "" if row else "merging_"
     names = {name: beginning + name for name in (statistic.name, *statistic.helpers)}

@@ -1,6 +1,7 @@
 /*
-Kernels between two passes over the elements. For each channel `k` of `n`, they merge the sums of its parts, which have
-m elements in total, and compute the numbers that the next pass uses for each element.
+Kernels between two passes over the elements. In EACH_CHANNEL, an item or a team merges the sums of the parts of a
+channel `k` of `n`, which has m elements in total; MERGED declares the merged numbers, of type N. The kernels compute
+the numbers that the next pass uses for each element. SUMS are the arrays of sums, and TEAM is the size of a team.
 */
 
 /* Merge the moments of the parts of a channel. */
@@ -17,6 +18,8 @@ void merged_moments()
     }
     if (seen == 0)
         mean = NAN;
+    /* The mean is stored as two numbers: its value rounded to W, and the rest. */
+    const W rounded = mean, rest = isfinite(mean) ? mean - (ga_double)(W)mean : 0;
 }
 
 /* Add up the sums of the parts of a channel. */
@@ -31,14 +34,13 @@ void merged_sums()
 }
 
 /* OLD_RUNNING, NEW_RUNNING and UPDATE_RUNNING are for running averages; they are empty if there are none. */
-OUTLINED_KERNEL void train_numbers(ga_size n, ga_size m, ga_size parts, ga_size part, ga_double epsilon,
-    ga_double factor, ARRAY ga_double *means, ARRAY ga_double *deviations, ARRAY T *scale, ARRAY T *bias OLD_RUNNING,
-    ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING, ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
+KIND void train_numbers(ga_size n, TEAM ga_size m, ga_size parts, ga_size part, N epsilon, N factor, SUMS,
+    ARRAY T *scale, ARRAY T *bias OLD_RUNNING, ARRAY T *batch_mean, ARRAY T *invstd NEW_RUNNING,
+    ARRAY W *center, ARRAY W *slope, ARRAY W *offset)
 {
-    for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
+    EACH_CHANNEL {
         MERGED
-        const ga_double size = m, var = squares / seen;
-        const ga_double inverse = 1 / sqrt(var + epsilon);
+        const N size = m, var = squares / size, inverse = 1 / sqrt(var + epsilon);
         batch_mean[k] = STORE(mean);
         invstd[k] = STORE(inverse);
         center[k] = mean;
@@ -48,16 +50,14 @@ OUTLINED_KERNEL void train_numbers(ga_size n, ga_size m, ga_size parts, ga_size 
     }
 }
 
-OUTLINED_KERNEL void gradient_numbers(ga_size n, ga_size m, ga_size parts,
-    ARRAY ga_double *sums_dy, ARRAY ga_double *products, ARRAY ga_double *sums_d,
+KIND void gradient_numbers(ga_size n, TEAM ga_size m, ga_size parts, SUMS,
     ARRAY T *scale, ARRAY T *mean, ARRAY T *invstd, ARRAY T *g_scale, ARRAY T *g_bias,
     ARRAY W *center, ARRAY W *inverse, ARRAY W *slope, ARRAY W *offset, ARRAY W *factor)
 {
-    for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
+    EACH_CHANNEL {
         MERGED
-        const ga_double size = m, inv = LOAD(invstd[k]);
-        const ga_double by = product / size * inv * inv * inv;
-        g_scale[k] = STORE(product * inv);
+        const N size = m, inv = LOAD(invstd[k]), by_scale = product * inv, by = by_scale / size * inv * inv;
+        g_scale[k] = STORE(by_scale);
         g_bias[k] = STORE(sum_dy);
         center[k] = LOAD(mean[k]);
         inverse[k] = inv;
@@ -67,22 +67,19 @@ OUTLINED_KERNEL void gradient_numbers(ga_size n, ga_size m, ga_size parts,
     }
 }
 
-/* The mean is stored as two numbers: its value rounded to W, and the rest. */
-OUTLINED_KERNEL void moments_numbers(ga_size n, ga_size m, ga_size parts, ga_size part,
-    ARRAY ga_double *means, ARRAY ga_double *deviations, ARRAY W *moments)
+KIND void moments_numbers(ga_size n, TEAM ga_size m, ga_size parts, ga_size part, SUMS, ARRAY W *moments)
 {
-    for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
+    EACH_CHANNEL {
         MERGED
-        moments[k] = mean;
-        moments[n + k] = isfinite(mean) ? mean - (ga_double)(W)mean : 0;
+        moments[k] = rounded;
+        moments[n + k] = rest;
         moments[2 * n + k] = squares;
     }
 }
 
-OUTLINED_KERNEL void sums_numbers(ga_size n, ga_size m, ga_size parts,
-    ARRAY ga_double *sums_dy, ARRAY ga_double *products, ARRAY ga_double *sums_d, ARRAY T *invstd, ARRAY W *sums)
+KIND void sums_numbers(ga_size n, TEAM ga_size m, ga_size parts, SUMS, ARRAY T *invstd, ARRAY W *sums)
 {
-    for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {
+    EACH_CHANNEL {
         MERGED
         sums[k] = product * LOAD(invstd[k]);
         sums[n + k] = sum_dy;

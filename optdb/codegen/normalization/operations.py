@@ -15,14 +15,14 @@ from typing import Any
 from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import check_shapes
-from optdb.codegen.normalization.channel_maps import ChannelMap, launch_numbers
 from optdb.codegen.normalization.channel_reductions import ChannelFold, Pass
-from optdb.codegen.normalization.channels import Channels, Runs
+from optdb.codegen.normalization.channels import ChannelMap, Channels, Runs, launch_numbers
 from optdb.codegen.normalization.compensated import (
     GRADIENT_SUMS,
     MOMENTS,
     CompensatedFold,
     Statistic,
+    declared,
     launch_merging,
     merging_kernel,
 )
@@ -35,8 +35,9 @@ _MOMENT_PASSES = (
     Pass(("s0",), "s0 += LOAD(x);", "const T mean = s0 / count;"),
     Pass(("s1",), "const T d = LOAD(x) - mean;\ns1 += d * d;"),
 )
+_GRADIENT_SUMS = ("s0", "s1", "s2")
 _GRADIENT_PASSES = (
-    Pass(("s0", "s1", "s2"), "const T d = LOAD(x) - c, by = LOAD(dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
+    Pass(_GRADIENT_SUMS, "const T d = LOAD(x) - c, by = LOAD(dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
 )
 
 _NUMBERS = functions("normalization/numbers.cl")
@@ -49,6 +50,7 @@ _RUNNING = {
         new_var[k] = STORE(LOAD(old_var[k]) * (1 - factor) + size / (size - 1) * var * factor);
 """,
 }
+_EACH_CHANNEL = "for (ga_size k = get_global_id(0); k < n; k += get_global_size(0))"
 _NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
 
 
@@ -69,19 +71,18 @@ class _OfChannels(Operation):
         mapping = [] if self._map is None else self._map.kernels(self.context.profile.runs_items_serially)
         return [*folding, self._numbers, *mapping, *copying(self.x).kernels()]
 
-    def _channel_number_kernel(self, name: str, merged: str = "", **words: str) -> Kernel:
-        code = filled(_NUMBERS[name], **words) if words else _NUMBERS[name]
-        code = code.replace("MERGED", body(_NUMBERS[merged]) if merged else "")
-        return Kernel(ROUND_EACH_STEP + typed(code, self.x.dtype))
-
-    def _fold_and_merge(self, fold: ChannelFold, name: str, statistic: Statistic, **words: str) -> None:
-        """Choose the kernels of the per-channel numbers: `fold` in float64, or `statistic` with compensated sums."""
-        if self.context.profile.accumulates_in_float64:
-            merged = "merged_moments" if statistic is MOMENTS else "merged_sums"
-            self._fold, self._numbers = fold, self._channel_number_kernel(name, merged, **words)
+    def _fold_and_merge(self, name: str, statistic: Statistic, **words: str) -> None:
+        """Choose the kernels of the per-channel numbers: in float64, or with compensated sums."""
+        dtype = self.x.dtype
+        if not self.context.profile.accumulates_in_float64:
+            self._fold = CompensatedFold(dtype, self._runs, statistic)
+            self._numbers = merging_kernel(name, dtype, statistic, **words)
             return
-        self._fold = CompensatedFold(self.x.dtype, self._runs, statistic)
-        self._numbers = merging_kernel(name, self.x.dtype, statistic, **words)
+        passes, sums = (_MOMENT_PASSES, ("mean", "s1")) if statistic is MOMENTS else (_GRADIENT_PASSES, _GRADIENT_SUMS)
+        self._fold = ChannelFold(dtype, self._runs, statistic.arrays, passes, sums, statistic.center)
+        words |= {"KIND": "OUTLINED_KERNEL", "TEAM": "", "N": "ga_double", "EACH_CHANNEL": _EACH_CHANNEL}
+        code = filled(_NUMBERS[name], **words, SUMS=declared("ga_double", statistic.wide_sums))
+        self._numbers = _number_kernel(code.replace("MERGED", body(_NUMBERS[statistic.merged])), dtype)
 
     def _folded(
         self, kernels: Kernels, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
@@ -134,8 +135,7 @@ class BatchNormTraining(_OfChannels):
     def __post_init__(self) -> None:
         super().__post_init__()
         words = _RUNNING if self.running else dict.fromkeys(_RUNNING, "")
-        fold = ChannelFold(self.x.dtype, self._runs, ("x",), _MOMENT_PASSES, ("mean", "s1"))
-        self._fold_and_merge(fold, "train_numbers", MOMENTS, **words)
+        self._fold_and_merge("train_numbers", MOMENTS, **words)
         self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -166,9 +166,7 @@ class BatchNormGradient(_OfChannels):
         super().__post_init__()
         names = ("center", "inverse", "slope", "offset", "factor")
         expression = "factor * ((dy * inverse - (x - center) * slope) - offset)"
-        sums = ("s0", "s1", "s2")
-        fold = ChannelFold(self.x.dtype, self._runs, ("x", "dy"), _GRADIENT_PASSES, sums, center=True)
-        self._fold_and_merge(fold, "gradient_numbers", GRADIENT_SUMS)
+        self._fold_and_merge("gradient_numbers", GRADIENT_SUMS)
         self._map = ChannelMap(self.x.dtype, self._runs, ("x", "dy"), names, expression)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -194,8 +192,7 @@ class BatchNormMoments(_OfChannels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fold = ChannelFold(self.x.dtype, self._runs, ("x",), _MOMENT_PASSES, ("mean", "s1"))
-        self._fold_and_merge(fold, "moments_numbers", MOMENTS)
+        self._fold_and_merge("moments_numbers", MOMENTS)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         (x,) = inputs
@@ -218,9 +215,7 @@ class BatchNormGradientSums(_OfChannels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sums = ("s0", "s1", "s2")
-        fold = ChannelFold(self.x.dtype, self._runs, ("x", "dy"), _GRADIENT_PASSES, sums, center=True)
-        self._fold_and_merge(fold, "sums_numbers", GRADIENT_SUMS)
+        self._fold_and_merge("sums_numbers", GRADIENT_SUMS)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         x, dy, *of_channel = inputs
@@ -246,7 +241,7 @@ class BatchNormInference(_OfChannels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers = self._channel_number_kernel("inference_numbers")
+        self._numbers = _number_kernel(_NUMBERS["inference_numbers"], self.x.dtype)
         self._map = ChannelMap(self.x.dtype, self._runs, ("x",), *_NORMALIZED)
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
@@ -258,3 +253,8 @@ class BatchNormInference(_OfChannels):
         channels = Channels.of(x.shape, self.axes)
         x = contiguous(x, self.x, kernels, self.context)
         self._compute(kernels, channels, [as_float(epsilon), *parameters], x, out)
+
+
+def _number_kernel(code: str, dtype: str) -> Kernel:
+    """Return a kernel of per-channel numbers, which rounds after each operation."""
+    return Kernel(ROUND_EACH_STEP + typed(code, dtype))

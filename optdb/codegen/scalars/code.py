@@ -6,8 +6,7 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from optdb.codegen.scalars.emitter import NotInVectors, ScalarEmitter, VectorEmitter
-from optdb.codegen.scalars.expressions import expression
+from optdb.codegen.scalars.expressions import NotInVectors, ScalarEmitter, VectorEmitter, expression
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.program import Number, Scalar, ScalarProgram
 from optdb.codegen.scalars.types import NoCode, c_type, literal

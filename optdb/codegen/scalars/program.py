@@ -49,10 +49,7 @@ class Number:
 _COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 #: Scalars that do not become slower if a number is unknown at compile time.
 _TAKING_ARGUMENTS = frozenset(
-    {
-        *("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"),
-        *("Minimum", "Switch", "LT", "LE", "GT", "GE"),
-    }
+    {*("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"), *("Minimum", "Switch", "LT", "LE", "GT", "GE")}
 )
 
 #: The index of a value (inputs first, then results of steps), or a constant.

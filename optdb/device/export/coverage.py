@@ -10,7 +10,7 @@ import numpy as np
 from optdb.numpy_types import HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.deferred import FromArray, FromNumbers
-from optdb.runtime.exported.buffers import ConstantResult, NumbersResult
+from optdb.runtime.exported.manifest import ConstantResult, NumbersResult
 from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.exported.writing import Programs, saved
 from optdb.runtime.expressions import ArgumentNumber, Arithmetic, AxisLength, Ref

@@ -20,8 +20,8 @@ from optdb.device.plans.updates import commit
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 from optdb.runtime.recording import ArrayLayout
-from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import commit_point, without_sigint
+from optdb.runtime.timing import RunAhead
 
 
 @dataclass(eq=False)

@@ -33,8 +33,8 @@ from optdb.device.plans.updates import MAX_RECORDINGS, CellPairs, CommitUpdates,
 from optdb.runtime.commands import CommandList
 from optdb.runtime.dispatch import listened, listening
 from optdb.runtime.holding import HeldCommands
-from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import commit_point, defer_sigint, repeat_without_sigint
+from optdb.runtime.timing import RunAhead
 
 _logger = logging.getLogger(__name__)
 

@@ -21,11 +21,10 @@ from optdb.device.plans.tables import NodeTable, tables_of
 from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array
 from optdb.runtime.arrays import copy as copy_array
-from optdb.runtime.buffer_assignment import IOBinding
+from optdb.runtime.buffer_assignment import IOBinding, bind_io
 from optdb.runtime.commands import Memory
 from optdb.runtime.holding import HeldCommands
 from optdb.runtime.host_buffers import pays_zero_copy
-from optdb.runtime.rebinding import bind_io
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
 
@@ -59,7 +58,7 @@ class Recording:
     given: dict[ValueId, Any] = field(default_factory=dict)
     #: Maps the number of a node that reads host values only through lookup tables to the tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)
-    #: How inputs and outputs are bound (see ``optdb.runtime.rebinding``).
+    #: How inputs and outputs are bound (see ``optdb.runtime.buffer_assignment``).
     io: IOBinding = field(default_factory=IOBinding)
 
     @property

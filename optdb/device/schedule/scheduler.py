@@ -19,7 +19,7 @@ from optdb.codegen.loops.kernel import grid_of
 from optdb.codegen.loops.repeated import MovingRow
 from optdb.codegen.loops.targets import WIDE_ATOMICS, ColumnSum, Fold, Scatter, Target
 from optdb.codegen.operation import ArraySpec, Operation
-from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.program import Scalar
 from optdb.device.expressions import broadcast
 from optdb.device.iterations import Carried, Iterated, Iteration

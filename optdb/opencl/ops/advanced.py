@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from optdb.codegen.indexing.index_layout import EntryKind
-from optdb.codegen.indexing.named_elements import ChangeElements, TakeElements
-from optdb.codegen.indexing.named_rows import ChangeRows, TakeRows
+from optdb.codegen.indexing.named_elements import ChangeElements, ChangeRows, TakeElements, TakeRows
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api import scalars

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optdb.codegen.elementwise_programs import Elementwise
+from optdb.codegen.elementwise_programs import Elementwise, PlacedElementwise
 from optdb.codegen.operation import Operation
-from optdb.codegen.placing import PlacedElementwise
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable

@@ -12,8 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.linalg.checks import CheckedCholesky, CheckedSolveTriangular, require_factor, require_solution
-from optdb.codegen.linalg.operations import Cholesky
+from optdb.codegen.linalg.operations import (
+    CheckedCholesky,
+    CheckedSolveTriangular,
+    Cholesky,
+    require_factor,
+    require_solution,
+)
 from optdb.codegen.operation import Operation
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Op, PureOp, Variable

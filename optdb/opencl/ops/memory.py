@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optdb.codegen import diagonals
+from optdb.codegen import creation
 from optdb.codegen.creation import Count, Fill, Triangle
 from optdb.codegen.operation import Operation, Outputs, output_array
 from optdb.codegen.views import diagonal
@@ -118,7 +118,7 @@ class OpenCLEye(Shell):
         return [host.grad_undefined(self, i, x, "sizes must be integers") for i, x in enumerate(inputs)]
 
     def operation(self, node: Apply) -> Operation:
-        return diagonals.Eye(self.get_context(node), self.dtype)
+        return creation.Eye(self.get_context(node), self.dtype)
 
 
 def _as_integer(value: Any, name: str) -> Variable:
@@ -149,7 +149,7 @@ class OpenCLExtractDiag(View, host.ExtractDiag):
 class OpenCLAllocDiag(Counterpart, Shell, host.AllocDiag):
     """An array of zeros that contains the input along a diagonal of two axes."""
 
-    computed_by = diagonals.AroundDiagonal
+    computed_by = creation.AroundDiagonal
     settings = ("offset", "axis1", "axis2")
 
 
@@ -169,13 +169,13 @@ class _Fill(Counterpart, Shell):
 class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
     """An array with a number along its main diagonal."""
 
-    computed_by = diagonals.FillDiagonal
+    computed_by = creation.FillDiagonal
 
 
 class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
     """A matrix with a number along one of its diagonals; the diagonal's offset is on the host."""
 
-    computed_by = diagonals.FillDiagonalOffset
+    computed_by = creation.FillDiagonalOffset
 
 
 register_counterparts("lift_diagonal", 26, [host.ExtractDiag])

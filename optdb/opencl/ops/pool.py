@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optdb.codegen import pooling
-from optdb.codegen.image_patches import ImagePatches
+from optdb.codegen.pooling import ImagePatches
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, PureOp
 from optdb.opencl.lifting import Inputs, array_dtypes, floats_only, register_counterparts

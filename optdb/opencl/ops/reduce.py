@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.operation import Operation
-from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.reductions.plan import Reduction
 from optdb.codegen.scalars.program import ScalarProgram
 from optdb.host.api import ops as host
 from optdb.host.api import scalars

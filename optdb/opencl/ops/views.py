@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from optdb.codegen.layout import view
-from optdb.codegen.reshaping import Flatten, Reshape
+from optdb.codegen.parts import Flatten, Reshape
 from optdb.codegen.views import subtensor
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply

@@ -5,7 +5,6 @@ opens a file, `binding` checks its numbers, and `methods` has the functions that
 """
 
 from optdb.runtime.errors import FileError, LimitError, ShapeError
-from optdb.runtime.exported.methods import LoadedMethod
-from optdb.runtime.exported.model import Exported, load
+from optdb.runtime.exported.model import Exported, LoadedMethod, load
 
 __all__ = ["Exported", "FileError", "LimitError", "LoadedMethod", "ShapeError", "load"]

@@ -17,6 +17,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ import numpy as np
 from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, read_file
 from optdb.json_text import parse_json
 from optdb.numpy_types import HostArray
-from optdb.runtime.errors import FileError
-from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
+from optdb.runtime.errors import FileError, LimitError
 from optdb.runtime.records import DTYPES
 
 KIND = "optdb plan"
@@ -63,6 +63,43 @@ _HEADER = re.compile(
 _OTHERS = (IndexError, KeyError, OverflowError, AttributeError)
 
 _CURE = "The cure: export it again, and copy it as a binary file"
+
+
+GIBIBYTE = 1 << 30
+
+#: Upper bounds for the bytes of Python objects per byte of the manifest, per byte of a program while it is checked, and
+#: per member of the archive.
+MANIFEST_BYTES_PER_BYTE = 128
+PROGRAM_BYTES_PER_BYTE = 64
+MEMBER_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits for a loaded file."""
+
+    #: Host memory, in bytes, for the file and for a call's results and uploads, but not for a call's arguments.
+    max_host_bytes: int = 4 * GIBIBYTE
+    #: Device memory, in bytes, for shared values, constants and values computed in calls.
+    max_device_bytes: int = 4 * GIBIBYTE
+    #: Number of work items in all launches of one call; 64 bytes copied, filled or uploaded count as one item.
+    max_work_items: int = 1 << 38
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
+
+    def check(self, name: str, wanted: int, what: str) -> None:
+        """Raise LimitError if the amount `wanted` exceeds the named limit; the message begins with `what`."""
+        limit = getattr(self, name)
+        if wanted <= limit:
+            return
+        unit = {"max_host_bytes": "bytes of the host's memory", "max_device_bytes": "bytes of the device's memory"}
+        raise LimitError(
+            f"{what} would take {wanted:,} {unit.get(name, 'work items')}, but the limit is {limit:,}.\n"
+            f"The cure: if you trust the file, optdb.load(..., {name}={wanted})"
+        )
 
 
 def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,20 +19,12 @@ import numpy as np
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import span, to_host
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, check_device_memory, liveness
-from optdb.runtime.commands import (
-    Command,
-    CommandList,
-    EnqueueCopy,
-    EnqueueFill,
-    EnqueueKernel,
-    EnqueueUpload,
-    Memory,
-)
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
 from optdb.runtime.errors import FileError
-from optdb.runtime.exported.archive import Archive
-from optdb.runtime.exported.buffers import (
+from optdb.runtime.exported.archive import Archive, Limits
+from optdb.runtime.exported.manifest import (
     MAX_DIMENSIONS,
     ArrayResult,
     ConstantMemory,
@@ -40,10 +33,9 @@ from optdb.runtime.exported.buffers import (
     MemorySpec,
     NumbersResult,
     Result,
+    SavedTrace,
     SharedMemory,
 )
-from optdb.runtime.exported.limits import Budget
-from optdb.runtime.exported.manifest import SavedTrace
 from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.rehearsal import Rehearsals
 from optdb.runtime.exported.rules import Call, GuardSet, Values
@@ -61,6 +53,61 @@ _VALUE_BYTES = 512
 _NUMBER_BYTES = 16
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
+#: The maximum number of bound traces that each function caches, with the memory for their values.
+MAX_BOUND_PER_METHOD = 8
+
+
+class Budget:
+    """The memory that a loaded file uses, and a cache of bound traces that evicts the least recently used."""
+
+    def __init__(self, limits: Limits, host_bytes: int) -> None:
+        self.limits = limits
+        #: The numbers of device bytes and host bytes that are never freed.
+        self.device_bytes = 0
+        self._host_bytes = host_bytes
+        self._bound: OrderedDict[tuple[str, Hashable], Bound] = OrderedDict()
+
+    def get(self, method: str, key: Hashable) -> Bound | None:
+        """Return a method's bound trace for a key and mark the trace as most recently used."""
+        bound = self._bound.get((method, key))
+        if bound is not None:
+            self._bound.move_to_end((method, key))
+        return bound
+
+    def put(self, method: str, key: Hashable, bound: Bound) -> None:
+        """Cache a method's bound trace under a key."""
+        self._bound[method, key] = bound
+
+    def of_method(self, method: str) -> list[Bound]:
+        """Return a method's cached traces."""
+        return [bound for (name, _), bound in self._bound.items() if name == method]
+
+    def begin(self, method: str) -> None:
+        """Make room for another trace of a method: evict its least recently used trace if its cache is full."""
+        ours = [key for key in self._bound if key[0] == method]
+        for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
+            del self._bound[key]
+
+    def keep_on_device(self, nbytes: int, what: str) -> None:
+        """Reserve device memory permanently; raise LimitError if the total exceeds the limit."""
+        self.reserve_device(nbytes, what)
+        self.device_bytes += nbytes
+
+    def reserve_device(self, nbytes: int, what: str) -> None:
+        """Evict traces until the requested device memory fits within the limit; raise LimitError if it cannot fit."""
+        self.limits.check("max_device_bytes", self.device_bytes + nbytes, what)
+        self._evict("max_device_bytes", "nbytes", self.device_bytes + nbytes)
+
+    def reserve_host(self, nbytes: int, what: str) -> None:
+        """Evict traces until the requested host memory fits within the limit; raise LimitError if it cannot fit."""
+        self.limits.check("max_host_bytes", self._host_bytes + nbytes, what)
+        self._evict("max_host_bytes", "host_bytes", self._host_bytes + nbytes)
+
+    def _evict(self, limit: str, attribute: str, wanted: int) -> None:
+        wanted += sum(getattr(bound, attribute) for bound in self._bound.values())
+        while wanted > getattr(self.limits, limit) and self._bound:
+            _, bound = self._bound.popitem(last=False)
+            wanted -= getattr(bound, attribute)
 
 
 @dataclass(frozen=True)
@@ -71,7 +118,7 @@ class Resources:
     context: Context
     kernels: Kernels
     states: Sequence[cl.Buffer]
-    budget: Budget[Bound]
+    budget: Budget
     #: Runs first calls in a child process; None if calls are not rehearsed.
     rehearsals: Rehearsals | None = None
     #: Maps the id of a constant, which the archive keeps alive, to its buffer.
@@ -112,13 +159,7 @@ class Bound:
     """
 
     def __init__(
-        self,
-        trace: SavedTrace,
-        rules: GuardSet,
-        values: Values,
-        call: Call,
-        resources: Resources,
-        free: frozenset[int],
+        self, trace: SavedTrace, rules: GuardSet, values: Values, call: Call, resources: Resources, free: frozenset[int]
     ) -> None:
         self._trace = trace
         self._values = values

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from optdb.numpy_types import HostArray
 from optdb.runtime.calling import Signature
 from optdb.runtime.commands import CommandList, EnqueueKernel, EnqueueUpload, command_list
-from optdb.runtime.deferred import lengths_in
+from optdb.runtime.deferred import SavedSource, lengths_in, source
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.exported.archive import Archive
-from optdb.runtime.exported.buffers import ArrayResult, HostResult, MemorySpec, Result, Workspace, memories, results
 from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import SourceError, read_program
-from optdb.runtime.expressions import Entry, Guard, entries, guards, sizes
+from optdb.runtime.expressions import Entry, Guard, Ref, entries, guards, numbers, size, sizes
+from optdb.runtime.operands import Slot, memory_slot
 from optdb.runtime.records import (
     Invalid,
     Members,
@@ -25,14 +25,113 @@ from optdb.runtime.records import (
     checked,
     choice,
     dtype,
+    flag,
     flags,
+    index_in,
     list_of,
+    maybe,
+    one_of,
     saved,
     saved_values,
     text,
     to_json,
     within,
 )
+
+#: The maximum number of axes that a result may have.
+MAX_DIMENSIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory(Record):
+    """The memory that holds a shared value."""
+
+    kind: ClassVar[str] = "shared"
+
+    state: int = saved(index_in("states"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantMemory(Record):
+    """Memory with values that never change."""
+
+    kind: ClassVar[str] = "constant"
+
+    array: HostArray = saved(array)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace(Record):
+    """Memory for values that a call computes."""
+
+    kind: ClassVar[str] = "workspace"
+
+    nbytes: int | Ref = saved(size)
+    own_buffer: bool = saved(flag)  #: Whether the memory must start at offset 0 of a buffer.
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayResult(Record):
+    """An array on the device."""
+
+    kind: ClassVar[str] = "array"
+
+    dtype: str = saved(dtype)
+    memory: Slot | None = saved(maybe(memory_slot))  #: None if the array has no elements.
+    offset: int | Ref = saved(size)  #: The offset in bytes.
+    shape: tuple[Any, ...] = saved(sizes)
+    strides: tuple[Any, ...] = saved(sizes)
+
+    def check(self, where: Where) -> None:
+        if len(self.shape) > MAX_DIMENSIONS:
+            raise where.at("shape").wrong(f"a list of at most {MAX_DIMENSIONS} lengths", self.shape)
+        if len(self.strides) != len(self.shape):
+            raise where.at("strides").wrong(f"a list of {len(self.shape)} strides", self.strides)
+
+
+@dataclass(frozen=True, slots=True)
+class NumbersResult(Record):
+    """Numbers that the host computes: a vector, or one number as an array with `ndim` axes of length 1."""
+
+    kind: ClassVar[str] = "numbers"
+
+    dtype: str = saved(dtype)
+    numbers: tuple[Any, ...] = saved(numbers)
+    ndim: int = saved(within(range(MAX_DIMENSIONS + 1)))
+
+    def check(self, where: Where) -> None:
+        if self.ndim != 1 and len(self.numbers) != 1:
+            raise where.at("numbers").wrong("a list of one number", self.numbers)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape."""
+        return (len(self.numbers),) if self.ndim == 1 else (1,) * self.ndim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantResult(Record):
+    """A constant array."""
+
+    kind: ClassVar[str] = "constant"
+
+    array: HostArray = saved(array)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostResult(Record):
+    """An array that the host computes from a source. The values of uploads are computed in the same way."""
+
+    kind: ClassVar[str] = "host"
+
+    value: SavedSource = saved(source)
+
+
+MemorySpec = SharedMemory | ConstantMemory | Workspace
+Result = ArrayResult | NumbersResult | ConstantResult | HostResult
+memories = list_of(one_of(SharedMemory, ConstantMemory, Workspace), "memories", list)
+results = list_of(one_of(ArrayResult, NumbersResult, ConstantResult, HostResult), "results", list)
+
 
 #: An exclusive upper bound for a device's number of compute units.
 _MOST_UNITS = 1 << 20
@@ -58,7 +157,6 @@ class ProgramSpec(Record):
 
     @classmethod
     def parse(cls, value: Any, where: Where) -> ProgramSpec:
-        """Parse a program, and check its source and its table of parameters."""
         spec = super().parse(value, where)
         name = value["source"]
         try:
@@ -71,7 +169,6 @@ class ProgramSpec(Record):
         return cls(spec.source, kernels)
 
     def to_json(self, members: Members) -> dict[str, Any]:
-        """Return the JSON value."""
         return {"source": members.text(self.source), "kernels": to_json(self.kernels, members)}
 
 
@@ -90,7 +187,6 @@ class SavedTrace(Record):
     results: list[Result] = saved(results)
 
     def check(self, where: Where) -> None:
-        """Check that the arguments and results match the signature."""
         signature = where.before("signature")
         ndims = [len(argument.broadcastable) for argument in signature.arguments]
         if [len(shape) for shape in self.arguments] != ndims:
@@ -145,7 +241,6 @@ class Manifest(Record):
     methods: Sequence[Function] = saved(list_of(Function.parse, "functions"))
 
     def check(self, where: Where) -> None:
-        """Check that there is at least one function and that names are unique."""
         if not self.methods:
             raise where.archive.wrong("contains no function")
         _check_distinct(where, "programs with the same source", self.programs, lambda program: program.source)

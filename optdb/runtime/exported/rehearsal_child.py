@@ -18,7 +18,7 @@ import numpy as np
 from optdb.numpy_types import HostArray
 from optdb.runtime.context import Context
 from optdb.runtime.errors import FileError
-from optdb.runtime.exported.limits import GIBIBYTE, Limits
+from optdb.runtime.exported.archive import GIBIBYTE, Limits
 from optdb.runtime.exported.model import load
 
 #: The memory in bytes that a compiler may take in addition to the file's limit.

@@ -15,18 +15,22 @@ from optdb.runtime.calling import Signature
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
 from optdb.runtime.exported.archive import array_bytes, pack
-from optdb.runtime.exported.buffers import (
+from optdb.runtime.exported.manifest import (
     ArrayResult,
     ConstantMemory,
     ConstantResult,
+    Function,
     HostResult,
+    Manifest,
     MemorySpec,
     NumbersResult,
+    ProgramSpec,
     Result,
+    SavedTrace,
     SharedMemory,
+    SharedValue,
     Workspace,
 )
-from optdb.runtime.exported.manifest import Function, Manifest, ProgramSpec, SavedTrace, SharedValue
 from optdb.runtime.exported.preprocessing import preprocess
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.library import cl

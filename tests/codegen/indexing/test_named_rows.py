@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.indexing.named_rows import ChangeRows, TakeRows
+from optdb.codegen.indexing.named_elements import ChangeRows, TakeRows
 from optdb.codegen.operation import ArraySpec
 from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
 from tests.effort import examples

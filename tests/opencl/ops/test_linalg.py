@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.tensor import slinalg
 
-from optdb.codegen.linalg.checks import CheckedCholesky, CheckedSolveTriangular
+from optdb.codegen.linalg.operations import CheckedCholesky, CheckedSolveTriangular
 from optdb.opencl.ops.linalg import OpenCLCholesky, OpenCLOnHost, OpenCLRequire, OpenCLSolveTriangular
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.tracing import Untraceable

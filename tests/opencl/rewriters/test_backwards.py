@@ -9,7 +9,7 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen import reshaping
+from optdb.codegen import parts
 from optdb.opencl.ops.recurrence import OpenCLInOneOrder
 from tests.effort import examples
 
@@ -46,9 +46,9 @@ def compared(outputs, steps=5, rows=3, **options):
     host, lifted = (
         theano.function([x, w, u], outputs, mode=mode, on_unused_input="ignore", **options) for mode in (HOST, LIFTED)
     )
-    copies, copied = [], reshaping.copied
+    copies, copied = [], parts.copied
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reshaping, "copied", lambda *args, **kwargs: [copies.append(1), copied(*args, **kwargs)][1])
+        patch.setattr(parts, "copied", lambda *args, **kwargs: [copies.append(1), copied(*args, **kwargs)][1])
         for count in (steps, steps, 1, steps):
             copies.clear()
             sequence = rng.uniform(-1, 1, (count, rows, INWARD))

@@ -27,10 +27,9 @@ from optdb.opencl.linking.planned_vm import PlannedVM, as_variables
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State
 from optdb.runtime.arrays import Array
-from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
+from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness, may_be_external
 from optdb.runtime.calling import Argument
 from optdb.runtime.commands import Memory
-from optdb.runtime.rebinding import may_be_external
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tracing import Untraceable
 

@@ -26,8 +26,8 @@ from optdb.opencl.simulator.execution.graph import device_graph, overwritten_by_
 from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.execution.state import Mirror, Shared, State
 from optdb.runtime.arrays import Array
-from optdb.runtime.run_ahead import RunAhead
 from optdb.runtime.sigint import defer_sigint
+from optdb.runtime.timing import RunAhead
 
 
 class Executable:
