@@ -254,7 +254,6 @@ def _classes(operation: Operation, y: HostArray, shape: Sequence[int]) -> Array:
 
 
 def _columns(operation: Operation, classes: HostArray, rows: int, shape: Sequence[int]) -> Array:
-    """Return the class of each row on the device, with negative indices resolved."""
     if classes.shape[0] < rows:
         raise IndexError(f"{operation} has {classes.shape[0]} classes for {rows} rows")
     columns = host_indexes(classes if classes.shape[0] == rows else classes[:rows], shape[1], operation, axis=1)

@@ -100,7 +100,9 @@ class ElementKernels:
 
     def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
         """Return whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
-        if self._code.device_kind != "gpu" or _fits_one_pass(context, arrays[-1].size):
+        # If a GPU starts all items at once, one element per item is faster. Files run on any GPU: there it is 0 items.
+        at_once = context.profile.items_at_once * context.profile.compute_units
+        if self._code.device_kind != "gpu" or (at_once > 0 and arrays[-1].size <= at_once):
             return False
         return not any(
             array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
@@ -123,12 +125,6 @@ class ElementKernels:
         if self._code.device_kind is None:
             return "strided"
         return "narrow" if max([n, *(_reach(lengths, array_steps) for array_steps in walked)]) <= _NARROW else "wide"
-
-
-def _fits_one_pass(context: Context, n: int) -> bool:
-    """Return whether a GPU starts one work item for each of `n` elements at once; False in files, for any GPU."""
-    items = context.profile.items_at_once
-    return items > 0 and n <= items * context.profile.compute_units
 
 
 @functools.lru_cache(maxsize=CODES)

@@ -135,7 +135,7 @@ def _code_of(
 
 
 def _argument_dtype(dtype: str) -> str:
-    """Return the dtype of the scalar parameter for a number of `dtype`: the dtype that kernels compute in."""
+    """Return the dtype of the scalar parameter for a number of `dtype`."""
     return "float32" if dtype == "float16" else dtype
 
 
@@ -196,7 +196,6 @@ class PlacedElementwise(Operation):
         return subtensor(target, [slice(None)] * self.axis + [slice(start, stop)])
 
     def _has_gaps(self, length: int) -> bool:
-        """Return whether the slices leave out elements of an axis."""
         reached = 0
         for start, stop in self.places:
             if start > reached:

@@ -74,7 +74,6 @@ class AddBlockProducts(Operation):
         return x if self.inplace else copied(x, self._copying, kernels, self.context)
 
     def _blocks(self, index: HostArray, batch: int, windows: int, length: int, axis: int) -> HostArray:
-        """Return the blocks selected by each item of the batch, with negative indexes resolved."""
         if index.shape[0] < batch or index.shape[1] < windows:
             raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
         # During an export, this raises if the indexes are known only at call time.
@@ -122,6 +121,5 @@ class AddOuterProducts(AddBlockProducts):
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> HostArray:
-    """Return the offset of each vector of an array, in elements."""
     outer, inner, _ = steps_of(x)
     return np.add.outer(np.arange(batch) * outer, np.arange(windows) * inner)

@@ -71,16 +71,10 @@ class Operation(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        """Compute the outputs.
+        """Compute the outputs, whose storage cells are set: ``outputs[0][0] = array`` (`output_array`).
 
-        Parameters
-        ----------
-        inputs : sequence
-            Device arrays, or host scalars and NumPy arrays for inputs that the operation takes from the host.
-        outputs : sequence of list
-            A storage cell for each output: ``outputs[0][0] = array``. See `output_array`.
-        kernels : mapping
-            Compiled kernels of `kernels`, by name.
+        The inputs are device arrays, or host scalars and NumPy arrays for inputs that the operation takes from the
+        host.
         """
 
     def compute(self, *inputs: Any, outputs: int = 1) -> list[Array]:

@@ -73,7 +73,6 @@ class Windows:
 
 
 def _fitting(length: int, size: int, step: int) -> int:
-    """Return the number of windows that fit into a length."""
     return max((length - size) // step + 1, 0)
 
 
@@ -103,7 +102,6 @@ def bounds(d: int) -> str:
 
 
 def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) -> Kernel:
-    """Return a kernel that takes `n`, a chunk size, `Windows.args`, and arrays of `dtype`."""
     params = [f"ga_ssize {number}{d}" for number in _NUMBERS for d in range(ndim)]
     params += [f"ARRAY T *restrict {array}" for array in arrays]
     code = f"OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {', '.join(params)})\n{{\n{body}\n}}\n"
@@ -425,7 +423,6 @@ class ImagePatches(Operation):
         launch_chunks(kernels["patches"], self.context, out.size, *args)
 
     def _numbers(self, neib_shape: HostArray, neib_step: HostArray) -> tuple[list[int], list[int]]:
-        """Return the lengths and strides of patches; raise an error unless each is a pair of positive numbers."""
         for name, values in (("neib_shape", neib_shape), ("neib_step", neib_step)):
             if values.shape != (2,):
                 raise TypeError(f"{self}: {name} has to contain 2 elements, not {values.tolist()}")

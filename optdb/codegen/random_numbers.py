@@ -125,13 +125,11 @@ def _kernel(dtype: str, vector: bool) -> Kernel:
 
 
 def _step(lanes: str) -> str:
-    """Return the OpenCL C function that advances one stream per lane by one number."""
     words = {name: f"{name.lower()}{lanes}" for name in ("INT", "UINT", "AS_INT", "AS_UINT")}
     return filled(_MRG_KERNELS["STEP"], STEP=f"mrg_step{lanes}", **words)
 
 
 def _scaled(dtype: str, lanes: str, state: str) -> str:
-    """Return the OpenCL C expression of the next sample of each lane."""
     whole, factor = _SCALED[dtype]
     literal = factor.hex() + ("" if dtype == "float64" else "f")
     return f"{whole.format(v=lanes, step=f'mrg_step{lanes}({state})')} * {literal}"

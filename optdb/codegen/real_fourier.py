@@ -194,7 +194,6 @@ class RealFourier(Operation):
         return lengths
 
     def _filled(self, kernels: Kernels, parts: Sequence[Array], shape: Sequence[int]) -> Array:
-        """Return the input as a complex array with a given shape, truncated or padded with zeros."""
         dtype = complex_dtype(self.context)
         overlap = [min(length, target) for length, target in zip(parts[0].shape, shape, strict=True)]
         missing = any(length < target for length, target in zip(overlap, shape))
@@ -252,5 +251,4 @@ def _writing(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
 
 
 def _pair(x: Array) -> list[Array]:
-    """Return views of the real and of the imaginary parts."""
     return [view(x, x.shape[:-1], x.strides[:-1], part * x.strides[-1]) for part in (0, 1)]

@@ -59,7 +59,6 @@ def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
 
 
 def _lengths(dtype: str, sizes: Sequence[int]) -> list[int]:
-    """Return the size in bytes of each array, padded to the alignment."""
     item = np.dtype(dtype).itemsize
     return [largest(-(-size * item // _ALIGNMENT), 1) * _ALIGNMENT for size in sizes]
 

@@ -221,7 +221,6 @@ def _order(k: int) -> int:
 
 
 def _converting(dtype: str, ndim: int) -> ElementKernels:
-    """Return the kernels that convert indices to another dtype."""
     arrays = (Operand.of("i0", "int64"),), (Operand.of("o0", dtype),)
     return ElementKernels(ElementCode(*arrays, f"o0 = ({c_type(dtype)})i0;", ndim, "indices"))
 
@@ -229,6 +228,5 @@ def _converting(dtype: str, ndim: int) -> ElementKernels:
 def _copy_rows(
     elements: ElementKernels, kernels: Kernels, context: Context, rows: Array, out: Array, axis: int
 ) -> None:
-    """Copy the first elements of each row to an output whose rows run along an axis."""
     target = axis_last(out, axis)
     elements.launch(kernels, context, target.shape, [view(rows, target.shape, rows.strides), target])

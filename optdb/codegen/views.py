@@ -91,7 +91,6 @@ def in_matching_order(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _are_merged(*arrays: Array) -> int:
-    """Return the number of arrays whose two leading axes can be merged without a copy."""
     shapes = [(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
     return sum(strides_for(x, shape) is not None for x, shape in zip(arrays, shapes, strict=True))
 

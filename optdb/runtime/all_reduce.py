@@ -18,8 +18,7 @@ import numpy as np
 from optdb.numpy_types import AnyDtype, HostArray
 from optdb.runtime.commands import DeviceTransfer, Transfer
 from optdb.runtime.context import Context
-from optdb.runtime.driver_batches import loop_library
-from optdb.runtime.driver_calls import DriverCalls, PreparedCall, driver_calls, icd_loader
+from optdb.runtime.driver_batches import DriverCalls, PreparedCall, driver_calls, icd_loader, loop_library
 from optdb.runtime.fetching import EventHandle
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
@@ -151,18 +150,9 @@ class VectorSpec:
 class ExchangeRound:
     """One device's part in an all-reduce: its vectors on the host, and the results.
 
-    Parameters
-    ----------
-    context : Context
-        The device's context.
-    number : int
-        The round's number, equal on all devices.
-    specs : sequence of VectorSpec
-        The vectors. Only the element counts may differ between devices.
-    member : Member or None
-        The device's member, if all devices belong to this process.
-    reduce : callable
-        Computes the results when C code does not; raises an error if another device does not join.
+    `number` is equal on all devices, and so are `specs`, except for element counts. There is a `member` if all devices
+    belong to this process. `reduce` computes the results when C code does not; it raises an error if another device
+    does not join.
     """
 
     def __init__(

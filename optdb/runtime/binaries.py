@@ -117,7 +117,6 @@ class Binaries:
             size -= entry.size
 
     def _clean_up(self) -> None:
-        """Remove temporary files left over from killed processes."""
         now = time.time()
         for file in self._files(".tmp"):
             if now - file.used > _ABANDONED_AFTER_S:

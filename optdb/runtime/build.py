@@ -127,7 +127,6 @@ def _compiled(context: Context, source: str, options: tuple[str, ...], name: str
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    """Build a program and log the compiler's messages."""
     # PyOpenCL's own cache would store the same binaries a second time.
     program = build_quietly(program, options)
     for device in program.devices:

@@ -35,8 +35,6 @@ def find() -> ctypes.CDLL | None:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The layout of a matrix for CLBlast: offset and strides in elements."""
-
     buffer: int
     transposed: bool
     offset: int

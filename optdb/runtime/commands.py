@@ -21,8 +21,7 @@ from optdb.numpy_types import HostArray
 from optdb.runtime.context import options_of
 from optdb.runtime.context_options import BatchThresholds
 from optdb.runtime.deferred import source
-from optdb.runtime.driver_batches import Batch, loop_library
-from optdb.runtime.driver_calls import DriverCalls, PreparedCall, driver_calls
+from optdb.runtime.driver_batches import Batch, DriverCalls, PreparedCall, driver_calls, loop_library
 from optdb.runtime.expressions import size, sizes
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl

@@ -38,20 +38,9 @@ _contexts: weakref.WeakValueDictionary[int, Context] = weakref.WeakValueDictiona
 
 
 class Context:
-    """A device, its OpenCL context and its queue.
+    """A device, its OpenCL context and its queue; `options` select among kernels with the same results.
 
-    Parameters
-    ----------
-    spec : str
-        The string that selects the device; see `optdb.runtime.devices`.
-    options : ContextOptions
-        Selects among kernels with the same results, and sets the thresholds for batches of commands.
-
-    Raises
-    ------
-    DeviceError
-        If there is no such device, or if its driver refuses to create another context, for example because many
-        processes have one.
+    Raise DeviceError if no device fits `spec` (`optdb.runtime.devices`), or if its driver refuses another context.
     """
 
     def __init__(self, spec: str, options: ContextOptions = _USUAL) -> None:

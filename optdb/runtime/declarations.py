@@ -154,15 +154,7 @@ _MOVED_HALVES = re.compile(r"v(load|store)a?_half(2|3|4|8|16|)(_rt[ezpn])?")
 
 
 def declared(source: str, has_double: bool) -> str:
-    """Prepend declarations of the built-ins that a source uses; line numbers in logs still refer to the source.
-
-    Parameters
-    ----------
-    source : str
-        OpenCL C.
-    has_double : bool
-        Whether the device supports double precision.
-    """
+    """Prepend declarations of the built-ins that a source uses; line numbers in logs still refer to the source."""
     words = sorted(set(_WORD.findall(source)))
     lines = [line for word in words for line in _lines(word, has_double)]
     return "\n".join([_PRELUDE + _vectors(has_double), *lines, _END + source])

@@ -57,7 +57,8 @@ class _Loan:
 @functools.cache
 def lend_folder() -> _Loan | None:
     """Set a temporary folder for PoCL if PoCL cannot use its own; must be called before OpenCL is first used."""
-    own = _folder()
+    named = os.environ.get(_VARIABLE)
+    own = Path(named).absolute() if named else user_cache_path() / "pocl"
     error = _error(own)
     if error is None:
         return None
@@ -95,11 +96,6 @@ def _error(folder: Path) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def _folder() -> Path:
-    named = os.environ.get(_VARIABLE)
-    return Path(named).absolute() if named else user_cache_path() / "pocl"
 
 
 def _remove(folder: str, process: int) -> None:
@@ -186,7 +182,10 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
             state = "[green]works[/]" if row.works else "[red]fails[/]"
             memory = f"{row.memory / 2**30:.1f} GiB"
             names = "\n".join(filter(None, [row.spec, row.short_name]))
-            lines = [line for text in (row.name, f"{row.kind}, {row.platform}") for line in _wrapped(text)]
+            # Names fit beside the other columns within 80 characters.
+            texts = (row.name, f"{row.kind}, {row.platform}")
+            wrap = functools.partial(textwrap.wrap, width=34, break_long_words=False, break_on_hyphens=False)
+            lines = [line for text in texts for line in wrap(text)]
             table.add_row(names, escape("\n".join(lines)), str(row.units), memory, state)
         # Below the table, where commands and paths fit into a line, so that users can copy them.
         return Group(table, *(Text(_failure(row)) for row in self if not row.works))
@@ -200,10 +199,6 @@ def driver_cure(rows: Sequence[DeviceInfo]) -> str:
 def _failure(row: DeviceInfo) -> str:
     cure = "" if row.cure is None else f"\nThe cure: {row.cure}"
     return f"{row.spec} fails: {row.unsupported_reason}{cure}"
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, 34, break_long_words=False, break_on_hyphens=False)
 
 
 def list_devices() -> DeviceList:
@@ -244,7 +239,6 @@ def find(spec: str) -> cl.Device:
 
 
 def _whole(wanted: str, spec: str) -> cl.Device:
-    """Return the best working device for a spec that does not select a part of a device."""
     is_numbered = _NUMBERED.fullmatch(wanted) is not None
     if is_numbered or wanted == "opencl":
         candidates = [device for name, device in _all() if wanted in (name, "opencl")]
@@ -252,7 +246,8 @@ def _whole(wanted: str, spec: str) -> cl.Device:
         candidates = _by_name(wanted)
     if not candidates:
         raise DeviceError(f"{spec}: {_missing(wanted, is_numbered)}{_what_there_is()}")
-    device = next((device for device in sorted(candidates, key=_rank) if unsupported_reason(device) is None), None)
+    candidates.sort(key=lambda device: DEVICE_TYPES.index(profile_of(device).device_type))
+    device = next((device for device in candidates if unsupported_reason(device) is None), None)
     if device is None:
         failure = f"{candidates[0].name.strip()} does not work: {unsupported_reason(candidates[0])}"
         raise DeviceError(f"{spec}: {failure if is_numbered else 'no such device works'}; {_what_there_is()}")
@@ -263,7 +258,6 @@ def _whole(wanted: str, spec: str) -> cl.Device:
 
 @functools.cache
 def _warn_of_memory_checker() -> None:
-    """Warn once that computations run in a memory checker."""
     warnings.warn(
         "optdb computes on Oclgrind, the only OpenCL device that works here. It is a memory checker, hundreds of "
         "times slower than a driver.\n"
@@ -282,7 +276,9 @@ def _missing(wanted: str, is_numbered: bool) -> str:
         return "there is no such device; "
     if wanted.casefold() in {kind.casefold() for kind in DEVICE_TYPES}:
         return "there is no device of this kind; "
-    return f"no device has that name{_guess(wanted)}; "
+    names = {row.short_name for row in list_devices()} - {None}
+    near = nearest(wanted.casefold(), sorted(names | {"opencl"}))
+    return f"no device has that name{'' if near is None else f' (did you mean {near}?)'}; "
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
@@ -311,13 +307,6 @@ def _by_name(wanted: str) -> list[cl.Device]:
         if matching:
             return matching
     return []
-
-
-def _guess(wanted: str) -> str:
-    """Return text that suggests a similar name, for a message; '' if no name is similar."""
-    names = {row.short_name for row in list_devices()} - {None}
-    near = nearest(wanted.casefold(), sorted(names | {"opencl"}))
-    return "" if near is None else f" (did you mean {near}?)"
 
 
 def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
@@ -377,10 +366,6 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
             continue
         for d, device in enumerate(devices):
             yield f"opencl{p}:{d}", device
-
-
-def _rank(device: cl.Device) -> int:
-    return DEVICE_TYPES.index(profile_of(device).device_type)
 
 
 @functools.cache

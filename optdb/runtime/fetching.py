@@ -14,7 +14,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.commands import DeviceTransfer, EnqueueDownload
 from optdb.runtime.context import Context
 from optdb.runtime.dispatch import enqueue, listening
-from optdb.runtime.driver_calls import DriverCalls, PreparedCall, driver_calls
+from optdb.runtime.driver_batches import DriverCalls, PreparedCall, driver_calls
 from optdb.runtime.library import cl
 from optdb.runtime.packing import host_vector
 from optdb.runtime.scripts import Script

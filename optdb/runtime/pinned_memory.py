@@ -32,8 +32,6 @@ _TRIAL_NBYTES, _TRIALS = 1 << 20, 5
 
 @dataclass(eq=False)
 class _Block:
-    """A block of pinned memory, and the copy that reads it."""
-
     buffer: cl.Buffer  #: Keeps the memory alive.
     memory: HostArray  #: The bytes.
     event: Any = None  #: The event of the latest copy; None if there was none.
@@ -87,17 +85,15 @@ class PinnedMemory:
             self._blocks.remove(free.pop())
         if self._nbytes + size > _MAX_NBYTES:
             return None
-        self._blocks.append(self._new_block(size))
-        return self._blocks[-1]
+        buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY | cl.mem_flags.ALLOC_HOST_PTR, size)
+        access = cl.map_flags.READ | cl.map_flags.WRITE
+        block = _Block(buffer, map_buffer(self._queue, buffer, access, 0, size))
+        self._blocks.append(block)
+        return block
 
     @property
     def _nbytes(self) -> int:
         return sum(block.memory.nbytes for block in self._blocks)
-
-    def _new_block(self, nbytes: int) -> _Block:
-        buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
-        access = cl.map_flags.READ | cl.map_flags.WRITE
-        return _Block(buffer, map_buffer(self._queue, buffer, access, 0, nbytes))
 
 
 def pinned_memory(context: Context) -> PinnedMemory | None:

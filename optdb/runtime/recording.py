@@ -27,8 +27,7 @@ from optdb.runtime.commands import (
     Transfer,
     allocation_number,
 )
-from optdb.runtime.dispatch import listened, listening
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands, listened, listening
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import as_int
 from optdb.runtime.tables import TableSource

@@ -14,8 +14,7 @@ from typing import Any
 
 from optdb.numpy_types import HostArray
 from optdb.runtime.commands import CommandList
-from optdb.runtime.driver_batches import Batch, loop_library
-from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
+from optdb.runtime.driver_batches import Batch, PreparedCall, driver_calls, icd_loader, loop_library
 from optdb.runtime.library import cl
 
 

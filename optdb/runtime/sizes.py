@@ -282,7 +282,6 @@ def _compared(word: str, one: Any, other: Any) -> Any:
 
 
 def _combined(word: str, one: Any, other: Any) -> Any:
-    """Apply an operator in `ARITHMETIC` to two integers."""
     one, other = _unpacked(one), _unpacked(other)
     if not (_is_whole(one) and _is_whole(other)):
         if _is_number(one) and _is_number(other) and word in "+-*//%":
@@ -369,7 +368,6 @@ def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
 
 
 def _unpacked(x: Any) -> Any:
-    """Return the number in a 0-d array, and any other value unchanged."""
     return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 

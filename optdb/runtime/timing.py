@@ -199,14 +199,9 @@ STRIDE_S = 0.1
 
 
 class RunAhead:
-    """Lets the host run at most two strides of steps ahead of the device, because an interrupt waits for all commands.
+    """Lets the host run at most two strides of steps ahead of a queue, because an interrupt waits for all commands.
 
     A stride grows until it takes a tenth of a second, which makes the overhead of markers negligible.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        The queue on which the steps enqueue their commands.
     """
 
     def __init__(self, queue: cl.CommandQueue) -> None:

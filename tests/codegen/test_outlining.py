@@ -7,7 +7,7 @@ import pyopencl as cl
 import pytest
 
 from optdb.codegen.kernels import BUFFER, PRELUDE, SIZE, BuildError, Kernel, compile_kernels, programs
-from optdb.codegen.kernels.outlining import outlined
+from optdb.codegen.kernels.isolation import outlined
 from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.context import Context

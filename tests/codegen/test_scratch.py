@@ -8,8 +8,7 @@ import pytest
 from optdb.codegen.scratch import scratch, tables
 from optdb.runtime.arrays import to_host
 from optdb.runtime.context import Context
-from optdb.runtime.dispatch import listened
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands, listened
 from optdb.runtime.recording import Recorder
 from optdb.runtime.timing import Timer
 

@@ -18,7 +18,7 @@ from optdb.distributed.replica import Replica
 from optdb.distributed.threads import ThreadGroup
 from optdb.distributed.worker_threads import switch_interval
 from optdb.opencl.registry import context_of, get_context
-from optdb.runtime.staging import StagingBuffer
+from optdb.runtime.packing import StagingBuffer
 from tests.distributed.training import alone, batches, check, step, two_devices, with_memory_of_their_own
 
 

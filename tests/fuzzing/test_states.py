@@ -18,7 +18,7 @@ from fuzzing.states.worker import run
 from optdb.opencl.linking.planned_vm import PlannedVM
 from optdb.opencl.simulator.execution.io_binding import ZeroCopyScope
 from optdb.opencl.simulator.execution.state import Mirror
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands
 from tests.effort import examples
 
 STEPS = 30

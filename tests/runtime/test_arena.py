@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optdb.runtime.arena import ALIGNMENT, pack
+from optdb.runtime.buffer_assignment import ALIGNMENT, pack
 
 spans = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 5000)).map(lambda s: (s[0], s[0] + s[1], s[2])),

@@ -18,8 +18,7 @@ from optdb.runtime import driver_batches
 from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import BatchThresholds, ContextOptions
-from optdb.runtime.driver_batches import Batch
-from optdb.runtime.driver_calls import PreparedCall, driver_calls, icd_loader
+from optdb.runtime.driver_batches import Batch, PreparedCall, driver_calls, icd_loader
 from optdb.runtime.library import cl
 from tests.opencl_device import runtime_context
 from tests.processes import output
@@ -224,14 +223,14 @@ def test_each_function_is_called_by_its_prototype(program, arrays):
     kernel = cl.Kernel(program, "update")
     kernel.set_args(y, np.uint64(16), np.float32(2))
     event, missing, seconds = (ctypes.c_void_p * 1)(), (ctypes.c_int32 * 1)(1), (ctypes.c_double * 1)()
-    read = calls.read(queue, y, 16, out)._call
+    read = calls.fetch(queue, y, 16, out, ctypes.addressof(event))
     prepared = [
         calls.write(queue, x, 8, values),
         calls.fill(queue, x, 8, 4, np.float32(7)),
         calls.copy(queue, y, 16, x, 8, 32),
         calls.launch(queue, kernel, (4, 1), (2, 1)),
         PreparedCall(loader.clEnqueueBarrierWithWaitList, *read.args[:1], ctypes.c_uint(0), None, None),
-        PreparedCall(read.func, *read.args[:-1], event),
+        read,
         PreparedCall(loader.clFlush, *read.args[:1]),
         PreparedCall(loader.clWaitForEvents, ctypes.c_uint(1), event),
         PreparedCall(loop.optdb_agree, missing, ctypes.c_uint64(10**6)),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.runtime import commands, driver_calls
+from optdb.runtime import commands, driver_batches
 from optdb.runtime.buffer_assignment import BufferAssignment, IOBinding, Liveness
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
 from optdb.runtime.library import cl
@@ -52,7 +52,7 @@ def never(*args, **kwargs):
 @pytest.fixture
 def without_pyopencl(monkeypatch):
     """Prevent PyOpenCL from enqueueing anything, once the device has been tried."""
-    assert driver_calls.driver_calls(runtime_context().queue) is not None
+    assert driver_batches.driver_calls(runtime_context().queue) is not None
     monkeypatch.setattr(commands, "_launch", never)
     for name in ("enqueue_copy", "enqueue_fill_buffer"):
         monkeypatch.setattr(cl, name, never)
@@ -160,21 +160,21 @@ def test_a_status_lets_pyopencl_try_again():
     np.testing.assert_array_equal(read(queue, buffer, x), 3 * x)
 
 
-class Refusing(driver_calls.DriverCalls):
+class Refusing(driver_batches.DriverCalls):
     """A driver that rejects commands without an event."""
 
     def fill(self, *args):
         return lambda: -30
 
 
-class Losing(driver_calls.DriverCalls):
+class Losing(driver_batches.DriverCalls):
     """A library that enqueues nothing, and reports success."""
 
     def fill(self, *args):
         return lambda: 0
 
 
-class Missing(driver_calls.DriverCalls):
+class Missing(driver_batches.DriverCalls):
     """A library whose functions cannot be called."""
 
     def __init__(self):
@@ -183,8 +183,8 @@ class Missing(driver_calls.DriverCalls):
 
 @pytest.mark.parametrize("library", [Refusing, Losing, Missing])
 def test_a_device_whose_trial_fails_is_left_to_pyopencl(library, monkeypatch):
-    monkeypatch.setattr(driver_calls, "_calls", {})
-    monkeypatch.setattr(driver_calls, "DriverCalls", library)
+    monkeypatch.setattr(driver_batches, "_calls", {})
+    monkeypatch.setattr(driver_batches, "DriverCalls", library)
     x = np.arange(16, dtype=np.float32)
     queue, buffer = ready(x)
     bound = launch(queue, buffer).bind(located)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from optdb.runtime.arena import ALIGNMENT
 from optdb.runtime.arrays import from_host, overwrite, to_host
+from optdb.runtime.buffer_assignment import ALIGNMENT
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.packing import PackedVector

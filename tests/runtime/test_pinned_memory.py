@@ -12,8 +12,7 @@ import pytest
 from optdb.runtime import pinned_memory
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
-from optdb.runtime.dispatch import listened
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands, listened
 from optdb.runtime.library import cl
 from optdb.runtime.pinned_memory import PinnedMemory
 from tests.opencl_device import runtime_context

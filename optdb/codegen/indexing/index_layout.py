@@ -135,7 +135,8 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
     steps: list[int] = []
     arrays: list[IndexArray] = []
     start = axis = 0
-    for entry in (*index, *[slice(None)] * (len(shape) - _consumed(index))):
+    consumed = sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
+    for entry in (*index, *[slice(None)] * (len(shape) - consumed)):
         if entry is None:
             lengths.append(1)
             steps.append(0)
@@ -179,10 +180,6 @@ def grouped(names: HostArray, total: int) -> tuple[HostArray, HostArray]:
 
 def _is_mask(entry: Any) -> bool:
     return getattr(entry, "dtype", None) == np.bool_
-
-
-def _consumed(index: Sequence[Any]) -> int:
-    return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 
 def _mask_indices(mask: HostArray, steps: Sequence[int]) -> list[IndexArray]:

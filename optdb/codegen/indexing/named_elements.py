@@ -177,7 +177,6 @@ x[p] = STORE(old);"""
 
 
 def _steps(name: str, pattern: Pattern) -> str:
-    """Return the terms that the strided axes add to the offset of an element."""
     return "".join(f" + (ga_ssize)at{d} * {name}_s{d}" for d in range(pattern.axes) if d != pattern.before)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from optdb.codegen.kernels.outlining import ASKS, QUERY, TOGETHER, declared_params, parts_of_kernel
+from optdb.codegen.kernels.isolation import ASKS, QUERY, TOGETHER, declared_params, parts_of_kernel
 from optdb.codegen.kernels.programs import TranslationUnit
 
 _ATTRIBUTE = r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)\s*"

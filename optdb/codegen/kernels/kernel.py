@@ -179,13 +179,7 @@ class Kernel:
         return tuple(dict.fromkeys(flag for dtype in dtypes for flag in _flags_of(np.dtype(dtype))))
 
     def require(self, context: Context) -> None:
-        """Check that a context's device has the features that the kernel needs.
-
-        Raises
-        ------
-        UnsupportedKernel
-            If the device lacks one of these features.
-        """
+        """Raise UnsupportedKernel if a context's device lacks a feature that the kernel needs."""
         for flag in self.flags:
             reason = context.unsupported_reason(FLAGS[flag])
             if reason is not None:

@@ -69,21 +69,11 @@ class CompiledKernel:
         self._kernel, self._is_attached = kernel, True
 
     def call(self, global_size: Size, local_size: Size | None, *args: Any) -> None:
-        """Launch the kernel on `global_size` work items, in groups of `local_size`.
+        """Launch the kernel on `global_size` work items, in groups of `local_size`, which must divide `global_size`.
 
-        Parameters
-        ----------
-        global_size : int or sequence of int
-            Number of work items in each dimension. If one is 0, nothing is launched.
-        local_size : int or sequence of int or None
-            Work-group size, which must divide `global_size`. With None, the driver chooses.
-        *args
-            One argument for each of the kernel's params.
-
-        Raises
-        ------
-        KernelArgumentError
-            If the kernel does not accept the arguments or the sizes.
+        Sizes are integers, or one for each dimension. If a size is 0, nothing is launched; with None, the driver
+        chooses groups. Raise KernelArgumentError if the kernel does not accept the arguments, one for each of its
+        params, or the sizes.
         """
         bound = self.bind(args)
         self.enqueue(*self.grid(global_size, local_size), bound)

@@ -16,10 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
-from optdb.codegen.kernels.isolation import Isolated, isolate
+from optdb.codegen.kernels.isolation import Isolated, OutlinedKernel, isolate, outlined
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
-from optdb.codegen.kernels.outlining import OutlinedKernel, outlined
 from optdb.codegen.kernels.params import Param
 from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.runtime.build import BuildError, make
@@ -111,25 +110,9 @@ _Part = tuple[TranslationUnit, Isolated]
 
 
 def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a kernel") -> dict[str, CompiledKernel]:
-    """Build kernels as one program; return them by name.
+    """Build kernels with distinct names as one program, or collect them in `one_program`; return them by name.
 
-    Within a `one_program` block, errors in the code are raised when the block exits.
-
-    Parameters
-    ----------
-    kernels : iterable of Kernel
-        Kernels with distinct names.
-    context : Context
-        Context that they run in.
-    name : str
-        Name of their owner, for errors.
-
-    Raises
-    ------
-    UnsupportedKernel
-        If the device lacks a feature that they need.
-    BuildError
-        If they do not compile.
+    `name` is their owner's name for errors. Raise UnsupportedKernel if the device lacks a feature, or BuildError.
     """
     kernels = list(kernels)
     names = [kernel.name for kernel in kernels]
@@ -243,7 +226,7 @@ def _parts(isolated: Sequence[_Part], are_several: bool) -> list[list[_Part]]:
 
 
 def _build_concurrently(context: Context, parts: Sequence[list[_Part]]) -> None:
-    """Build the programs of all parts concurrently; units whose program does not compile remain unbuilt."""
+    """Build the programs of all parts; units whose program does not compile remain unbuilt."""
     if len(parts) == 1:
         built = [_joint_program(context, parts[0])]
     else:
@@ -260,7 +243,6 @@ def _ending(number: int) -> str:
 
 
 def _joint_program(context: Context, part: list[_Part]) -> cl.Program | None:
-    """Build one program from several units; return None if it does not compile."""
     # Sorting makes the source identical in every process, regardless of the order of a graph's nodes.
     part.sort(key=lambda pair: pair[0].codes)
     source = PRELUDE + "".join(code.between(_ending(number)) for number, (_, code) in enumerate(part))

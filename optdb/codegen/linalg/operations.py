@@ -98,7 +98,6 @@ def _subtract_square(kernels: Kernels, context: Context, a: Array, z: Array) -> 
 
 
 def _half(n: int, block: int) -> int:
-    """Return about half of a length, as a multiple of `block`."""
     return -(-n // block) // 2 * block
 
 

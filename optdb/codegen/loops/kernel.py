@@ -120,18 +120,19 @@ class LoopKernel:
         """Return the code and its compiler flags; as a function (for CPUs), the code does the first item's work."""
         self.buffers.clear()
         helpers = Helpers("loop")
-        names = self._names()
+        names = [f"i{number}" for number in range(len(self.body.sources))]
         outputs = [f"r{number}" for number in range(len(self.program.results))]
         uniform = [name for name, source in zip(names, self.body.sources) if self._is_uniform(source)]
         wrong_functions = self.profile.quirks.wrong_vector_functions
         code = scalar_code(self.program, names, outputs, uniform, self.width, helpers, wrong_functions)
         once = [*self._uniform_loads(names), code.once]
-        declared = map(self._declared, outputs, self.program.out_dtypes)
+        declared = [f"{self._type(dtype)} {name};" for name, dtype in zip(outputs, self.program.out_dtypes)]
         computed = [*self._loads(names), *declared, code.statements]
         aliases = [
             f"const GLOBAL_MEM {ctype(buffer.dtype)} *table{number}_at = {self.name_of(buffer)}_at;"
             for number, buffer in enumerate(self.body.tables)
         ]
+        folded = dict.fromkeys(c_type(target.parts.dtype) for target in self.targets if isinstance(target, Fold))
         target_code = TargetCode(self)
         readers = dict.fromkeys(self._functions(names))
         last = len(self.domain) - 1
@@ -146,7 +147,7 @@ class LoopKernel:
             "NEXT": joined(self._advances(names)),
             "FINISH": joined(target_code.finish),
             "WIDTH": self.width,
-            "SHARED": joined(self._shared()),
+            "SHARED": joined(f"LOCAL_MEM {kind} shared_{kind}[{self.group}];" for kind in folded),
             "chunked": "loop",
             "strided": "loop",
         }
@@ -161,9 +162,6 @@ class LoopKernel:
         if buffer not in self.buffers:
             self.buffers.append(buffer)
         return f"a{self.buffers.index(buffer)}"
-
-    def _names(self) -> list[str]:
-        return [f"i{number}" for number in range(len(self.body.sources))]
 
     def _is_uniform(self, source: object) -> bool:
         if isinstance(source, RowProduct):
@@ -257,9 +255,6 @@ class LoopKernel:
     def _type(self, dtype: str) -> str:
         return c_type(dtype) + (str(self.width) if self.width > 1 else "")
 
-    def _declared(self, name: str, dtype: str) -> str:
-        return f"{self._type(dtype)} {name};"
-
     def _row_product(self, name: str, source: RowProduct) -> list[str]:
         kind = c_type(source.matrix.dtype)
         row = f"{self.name_of(source.matrix)}_at + {source.offset}L + {source.row_stride}L * (ga_ssize)(i + l)"
@@ -296,10 +291,6 @@ class LoopKernel:
         words = {"T": kind, "VECTOR": f"{kind}{WIDTH}", "WIDTH": WIDTH, "VLOAD": f"vload{WIDTH}"}
         words |= {"HALF": f"{kind}{WIDTH // 2}", "QUARTER": f"{kind}{WIDTH // 4}", "PAIR": f"{kind}{WIDTH // 8}"}
         return filled(_CODE[name], **words, VSTORE=f"vstore{WIDTH}", **{name: f"{name}_{kind}"})
-
-    def _shared(self) -> list[str]:
-        kinds = dict.fromkeys(c_type(target.parts.dtype) for target in self.targets if isinstance(target, Fold))
-        return [f"LOCAL_MEM {kind} shared_{kind}[{self.group}];" for kind in kinds]
 
 
 @dataclass(frozen=True)

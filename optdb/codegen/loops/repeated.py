@@ -46,19 +46,8 @@ class _Param:
 class RepeatedLoops:
     """Steps that run fused loops, or loops of such steps, several times.
 
-    Parameters
-    ----------
-    steps : int
-        The number of steps.
-    rows : sequence of MovingRow
-        The buffers that advance with each step.
-    parts : sequence
-        The contents of a step, in order: loops of one item with their grids, or repeated loops.
-
-    Raises
-    ------
-    NotRepeatable
-        If a part's code cannot be combined with the code of other parts.
+    `rows` are the buffers that advance with each step, and `parts` the contents of a step, in order: loops of one item
+    with their grids, or repeated loops. Raise NotRepeatable if the parts' codes cannot be combined.
     """
 
     def __init__(
@@ -124,7 +113,6 @@ class RepeatedLoops:
         )
 
     def _wraps(self, buffer: Buffer) -> bool:
-        """Return whether a buffer's row wraps around."""
         row = self._rows.get(buffer)
         return row is not None and row.start % row.length + self.steps > row.length
 

@@ -1,22 +1,37 @@
-"""Kernels that reduce channels in double precision, on CPUs: sums over the elements of each channel.
+"""Kernels that reduce channels: in double precision on CPUs, and with compensated sums in float32 on other devices.
 
-An item sums a row in vectors, or several neighbouring columns. A channel may be reduced in parts: result ``[part * n +
-k]`` belongs to channel ``k`` of ``n``.
+A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``. On CPUs, an item sums a
+row in vectors, or several neighbouring columns. On other devices, an item computes the moments of some elements in
+registers, and merges them into its own; rounding errors do not grow with the number of elements. A value over 1e19,
+whose square overflows float32, makes the variance infinite, as in Theano's C code.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.normalization.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
-from optdb.codegen.source import ROUND_EACH_STEP, add_offsets, joined, load_w
+from optdb.codegen.source import (
+    ROUND_EACH_STEP,
+    add_offsets,
+    body,
+    filled,
+    functions,
+    joined,
+    load_w,
+    type_words,
+    typed,
+    work_dtype,
+)
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+
 
 _LANES = 8
 
@@ -109,9 +124,6 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
         center = "const T c = LOAD(center);" if self.center else ""
         return joined([base, self._loads(width, "k"), center, self._loads(width, "p")])
 
-    def _element_location(self) -> str:
-        return f"ga_size at = i;\nga_ssize p = base;\n{add_offsets('at', 'r', self.runs.folded, {'p': 'rs'})}"
-
     def _results(self) -> str:
         return joined(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
 
@@ -142,7 +154,7 @@ for (; p < stop; ++p) {{
 {once.each}
 }}
 }}
-{joined(f"{name} += {_all_lanes(f'lanes_{name}')};" for name in once.sums)}
+{joined(f"{name} += {' + '.join(f'lanes_{name}.s{lane}' for lane in range(_LANES))};" for name in once.sums)}
 }}
 {once.after}"""
             )
@@ -191,19 +203,228 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         return joined(stores)
 
     def _passes(self) -> str:
+        offsets = add_offsets("at", "r", self.runs.folded, {"p": "rs"})
+        location = f"ga_size at = i;\nga_ssize p = base;\n{offsets}"
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
-            f"for (ga_size i = begin; i < end; ++i) {{\n{self._element_location()}\n{once.each}\n}}\n{once.after}"
+            f"for (ga_size i = begin; i < end; ++i) {{\n{location}\n{once.each}\n}}\n{once.after}"
             for once in self.passes
         )
 
 
-def _all_lanes(vector: str) -> str:
-    return " + ".join(f"{vector}.s{lane}" for lane in range(_LANES))
-
-
 def _renamed(each: str, sums: Iterable[str]) -> str:
-    """Return the code of a pass, in which the sums are renamed to vectors with one partial sum per lane."""
     for name in sums:
         each = each.replace(f"{name} +=", f"lanes_{name} +=")
     return each
+
+
+#: Maximum work-group sizes; powers of two.
+GROUP = 256
+_GROUP_OF_NUMBERS = 64
+#: Number of elements that an item has in flight to hide latency.
+SEVERAL = 8
+#: Teams of up to this many items may have one element per item, so that neighbours read neighbours.
+_WARP = 32
+
+_CODE = functions("normalization/compensated.cl")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A statistic of each channel: its state (an OpenCL C struct) and the code that accumulates it."""
+
+    name: str
+    members: tuple[str, ...]
+    #: Function that merges two states, and all functions that the code uses.
+    merge: str
+    helpers: tuple[str, ...]
+    arrays: tuple[str, ...]
+    #: Code that accumulates `SEVERAL` elements, ``x[u]``, of each array, and code that accumulates one.
+    several: str
+    one: str
+    center: bool
+    results: Mapping[str, str]
+    #: The initializer that sets a part's state from these arrays.
+    partial: str
+    #: The function that declares the merged numbers, and the arrays of sums in float64 that it merges on CPUs.
+    merged: str
+    wide_sums: tuple[str, ...]
+
+    @property
+    def declarations(self) -> str:
+        """The definitions of the struct and the functions."""
+        struct = f"typedef struct {{ W {', '.join(self.members)}; }} {self.name};\n"
+        return struct + "".join(_CODE[helper] for helper in self.helpers)
+
+
+MOMENTS = Statistic(
+    name="Moments",
+    members=("count", "mean", "rest", "squares", "lost"),
+    merge="merge_moments",
+    helpers=("add", "total", "merge_moments", "merge_elements"),
+    arrays=("x",),
+    several="merge_elements(&state, x, SEVERAL);",
+    one="merge_elements(&state, x, 1);",
+    center=False,
+    results={"means": "state.mean", "rests": "state.rest", "deviations": "total(state.squares, state.lost)"},
+    partial="min(part, m - i * part), means[at], rests[at], deviations[at], 0",
+    merged="merged_moments",
+    wide_sums=("means", "deviations"),
+)
+GRADIENT_SUMS = Statistic(
+    name="Sums",
+    members=("dy", "dy_lost", "product", "product_lost", "d", "d_lost"),
+    merge="merge_sums",
+    helpers=("add", "total", "merge_sums", "add_element"),
+    arrays=("x", "dy"),
+    several="#pragma unroll\nfor (uint u = 0; u < SEVERAL; ++u)\nadd_element(&state, x[u], dy[u], c);",
+    one="add_element(&state, x[0], dy[0], c);",
+    center=True,
+    results={
+        **{"sums_dy": "state.dy", "lost_dy": "state.dy_lost"},
+        **{"products": "state.product", "lost_products": "state.product_lost"},
+        **{"sums_d": "state.d", "lost_d": "state.d_lost"},
+    },
+    partial="sums_dy[at], lost_dy[at], products[at], lost_products[at], sums_d[at], lost_d[at]",
+    merged="merged_sums",
+    wide_sums=("sums_dy", "products", "sums_d"),
+)
+
+
+@dataclass(frozen=True)
+class CompensatedFold:
+    """Kernels that reduce channels."""
+
+    dtype: str
+    runs: Runs
+    statistic: Statistic
+
+    @property
+    def sum_dtypes(self) -> list[str]:
+        """The dtypes of the results."""
+        return [work_dtype(self.dtype)] * len(self.statistic.results)
+
+    def kernels(self) -> list[Kernel]:
+        """Return the kernels for rows and for columns."""
+        return _fold_kernels(self.dtype, self.runs, self.statistic.name)
+
+    def launch(
+        self,
+        kernels: Mapping[str, CompiledKernel],
+        context: Context,
+        channels: Channels,
+        parts: int,
+        part: int,
+        arrays: Sequence[Array],
+    ) -> None:
+        """Reduce nonempty channels; see `ChannelFold.launch`."""
+        n, m = channels.number, channels.size
+        if channels.in_columns:
+            kernels["fold_columns"].scall(n * parts, n, 1, m, parts, part, *channels.fold_args(), *arrays)
+            return
+        group = _group(context, GROUP)
+        team = 1
+        while team < group and team < part and (team < _WARP or team * SEVERAL <= part):
+            team *= 2
+        groups = -(-n * parts // (group // team))
+        kernels["fold_rows"].call(groups * group, group, n, team, m, parts, part, *channels.fold_args(), *arrays)
+
+
+def merging_kernel(name: str, dtype: str, statistic: Statistic, **words: str) -> Kernel:
+    """Return the kernel that merges the parts of each channel and computes the per-channel numbers."""
+    words |= {"KIND": "KERNEL", "TEAM": "ga_size items,", "N": "W", "SUMS": declared("W", statistic.results)}
+    code = statistic.declarations + filled(functions("normalization/numbers.cl")[name], **words)
+    code = code.replace("EACH_CHANNEL", body(_CODE["merged"]).replace("PARTIAL", statistic.partial))
+    code = code.replace("MERGED", body(_CODE[statistic.merged]))
+    return Kernel(ROUND_EACH_STEP + _in_words(code, dtype, statistic, _GROUP_OF_NUMBERS), name)
+
+
+def declared(kind: str, arrays: Iterable[str]) -> str:
+    """Return kernel parameters for arrays of a C type."""
+    return ", ".join(f"ARRAY {kind} *{name}" for name in arrays)
+
+
+def launch_merging(kernel: CompiledKernel, context: Context, n: int, size: int, parts: int, *args: Any) -> None:
+    """Launch a kernel of `merging_kernel` for `n` channels of `size` elements in `parts` parts."""
+    group = _group(context, _GROUP_OF_NUMBERS)
+    team = 1
+    while team < group and team < parts:
+        team *= 2
+    groups = -(-n // (group // team))
+    kernel.call(groups * group, group, n, team, size, parts, *args)
+
+
+def _group(context: Context, most: int) -> int:
+    if context.profile.runs_items_serially:
+        return 1
+    return min(most, 1 << (context.profile.max_local_size.bit_length() - 1))
+
+
+def _in_words(code: str, dtype: str, statistic: Statistic, group: int, row: str = "", **words: Any) -> str:
+    """Return code with its placeholders substituted; helpers of the merging kernels get a prefix."""
+    code = typed(code.replace("MEET", body(_CODE["meet"])), dtype, **words)
+    code = filled(code, State=statistic.name, MERGE=statistic.merge)
+    beginning = "" if row else "merging_"
+    names = {name: beginning + name for name in (statistic.name, *statistic.helpers)}
+    return typed(code, dtype, GROUP=group, SEVERAL=SEVERAL, ROW=row, **names)
+
+
+@functools.lru_cache(maxsize=256)
+def _fold_kernels(dtype: str, runs: Runs, name: str) -> list[Kernel]:
+    statistic = next(known for known in (MOMENTS, GRADIENT_SUMS) if known.name == name)
+    code = statistic.declarations + _CODE["fold_rows"] + _CODE["fold_columns"]
+    fold = body(_CODE["fold"])
+    words = {
+        "PARAMS": _params(dtype, runs, statistic),
+        "BASE": _base(runs, statistic),
+        "LOCATE": _locate(runs),
+        "READ_SEVERAL": _read(runs, statistic, "SEVERAL", statistic.several),
+        "READ_ONE": _read(runs, statistic, "1", statistic.one),
+        "STORE_STATE": joined(f"{name}[mine * n + k] = {value};" for name, value in statistic.results.items()),
+    }
+    code = code.replace("FOLD\n", fold + "\n")
+    code = _in_words(code, dtype, statistic, GROUP, f"r{runs.folded - 1}", **words)
+    return Kernel.all_of(ROUND_EACH_STEP + code)
+
+
+def _params(dtype: str, runs: Runs, statistic: Statistic) -> str:
+    kept, folded = range(runs.kept), range(runs.folded)
+    sizes = [f"ga_size {name}" for name in ("n", "items", "m", "parts", "part")]
+    sizes += [*[f"ga_size k{d}" for d in kept], *[f"ga_size r{d}" for d in folded]]
+    steps = [*[f"ga_ssize ks{d}" for d in kept], *[f"ga_ssize rs{d}" for d in folded]]
+    words = type_words(dtype)
+    arrays = [f"ARRAY {words['T']} *restrict a_{x}" for x in (*statistic.arrays, *["center"] * statistic.center)]
+    arrays += [f"ARRAY {words['W']} *restrict {name}" for name in statistic.results]
+    return ", ".join([*sizes, *steps, *arrays])
+
+
+def _base(runs: Runs, statistic: Statistic) -> str:
+    center = ["const W c = LOAD(a_center[k]);"] * statistic.center
+    offsets = add_offsets("rest_of_k", "k", runs.kept, {"base": "ks"})
+    return joined([*center, "ga_size rest_of_k = k;\nga_ssize base = 0;", offsets])
+
+
+def _locate(runs: Runs) -> str:
+    last = runs.folded - 1
+    lines = [f"p = base + (ga_ssize)column * rs{last};"]
+    if last:
+        lines = ["{\nga_size at = row;", *lines, add_offsets("at", "r", last, {"p": "rs"}), "}"]
+    return joined(lines)
+
+
+def _next(runs: Runs) -> str:
+    """Return code that advances by `step` elements, without a division if a channel has at most two runs."""
+    if runs.folded == 1:
+        return "p += (ga_ssize)step * rs0;"
+    wrap = "column += column_step;\nif (column >= ROW) {\ncolumn -= ROW;\n"
+    if runs.folded == 2:
+        by_row = "p += (ga_ssize)row_step * rs0 + (ga_ssize)column_step * rs1;\n"
+        return f"{by_row}{wrap}p += rs0 - (ga_ssize)ROW * rs1;\n}}"
+    return f"row += row_step;\n{wrap}++row;\n}}\n{_locate(runs)}"
+
+
+def _read(runs: Runs, statistic: Statistic, count: str, take: str) -> str:
+    loads = joined(f"{x}[u] = LOAD(a_{x}[p]);" for x in statistic.arrays)
+    declared = joined(f"W {x}[{count}];" for x in statistic.arrays)
+    loop = f"#pragma unroll\nfor (uint u = 0; u < {count}; ++u) {{\n{loads}\n{_next(runs)}\n}}"
+    return joined([declared, loop, take])

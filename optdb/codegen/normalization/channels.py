@@ -151,7 +151,6 @@ def _shared(wanted: int, number: int, size: int, least: int) -> int:
 
 
 def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-    """Return `number` runs for a kernel, padded in front with runs of length 1."""
     return [(1, 0)] * (number - len(runs)) + runs
 
 
@@ -194,7 +193,6 @@ class ChannelMap:
             launch_chunks(kernels[name], context, n, *channels.place_args(), *arrays)
 
     def _in_quads(self, context: Context, channels: Channels, n: int, arrays: Sequence[Array]) -> bool:
-        """Return whether rows consist of aligned groups of four elements with 32-bit indexes."""
         if context.profile.runs_items_serially or n > _NARROW or channels.inner % QUAD:
             return False
         whole = [*arrays[: len(self.arrays)], arrays[-1]]

@@ -15,17 +15,18 @@ from typing import Any
 from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import check_shapes
-from optdb.codegen.normalization.channel_reductions import ChannelFold, Pass
-from optdb.codegen.normalization.channels import ChannelMap, Channels, Runs, launch_numbers
-from optdb.codegen.normalization.compensated import (
+from optdb.codegen.normalization.channel_reductions import (
     GRADIENT_SUMS,
     MOMENTS,
+    ChannelFold,
     CompensatedFold,
+    Pass,
     Statistic,
     declared,
     launch_merging,
     merging_kernel,
 )
+from optdb.codegen.normalization.channels import ChannelMap, Channels, Runs, launch_numbers
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
 from optdb.codegen.source import ROUND_EACH_STEP, body, filled, functions, typed, work_dtype
 from optdb.runtime.arrays import Array, empty
@@ -107,7 +108,6 @@ class _OfChannels(Operation):
         self._map.launch(kernels, self.context, channels, [*inputs, *numbers, out])
 
     def _of_channel(self, x: Array, shape: Sequence[int], kernels: Kernels) -> Array:
-        """Return per-channel numbers as a C-contiguous array, broadcast to all channels."""
         channel_shape = self._channel_shape(shape)
         if any(length not in (1, n) for length, n in zip(x.shape, channel_shape)):
             raise ValueError(f"{self} got arrays of shapes {tuple(shape)} and {tuple(x.shape)}")
@@ -256,5 +256,4 @@ class BatchNormInference(_OfChannels):
 
 
 def _number_kernel(code: str, dtype: str) -> Kernel:
-    """Return a kernel of per-channel numbers, which rounds after each operation."""
     return Kernel(ROUND_EACH_STEP + typed(code, dtype))

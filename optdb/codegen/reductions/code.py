@@ -99,12 +99,10 @@ class ReductionCode:
 
     @functools.cached_property
     def _many(self) -> list[Operand]:
-        """The inputs with several elements for each result."""
         return [x for x, fixed in zip(self._inputs, self.fixed, strict=True) if not (x.single or fixed)]
 
     @functools.cached_property
     def _fixed(self) -> list[Operand]:
-        """The inputs with one element for each result."""
         return [x for x, fixed in zip(self._inputs, self.fixed, strict=True) if fixed]
 
     @property
@@ -124,7 +122,6 @@ class ReductionCode:
         return [name] if self._count == 1 else [f"{name}{i}" for i in range(self._count)]
 
     def _members(self, accumulator: str) -> list[str]:
-        """Return the members of an accumulator; the accumulator itself if it is not a struct."""
         return [accumulator] if self._count == 1 else self._each(f"{accumulator}.of")
 
     def _accumulator(self, values: Sequence[str]) -> str:
@@ -165,7 +162,6 @@ class ReductionCode:
         return f"typedef struct {{\n{members}\n}} {self._acc};\n"
 
     def _fold_words(self, helpers: Helpers) -> dict[str, Any]:
-        """Return placeholders for the accumulator, and for folding an element or a vector into it."""
         combine = ScalarProgram.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
 
         def combining(width: int) -> str:
@@ -184,7 +180,6 @@ class ReductionCode:
         }
 
     def _element_words(self, pre: ScalarCode) -> dict[str, str]:
-        """Return placeholders for the code that computes an element ``x`` from elements of the arrays."""
         elements = list(zip(self._each("element"), self.pre.out_dtypes, strict=True))
         lanes = WIDTH if self.vectors else ""
         converted = [convert(name, dtype, self.acc_dtype, self._width) for name, dtype in elements]
@@ -208,7 +203,6 @@ class ReductionCode:
         return "".join([*helpers, *kernels])
 
     def _taking(self, quads: bool) -> dict[str, Any]:
-        """Return placeholders for code that reads elements, one or four at a time, and folds them."""
         at = f"u * {QUAD} + l" if quads else "u"
         if quads:
             reads = joined(x.read_quad(f"{x.name}_p", f"{x.name}_r{self.folded - 1}") for x in self._many)

@@ -267,7 +267,6 @@ class ReductionPlans:
         return self._bound(kernels, "rest", over, grid, [*parts, *others])
 
     def _stepping(self, others: Sequence[Array]) -> list[Array]:
-        """Return the epilogue's arrays that have one element per result."""
         return [array for array, x in zip(others, self._code.post.operands, strict=True) if not x.single]
 
     def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
@@ -287,7 +286,6 @@ class ReductionPlans:
 
 @functools.lru_cache(maxsize=512)
 def _kernels(code: ReductionCode) -> list[Kernel]:
-    """Return the kernels of a code; they are cached, because many nodes in a graph have equal codes."""
     return code.kernels()
 
 
@@ -319,11 +317,9 @@ def _grid_of_items(units: int, over: Axes, whole: bool) -> Grid:
 
 
 def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
-    make = _grid_of_teams if over.reduces_nearest_axis else _grid_of_columns
-    return make(units * _GROUPS_PER_UNIT, over, whole, group)
-
-
-def _grid_of_teams(target_groups: int, over: Axes, whole: bool, group: int) -> Grid:
+    target_groups = units * _GROUPS_PER_UNIT
+    if not over.reduces_nearest_axis:
+        return _grid_of_columns(target_groups, over, whole, group)
     n, m = size_of(over.kept), size_of(over.folded)
     smallest_item = _SMALLEST_ITEM // over.neighbours
     team = 1

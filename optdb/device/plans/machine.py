@@ -31,8 +31,7 @@ from optdb.device.plans.recording import Recording, record
 from optdb.device.plans.steps import BranchTaken
 from optdb.device.plans.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
 from optdb.runtime.commands import CommandList
-from optdb.runtime.dispatch import listened, listening
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands, listened, listening
 from optdb.runtime.sigint import commit_point, defer_sigint, repeat_without_sigint
 from optdb.runtime.timing import RunAhead
 

@@ -29,7 +29,7 @@ from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment
 from optdb.runtime.commands import CommandList, Memory
-from optdb.runtime.holding import enqueue_bound
+from optdb.runtime.dispatch import enqueue_bound
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
 

@@ -23,7 +23,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.arrays import copy as copy_array
 from optdb.runtime.buffer_assignment import IOBinding, bind_io
 from optdb.runtime.commands import Memory
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands
 from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point

@@ -19,7 +19,7 @@ from optdb.device.plans.tables import NodeTable
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
 from optdb.runtime.commands import CommandList
-from optdb.runtime.holding import enqueue_bound
+from optdb.runtime.dispatch import enqueue_bound
 from optdb.runtime.recording import Segment
 
 

@@ -16,7 +16,7 @@ from optdb.device.plans.linked import LinkedFunction
 from optdb.runtime.arrays import Array, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
-from optdb.runtime.holding import enqueue_bound
+from optdb.runtime.dispatch import enqueue_bound
 from optdb.runtime.recording import Recorder
 
 #: Maximum number of times that a plan's commit is recorded: if arrays move in each call, recording is useless.

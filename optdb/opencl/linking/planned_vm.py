@@ -35,8 +35,7 @@ from optdb.opencl.linking.nodes import (
 from optdb.opencl.type import without_zeros
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import HostCall
-from optdb.runtime.dispatch import enqueue, listened, listening
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands, enqueue, listened, listening
 from optdb.runtime.recording import ArrayLayout, Recorder
 from optdb.runtime.sigint import commit_point, defer_sigint
 

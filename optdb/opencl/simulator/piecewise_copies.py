@@ -20,7 +20,7 @@ from optdb.opencl.simulator.packing import TO_DEVICE, TO_HOST, PackedVariables, 
 from optdb.runtime.arrays import DeviceArray, lies_in_order
 from optdb.runtime.commands import Locate, Transfer
 from optdb.runtime.dispatch import enqueue
-from optdb.runtime.driver_calls import PreparedCall, driver_calls
+from optdb.runtime.driver_batches import PreparedCall, driver_calls
 from optdb.runtime.fetching import EnqueueMark, EventHandle, StartQueue
 from optdb.runtime.packing import PackedVector, mark, side_queue
 from optdb.runtime.scripts import Arrival

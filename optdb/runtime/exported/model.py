@@ -219,7 +219,6 @@ class LoadedMethod:
         return broken
 
     def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:
-        """Return a description of the first argument with an unexpected shape; None if all shapes match."""
         for position, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
             expected = values.numbers(shape)
             if expected != x.shape:

@@ -59,7 +59,8 @@ class _Macro(NamedTuple):
 
 def preprocess(source: str) -> str:
     """Return a preprocessed source; raise SourceError at unsupported directives or operators."""
-    text = _COMMENT.sub(_blank, _SPLICE.sub(" ", source.replace("\r\n", "\n")))
+    spliced = _SPLICE.sub(" ", source.replace("\r\n", "\n"))
+    text = _COMMENT.sub(lambda comment: "\n" if "\n" in comment[0] else " ", spliced)
     lines = "".join(_Preprocessor().lines(text)).split("\n")
     if not any(re.search(r"\bdouble", line) for line in lines if not line.startswith("#")):
         lines = [line for line in lines if _DOUBLE not in line]
@@ -68,14 +69,9 @@ def preprocess(source: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _merge(token: str, following: str) -> bool:
-    """Tell whether two tokens would be read as different tokens without a space between them."""
     first = _TOKEN.match(token + following)
     assert first is not None
     return first.group() != token
-
-
-def _blank(comment: re.Match[str]) -> str:
-    return "\n" if "\n" in comment.group() else " "
 
 
 def _pragma(text: str) -> str:
@@ -121,7 +117,6 @@ class _Preprocessor:
         return [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
 
     def _directive(self, word: str, rest: str) -> str:
-        """Execute a directive and return the line that replaces it."""
         rest = rest.strip()
         if word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             self._condition(word, rest)
@@ -173,7 +168,6 @@ class _Preprocessor:
         self._macros[name] = _Macro(names, tokens)
 
     def _expand(self, tokens: Sequence[_Token]) -> list[_Token]:
-        """Expand all macros as specified by the C standard."""
         result: list[_Token] = []
         # The tokens that remain to be expanded, in reverse order.
         left = list(reversed(tokens))
@@ -238,8 +232,6 @@ def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
 
 
 class _Condition:
-    """Evaluates a condition's tokens by operator precedence."""
-
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = list(reversed(tokens))
 

@@ -153,7 +153,6 @@ def _check_typedefs(tokens: Sequence[str]) -> None:
 
 
 def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
-    """Return the parameters of each kernel declared as ``kernel void name(...)``."""
     kernels: dict[str, tuple[str, ...]] = {}
     for position in _positions(spaced, "__kernel|kernel"):
         kernel = _KERNEL.match(spaced, position)
@@ -167,7 +166,6 @@ def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
 
 
 def _param(kernel: str, tokens: Sequence[str]) -> str:
-    """Return the kind of a kernel parameter."""
     words = [token for token in tokens if token not in _QUALIFIERS]
     spaces = [_SPACES[word] for word in words if word in _SPACES]
     words = [word for word in words if word not in _SPACES]

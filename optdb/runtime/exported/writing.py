@@ -204,7 +204,6 @@ def _operands(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _argument(arg: Any) -> Any:
-    """Convert a kernel argument to a record; return a `Slot` or None unchanged."""
     match arg:
         case None | Slot():
             return arg

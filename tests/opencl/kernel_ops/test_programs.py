@@ -17,7 +17,7 @@ from theano.gof.graph import io_toposort
 from memcheck.case import Given, Number
 from memcheck.cases import CASES
 from optdb.codegen.kernels import programs
-from optdb.codegen.kernels.outlining import OutlinedKernel, outlined
+from optdb.codegen.kernels.isolation import OutlinedKernel, outlined
 from optdb.opencl import OpenCLArrayType, as_opencl_variable, get_context
 from optdb.opencl.kernel_ops import (
     ARRAY,

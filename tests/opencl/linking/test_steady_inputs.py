@@ -17,7 +17,7 @@ from optdb.opencl.registry import get_context
 from optdb.opencl.simulator.execution.calls import TrustedMethod
 from optdb.opencl.simulator.execution.state import SimulatorClosed
 from optdb.opencl.simulator.packing import finish
-from optdb.runtime.staging import Staged
+from optdb.runtime.packing import Staged
 from tests.opencl.simulator.made import simulated
 
 ROWS, COLUMNS = 6, 5

@@ -17,8 +17,8 @@ from optdb.runtime.commands import CommandList
 from optdb.runtime.context import Context
 from optdb.runtime.fetching import HostMirror
 from optdb.runtime.grid_failures import WORD_COUNT, check_words, known_words
+from optdb.runtime.packing import StagingBuffer
 from optdb.runtime.scripts import Arrival
-from optdb.runtime.staging import StagingBuffer
 
 if TYPE_CHECKING:
     from optdb.device.plans.plan import Before

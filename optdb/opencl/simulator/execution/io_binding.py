@@ -25,8 +25,8 @@ from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, e
 from optdb.runtime.context import Context
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
+from optdb.runtime.packing import Staged
 from optdb.runtime.recording import ArrayLayout
-from optdb.runtime.staging import Staged
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.execution.executable import Executable

@@ -19,8 +19,7 @@ import optdb
 from optdb.opencl import blas, get_context
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.commands import EnqueueKernel
-from optdb.runtime.dispatch import listened
-from optdb.runtime.holding import HeldCommands
+from optdb.runtime.dispatch import HeldCommands, listened
 from tests.effort import examples
 from tests.opencl.simulator.elsewhere import answers
 from tests.processes import run_code
