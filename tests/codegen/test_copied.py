@@ -137,7 +137,7 @@ def test_sums_in_parts(along, monkeypatch):
 def test_how_many_parts(sizes, parts):
     m, n, k = sizes
     problem = Problem(1, m, n, k, (0, k, 1), (0, n, 1), (0, n, 1), (0, n, 1), False)
-    assert parts[0] <= parts_of(problem, problem.tiles(BLOCK.rows, BLOCK.cols), 132) <= parts[1]
+    assert parts[0] <= parts_of(problem, problem.tiles(BLOCK), 132) <= parts[1]
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])

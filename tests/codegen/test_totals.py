@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optdb.codegen.gemm.blocks import GroupBlock
 from optdb.codegen.gemm.launches import by_tiles, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.kernels import compile_kernels
@@ -26,7 +27,7 @@ def total(parts, y, z, beta, dtype, layouts, batch):
     unused = (0, lengths[1], 1)
     of_y, of_z = (steps(x, batch) for x in arrays)
     problem = Problem(batch, *lengths, PART * len(parts), unused, unused, of_y, of_z, beta != 0)
-    plan = by_tiles(problem, "a_product", 1, 32, len(parts), PART)
+    plan = by_tiles(problem, "a_product", GroupBlock(16, 16, PART, 4, 2), len(parts))
     launch = plan.launches[-1]
     assert plan.memory == parts.size
     (kernel,) = compile_kernels([wide_total_kernel(dtype)], context).values()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optdb.codegen.gemm import tuning_table
-from optdb.codegen.gemm.problem import CheckedTile
+from optdb.codegen.gemm.problem import CheckedTile, GroupTile
 from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
 
@@ -51,14 +51,9 @@ class ItemBlock(CheckedTile):
 
 
 @dataclass(frozen=True)
-class GroupBlock(CheckedTile):
-    """The tile of a product that a GPU's work group computes from tiles in local memory."""
+class GroupBlock(GroupTile):
+    """A tile that items load through registers."""
 
-    #: Tile size of the result.
-    rows: int
-    cols: int
-    #: Number of terms of each sum that local memory holds at a time.
-    depth: int
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
@@ -73,7 +68,6 @@ class GroupBlock(CheckedTile):
 
     @property
     def items(self) -> int:
-        """The work-group size."""
         return (self.rows // self.item_rows) * (self.cols // self.item_cols) * self.splits
 
     def local_bytes(self, dtype: str) -> int:

@@ -24,7 +24,7 @@ from optdb.codegen.gemm.blocks import GroupBlock, chosen, has_large_tiles
 from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.gpu import PART, item_position
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_kernel, wide_total_kernel
-from optdb.codegen.gemm.problem import Problem, classify
+from optdb.codegen.gemm.problem import GroupTile, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, with_tile_found
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, functions
@@ -37,14 +37,10 @@ _CALLED = ("copy_async16", "copy_async_all", "commit_copies", "await_copies", "o
 
 
 @dataclass(frozen=True)
-class CopiedBlock:
-    """The tile of a product that a work group computes."""
+class CopiedBlock(GroupTile):
+    """A tile that is copied asynchronously."""
 
-    #: Tile size of the result.
-    rows: int
-    cols: int
-    #: Number of terms of each sum that one stage in local memory holds, and the number of stages.
-    depth: int
+    #: Number of stages in local memory.
     stages: int
     #: Size of the part of the result that each item keeps in registers.
     item_rows: int
@@ -52,17 +48,16 @@ class CopiedBlock:
 
     @property
     def items(self) -> int:
-        """The work-group size."""
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
-    def words(self, length: int, is_along: bool) -> int:
+    def stage_words(self, length: int, is_along: bool) -> int:
         """Return a tile's size in a stage, in words; with contiguous terms, every 4 rows get 4 words of padding."""
         return length * (self.depth + is_along)
 
     @property
     def local_bytes(self) -> int:
         """Upper bound on the local memory of a group, in bytes."""
-        return 4 * self.stages * (self.words(self.rows, True) + self.words(self.cols, True))
+        return 4 * self.stages * (self.stage_words(self.rows, True) + self.stage_words(self.cols, True))
 
 
 #: Like all constants below, measured on an NVIDIA H200.
@@ -125,16 +120,12 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
     text += with_tile_found(code["MATMUL"]).replace("LOOP\n", loop + "\n", 1)
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     # Items in LOOP_ALONG still read the previous stage after its end, so one copy fewer may be pending.
-    pending = block.stages - 2 - along[0]
+    pending, a_words = block.stages - 2 - along[0], block.stage_words(block.rows, along[0])
     words = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
-        **{"ITEMS": block.items, "BAND": BAND},
-        **{"ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
-        **{"ITEM_ROWS": block.item_rows, "ITEM_COLS": block.item_cols},
-        **{"ITEM_ROW": row, "ITEM_COLUMN": column},
-        **{"STAGES": block.stages, "PENDING": pending},
-        "A_WORDS": block.words(block.rows, along[0]),
-        "STAGE_WORDS": block.words(block.rows, along[0]) + block.words(block.cols, along[1]),
+        **block.words(),
+        **{"BAND": BAND, "ITEM_ROW": row, "ITEM_COLUMN": column, "PENDING": pending, "A_WORDS": a_words},
+        "STAGE_WORDS": a_words + block.stage_words(block.cols, along[1]),
         **_copy_placeholders("A", block, block.rows, along[0]),
         **_copy_placeholders("B", block, block.cols, along[1]),
         **MEMORY_WORDS[instructions],
@@ -208,7 +199,7 @@ def _block_of(context: Context, problem: Problem) -> CopiedBlock | None:
         return None
 
     def seconds(block: CopiedBlock) -> float:
-        cost, tiles = SMALLER[block], -(-problem.tiles(block.rows, block.cols) // units)
+        cost, tiles = SMALLER[block], -(-problem.tiles(block) // units)
         busy = tiles * 2 * block.rows * block.cols / cost.rate
         return tiles * cost.overhead + p.k * max(cost.latency, busy)
 
@@ -217,9 +208,9 @@ def _block_of(context: Context, problem: Problem) -> CopiedBlock | None:
 
 def plan(problem: Problem, block: CopiedBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
-    tiles = problem.tiles(block.rows, block.cols)
+    tiles = problem.tiles(block)
     parts = 1 if block in SMALLER else parts_of(problem, tiles, units)
-    return by_tiles(problem, kernel_name(block, problem.along), tiles, block.items, parts, block.depth)
+    return by_tiles(problem, kernel_name(block, problem.along), block, parts)
 
 
 def parts_of(problem: Problem, tiles: int, units: int) -> int:

@@ -24,7 +24,7 @@ import numpy as np
 
 from optdb.codegen.gemm.blocks import PADDING, Block, GroupBlock
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, product_kernel
-from optdb.codegen.gemm.problem import Problem, classify
+from optdb.codegen.gemm.problem import GroupTile, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import BAND, with_tile_found
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
@@ -46,10 +46,8 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
     wide = _READ // np.dtype(work_dtype(dtype)).itemsize
     a_read, b_read = min(wide, block.item_rows), min(wide, block.item_cols)
     words = {
-        **{"MATMUL": block.name, "ITEMS": block.items, "PADDING": PADDING},
-        **{"ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
-        **{"ITEM_ROWS": block.item_rows, "ITEM_COLS": block.item_cols},
-        **{"A_READ": a_read, "B_READ": b_read},
+        **block.words(),
+        **{"MATMUL": block.name, "PADDING": PADDING, "A_READ": a_read, "B_READ": b_read},
     }
     if block.splits > 1:
         return _split_kernel(dtype, block, words)
@@ -86,7 +84,6 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
         functions("gemm/split_sums.cl")["MATMUL"],
         dtype,
         **words,
-        SPLITS=block.splits,
         TEAM=block.items // block.splits,
         SUMS=block.rows * block.cols // block.items,
         A_LOADS=block.rows * block.depth // block.items,
@@ -140,26 +137,24 @@ def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> Group
 
 def _fills(problem: Problem, block: GroupBlock, units: int) -> bool:
     """Return whether tiles, with their sums split into parts, occupy most compute units."""
-    tiles = problem.tiles(block.rows, block.cols)
-    return tiles * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units
+    return problem.tiles(block) * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
-    tiles = problem.tiles(block.rows, block.cols)
-    parts = parts_of(tiles, problem.k, block.splits, units)
-    return by_tiles(problem, block.name, tiles, block.items, parts, block.depth)
+    return by_tiles(problem, block.name, block, parts_of(problem, block, block.splits, units))
 
 
-def parts_of(tiles: int, k: int, splits: int, units: int) -> int:
-    """Return the number of parts to split sums of `k` terms into, so that compute units idle little.
+def parts_of(problem: Problem, tile: GroupTile, splits: int, units: int) -> int:
+    """Return the number of parts to split sums into, so that compute units idle little.
 
     In each tile, `splits` items share the terms of a sum.
 
     Each unit computes one part of a tile at a time: on 132 units, 100 tiles take as long as 132 tiles, but splitting
     each of the 100 tiles into five parts takes four fifths of that time.
     """
-    most = max(k // (PART if splits == 1 else SPLIT_PART), 1)
+    tiles = problem.tiles(tile)
+    most = max(problem.k // (PART if splits == 1 else SPLIT_PART), 1)
     if splits > 1 or tiles * MOST_PARTS <= units:
         return max(min(units // tiles, most), 1)
 
@@ -173,6 +168,5 @@ def parts_of(tiles: int, k: int, splits: int, units: int) -> int:
 
 def fill(problem: Problem, block: GroupBlock, units: int) -> float:
     """Return the average fraction of compute units that are busy until the last one finishes."""
-    tiles = problem.tiles(block.rows, block.cols)
-    groups = tiles * parts_of(tiles, problem.k, block.splits, units)
+    groups = problem.tiles(block) * parts_of(problem, block, block.splits, units)
     return groups / (-(-groups // units) * units)

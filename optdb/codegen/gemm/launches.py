@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.gemm.problem import GroupTile, Problem
 from optdb.codegen.kernels import SSIZES, CompiledKernel, Kernel, Packed
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import scratch
@@ -112,7 +112,7 @@ def total(
 
 
 def by_tiles(
-    problem: Problem, kernel: str, tiles: int, group: int, parts: int, multiple: int, divisors: Sequence[int] = ()
+    problem: Problem, kernel: str, tile: GroupTile, parts: int, multiple: int | None = None, has_divisors: bool = False
 ) -> GemmPlan:
     """Return the launches of a kernel whose work groups each compute one tile, from all terms or some of them.
 
@@ -122,22 +122,24 @@ def by_tiles(
         The product.
     kernel : str
         Name of the kernel.
-    tiles, group : int
-        Number of tiles, and work-group size.
+    tile : GroupTile
+        The tile of a work group.
     parts, multiple : int
-        Maximum number of parts that terms are split into, and the number that part lengths must be multiples of.
-    divisors : sequence of int
-        Numbers that the kernel divides by, except the number of parts: the kernel gets the `reciprocal` of each number.
+        Maximum number of parts that terms are split into, and the number that part lengths must be multiples of, by
+        default the tile's depth.
+    has_divisors : bool
+        Whether the kernel gets the `reciprocal` of the numbers of tiles in a row and in a column, and of parts.
     """
-    p = problem
+    p, multiple, group = problem, multiple or tile.depth, tile.items
     part = -(-max(p.k, 1) // parts)
     # Rounding up may leave fewer parts.
     part = -(-part // multiple) * multiple
     parts = -(-max(p.k, 1) // part)
     sizes = pack(p.m, p.n, p.k, *p.a, p.b[0], p.b[2], p.b[1], *map(int, p.along), int(p.add))
-    more = pack(*p.y, *p.z, parts, part, p.batch, *(map(reciprocal, (*divisors, parts)) if divisors else ()))
+    divisors = (-(-p.n // tile.cols), -(-p.m // tile.rows), parts) if has_divisors else ()
+    more = pack(*p.y, *p.z, parts, part, p.batch, *map(reciprocal, divisors))
     letters = "abyz" + ("w" if parts > 1 else "z")
-    multiply = Launch(kernel, (tiles * parts * group,), (group,), (sizes, more), letters, "ab")
+    multiply = Launch(kernel, (p.tiles(tile) * parts * group,), (group,), (sizes, more), letters, "ab")
     if parts == 1:
         return GemmPlan([multiply])
     size, items_of_row = p.batch * p.m * p.n, -(-p.n // _WIDE)

@@ -57,9 +57,9 @@ class Problem:
         """For each matrix, whether the stride along the terms is at most the stride of its rows or columns."""
         return abs(self.a[2]) <= abs(self.a[1]), abs(self.b[1]) <= abs(self.b[2])
 
-    def tiles(self, rows: int, cols: int) -> int:
+    def tiles(self, tile: GroupTile) -> int:
         """Return the number of tiles of the result."""
-        return -(-self.m // rows) * -(-self.n // cols) * self.batch
+        return -(-self.m // tile.rows) * -(-self.n // tile.cols) * self.batch
 
 
 class CheckedTile:
@@ -67,12 +67,32 @@ class CheckedTile:
 
     def rules(self) -> Iterator[tuple[bool, str]]:
         """Yield whether a rule of the kernels holds, and the rule's text; a rule assumes that earlier rules hold."""
-        raise NotImplementedError
+        return iter(())
 
     def __post_init__(self) -> None:
         for holds, rule in self.rules():
             if not holds:
                 raise ValueError(f"{self} is not supported: {rule}")
+
+
+@dataclass(frozen=True)
+class GroupTile(CheckedTile):
+    """The tile of a product that a GPU's work group computes from tiles of both matrices in local memory."""
+
+    #: Tile size of the result.
+    rows: int
+    cols: int
+    #: Number of terms of each sum that local memory holds at a time, or in one stage.
+    depth: int
+
+    @property
+    def items(self) -> int:
+        """The work-group size."""
+        raise NotImplementedError
+
+    def words(self) -> dict[str, int]:
+        """Return the placeholders for the tile's lengths in kernels."""
+        return {name.upper(): length for name, length in vars(self).items()} | {"ITEMS": self.items}
 
 
 def classify(batch: int, m: int, n: int, units: int) -> str:

@@ -30,9 +30,9 @@ from optdb.codegen.gemm.launches import (
     reciprocal,
     wide_total_kernel,
 )
-from optdb.codegen.gemm.problem import CLASSES, Problem, classify
+from optdb.codegen.gemm.problem import CLASSES, GroupTile, Problem, classify
 from optdb.codegen.gemm.tensor_cores import FEW_TERMS
-from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, WARP, multiply_add_function
+from optdb.codegen.gemm.tensor_kernels import EXCHANGED_WORDS, ROUNDING, multiply_add_function
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
@@ -45,20 +45,15 @@ _QUAD, _QUAD_NBYTES = 4, 16
 
 
 @dataclass(frozen=True)
-class QuadTile:
-    """The tile that a work group computes; each item computes `item_rows` rows of four sums."""
+class QuadTile(GroupTile):
+    """A tile whose items compute `item_rows` rows of four sums each."""
 
-    rows: int
-    cols: int
-    #: Number of terms of each sum that local memory holds at a time.
-    depth: int
     #: Number of items that share the terms of each sum.
     splits: int
     item_rows: int = 8
 
     @property
     def items(self) -> int:
-        """The work-group size."""
         return self.rows * self.cols // (self.item_rows * _QUAD) * self.splits
 
     @property
@@ -82,11 +77,10 @@ TILE = QuadTile(32, 32, 64, 8)
 #: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to those with whole
 #: tiles.
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
-#: Number of rows and columns in a tensor core tile, work-group size, and number of steps whose operands are read at
-#: once.
-_TENSOR_SIDE, _TENSOR_ITEMS, _STEPS = 32, 256, 4
-#: Number of terms that each warp multiplies in a step.
-_WARP_TERMS = 16
+#: The tile on tensor cores, of which each warp multiplies 16 terms, and number of tiles that are read at once.
+_TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8), 4
+#: Number of quads that all its partial sums take in local memory.
+_TENSOR_QUADS = _TENSOR_TILE.splits * _TENSOR_TILE.rows * _TENSOR_TILE.cols // _QUAD
 #: Upper bound on the number of parts. There are also at most as many parts as compute units.
 _MOST_PARTS = 1 << 10
 #: The classes of products that use these kernels, by the context's option `quad_tiles`.
@@ -95,13 +89,12 @@ _CLASSES = {"few": frozenset(["tiny"]), "all": frozenset(CLASSES), "none": froze
 
 def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
     """Return the kernel for right matrices with contiguous terms (`b_along`), or contiguous columns."""
-    words: dict[str, str | int] = {"ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth, "SPLITS": tile.splits}
-    words |= {"MATMUL": tile.kernel_name(b_along), "ITEMS": tile.items, "B_ALONG": int(b_along)}
     return product_kernel(
         _with_statements("MATMUL"),
         "float32",
-        **words,
-        ITEM_ROWS=tile.item_rows,
+        **tile.words(),
+        MATMUL=tile.kernel_name(b_along),
+        B_ALONG=int(b_along),
         TEAM=tile.items // tile.splits,
         PITCH=tile.pitch,
         TURNS=max(tile.rows * tile.cols // _QUAD // tile.items, 1),
@@ -111,22 +104,17 @@ def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
 
 def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies in TF32 on tensor cores."""
-    warps, name = _TENSOR_ITEMS // WARP, _tensor_name(b_along)
-    sums = _tensor_quads()
-    is_emulated = instructions == "emulated"
+    name, items, is_emulated = _tensor_name(b_along), _TENSOR_TILE.items, instructions == "emulated"
     # A merged kernel can only include assembly in the macro PTX, which marks it as non-blocking.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
-    sizes = {"ROWS": _TENSOR_SIDE, "COLS": _TENSOR_SIDE, "ITEMS": _TENSOR_ITEMS, "SPLITS": warps, "AHEAD": _STEPS}
-    words = sizes | {"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along)}
     return product_kernel(
         called + _with_statements("MATMUL_TF32"),
         "float32",
-        **words,
-        ROUNDING=ROUNDING,
-        TERMS=warps * _WARP_TERMS,
-        TURNS=_TENSOR_SIDE * _TENSOR_SIDE // _QUAD // _TENSOR_ITEMS,
-        LOCAL_QUADS=sums + EXCHANGED_WORDS * _TENSOR_ITEMS // _QUAD * is_emulated,
-        EXCHANGE=f"(__local uint *)(memory + {sums})" if is_emulated else "0",
+        **_TENSOR_TILE.words(),
+        **{"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along), "AHEAD": _STEPS},
+        **{"ROUNDING": ROUNDING, "TERMS": _TENSOR_TILE.depth, "TURNS": 1},
+        LOCAL_QUADS=_TENSOR_QUADS + EXCHANGED_WORDS * items // _QUAD * is_emulated,
+        EXCHANGE=f"(__local uint *)(memory + {_TENSOR_QUADS})" if is_emulated else "0",
     )
 
 
@@ -141,13 +129,8 @@ def _with_statements(kernel: str) -> str:
     return filled(code[kernel], **statements)
 
 
-def _tensor_quads() -> int:
-    """Return the number of quads that all partial sums take in local memory."""
-    return _TENSOR_ITEMS // WARP * _TENSOR_SIDE * _TENSOR_SIDE // _QUAD
-
-
 def _tensor_name(b_along: bool) -> str:
-    return f"matmul_{_TENSOR_SIDE}x{_TENSOR_SIDE}_tf32_quads_{'nt'[b_along]}"
+    return f"matmul_{_TENSOR_TILE.rows}x{_TENSOR_TILE.cols}_tf32_quads_{'nt'[b_along]}"
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
@@ -162,9 +145,9 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
         return []
     by_tensor_cores = request.precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
     tile = TILE if options.quad_tile is None else QuadTile(*options.quad_tile)
-    b_along = problem.b[2] != 1
-    items, quads = (_TENSOR_ITEMS, _tensor_quads()) if by_tensor_cores else (tile.items, tile.local_quads(b_along))
-    if profile.max_local_size < items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
+    tile, b_along = _TENSOR_TILE if by_tensor_cores else tile, problem.b[2] != 1
+    quads = _TENSOR_QUADS if by_tensor_cores else tile.local_quads(b_along)
+    if profile.max_local_size < tile.items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
         return []
 
     def kernels() -> list[Kernel]:
@@ -174,7 +157,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
             needed = [quad_kernel(each, b_along) for each in ((TILE, HALF_TILE) if tile == TILE else (tile,))]
         return [*needed, wide_total_kernel("float32")]
 
-    planned = plan(problem, profile.compute_units, tile, by_tensor_cores)
+    planned = plan(problem, profile.compute_units, tile)
     return [Choice("a small product", planned, kernels=kernels)]
 
 
@@ -235,13 +218,8 @@ def needs_64bit_index(problem: Problem) -> bool:
     return max(reach, p.batch * p.m * p.n * _MOST_PARTS) >= 1 << 31
 
 
-def plan(problem: Problem, units: int, tile: QuadTile, by_tensor_cores: bool = False) -> GemmPlan:
+def plan(problem: Problem, units: int, tile: QuadTile) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
-    b_along = problem.b[2] != 1
-    rows, cols = (_TENSOR_SIDE, _TENSOR_SIDE) if by_tensor_cores else (tile.rows, tile.cols)
-    tiles, divisors = problem.tiles(rows, cols), (-(-problem.n // cols), -(-problem.m // rows))
-    parts = parts_of(tiles, problem.k, tile.splits, units)
-    if by_tensor_cores:
-        terms = _TENSOR_ITEMS // WARP * _WARP_TERMS
-        return by_tiles(problem, _tensor_name(b_along), tiles, _TENSOR_ITEMS, parts, terms, divisors)
-    return by_tiles(problem, tile.kernel_name(b_along), tiles, tile.items, parts, tile.depth, divisors)
+    b_along, parts = problem.b[2] != 1, parts_of(problem, tile, tile.splits, units)
+    name = _tensor_name(b_along) if tile is _TENSOR_TILE else tile.kernel_name(b_along)
+    return by_tiles(problem, name, tile, parts, has_divisors=True)

@@ -147,15 +147,14 @@ def fitting(context: Context, blocks: Iterable[TensorBlock]) -> list[TensorBlock
 
 def _effort(problem: Problem, block: TensorBlock, rates: Sequence[float], units: int) -> float:
     """Return the estimated time per term on the compute unit with the most tiles."""
-    rounds, rest = divmod(-(-problem.tiles(block.rows, block.cols) // units), len(rates))
+    rounds, rest = divmod(-(-problem.tiles(block) // units), len(rates))
     last = rest / rates[rest - 1] if rest else 0.0
     return block.rows * block.cols * (rounds * len(rates) / rates[-1] + last)
 
 
 def plan(problem: Problem, block: TensorBlock, arithmetic: Arithmetic, units: int) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
-    tiles = problem.tiles(block.rows, block.cols)
-    parts = max(min(-(-units // tiles), problem.k // PART), 1)
+    parts = max(min(-(-units // problem.tiles(block)), problem.k // PART), 1)
     # Parts of aligned rows remain aligned.
     terms = block.depth * (2 if arithmetic == "float16" else 1)
-    return by_tiles(problem, kernel_name(block, arithmetic, problem.along), tiles, block.items, parts, terms)
+    return by_tiles(problem, kernel_name(block, arithmetic, problem.along), block, parts, terms)

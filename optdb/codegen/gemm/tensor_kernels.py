@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from optdb.codegen.gemm.launches import product_kernel
-from optdb.codegen.gemm.problem import CheckedTile
+from optdb.codegen.gemm.problem import GroupTile
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
@@ -48,14 +48,10 @@ EXCHANGED_WORDS = 6
 
 
 @dataclass(frozen=True)
-class TensorBlock(CheckedTile):
-    """The tile of a product that a work group computes on tensor cores."""
+class TensorBlock(GroupTile):
+    """A tile that is computed on tensor cores."""
 
-    #: Tile size of the result.
-    rows: int
-    cols: int
-    #: Number of terms of each sum that one stage in local memory holds, and the number of stages.
-    depth: int
+    #: Number of stages in local memory.
     stages: int
     #: Size of the part of the result that each warp computes.
     warp_rows: int
@@ -68,7 +64,6 @@ class TensorBlock(CheckedTile):
 
     @property
     def items(self) -> int:
-        """The work-group size."""
         return (self.rows // self.warp_rows) * (self.cols // self.warp_cols) * WARP
 
     @property
@@ -157,11 +152,9 @@ def tensor_kernel(
     piece, memory, vector = _PIECE // np.dtype(dtype).itemsize, block.stages * block.stage_words, _store_width(right)
     words = {
         **{"MATMUL": kernel_name(block, arithmetic, along), "copy_number": f"copy_number_{dtype}"},
-        **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth, "BAND": BAND},
-        **{"WARP_ROWS": block.warp_rows, "WARP_COLS": block.warp_cols},
+        **{**block.words(), "BAND": BAND, "PENDING": block.stages - 2},
         **{"PIECE": piece, "TERMS": block.depth * piece // 4, "A_ALONG": int(along[0]), "B_ALONG": int(along[1])},
         **{"A_PLACES": _places(left, block), "B_PLACES": _places(right, block)},
-        **{"STAGES": block.stages, "PENDING": block.stages - 2},
         **{"STAGE_WORDS": block.stage_words, "TILE_WORDS": memory},
         "LOCAL_WORDS": memory + EXCHANGED_WORDS * block.items * (instructions == "emulated"),
         **MEMORY_WORDS[instructions],

@@ -194,8 +194,7 @@ def _tensor_trial(
 ) -> tuple[TrialProduct, Callable[[], None]]:
     """Return a product with `groups` tiles for each compute unit, and the function that computes the product."""
     trial = TrialProduct(context, "float32", block.rows * context.profile.compute_units, block.cols * groups, terms)
-    name, tiles = kernel_name(block, "tf32", (True, False)), trial.problem.tiles(block.rows, block.cols)
-    plan = by_tiles(trial.problem, name, tiles, block.items, 1, block.depth)
+    plan = by_tiles(trial.problem, kernel_name(block, "tf32", (True, False)), block, 1)
     return trial, functools.partial(trial.compute, plan, kernels)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, Launch, by_tiles, pack, product_kernel
-from optdb.codegen.gemm.problem import CheckedTile, Problem
+from optdb.codegen.gemm.problem import GroupTile, Problem
 from optdb.codegen.gemm.tensor_kernels import (
     BAND,
     MEMORY_WORDS,
@@ -75,14 +75,10 @@ _MULTIPLIED: dict[Arithmetic, _Multiplied] = {
 
 
 @dataclass(frozen=True)
-class PackedBlock(CheckedTile):
-    """The tile of a product that a work group computes."""
+class PackedBlock(GroupTile):
+    """A tile of packed matrices; a term is a word of terms."""
 
-    #: Tile size of the result.
-    rows: int
-    cols: int
-    #: Number of words of terms in one stage in local memory, and the number of stages.
-    depth: int
+    #: Number of stages in local memory.
     stages: int
     #: Number of warpgroups that share the rows.
     warpgroups: int
@@ -94,7 +90,6 @@ class PackedBlock(CheckedTile):
 
     @property
     def items(self) -> int:
-        """The work-group size."""
         return self.warpgroups * _WARPGROUP
 
     @property
@@ -157,14 +152,14 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
         return True
     profile, block = context.profile, block_of(context)
     most = min(profile.global_memory_bytes // _SHARE, profile.max_allocation_bytes)
-    is_busy = 2 * problem.tiles(block.rows, block.cols) > profile.compute_units
+    is_busy = 2 * problem.tiles(block) > profile.compute_units
     return is_possible(context) and packed_bytes(problem, arithmetic, block) <= most and is_busy
 
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
     """Return the estimated time of packing, plus the time of the compute unit with the most tiles."""
     block, speed = block_of(context), speed_of(context, arithmetic)
-    rounds = -(-problem.tiles(block.rows, block.cols) // context.profile.compute_units)
+    rounds = -(-problem.tiles(block) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
     return multiplying + 2e-9 * packed_bytes(problem, arithmetic, block) / speed.packing + 3 * LAUNCH_S
 
@@ -217,8 +212,7 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
     words: dict[str, Any] = {
         **{"MATMUL": _kernel_name(block, arithmetic), "BAND": BAND},
         "product_of_words": f"product_{dtype_of(arithmetic)}",
-        **{"ITEMS": block.items, "ROWS": block.rows, "COLS": block.cols, "DEPTH": block.depth},
-        **{"STAGES": block.stages, "STAGE_WORDS": block.stage_words, "STAGE_BYTES": block.stage_words * _WORD},
+        **{**block.words(), "STAGE_WORDS": block.stage_words, "STAGE_BYTES": block.stage_words * _WORD},
         **{"TERMS": terms_of(arithmetic, block.depth), "ROW_BLOCKS": block.rows // block.warpgroups // _ROWS},
         **{"PAIR": kind.pair, "PAIR_OF_SUMS": filled(kind.pair_of_sums, **type_words(dtype_of(arithmetic)))},
         "INSTRUCTION": f"wgmma.mma_async.sync.aligned.m{_ROWS}n{block.cols}k{kind.terms}.f32.{kind.type}.{kind.type}",
@@ -307,8 +301,8 @@ def plan(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> GemmPl
     packing = [side.packing(arithmetic) for side in sides]
     a, (b_matrix, b_col, b_term) = (side.packed_strides(arithmetic) for side in sides)
     packed = replace(problem, a=a, b=(b_matrix, b_term, b_col))
-    name, tiles = _kernel_name(block, arithmetic), problem.tiles(block.rows, block.cols)
-    (multiply,) = by_tiles(packed, name, tiles, block.items, 1, terms_of(arithmetic, block.depth)).launches
+    terms = terms_of(arithmetic, block.depth)
+    (multiply,) = by_tiles(packed, _kernel_name(block, arithmetic), block, 1, terms).launches
     return GemmPlan(
         [*packing, replace(multiply, arrays="AByz")], copies={side.letter.upper(): side.words for side in sides}
     )
