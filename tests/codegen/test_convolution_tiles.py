@@ -331,5 +331,5 @@ def test_the_precision_chooses_tiles(monkeypatch, without_tensor_cores):
                 chosen = tile_kernels.own_tiles(kind, context(), dtype, precision)
             assert {tile.tensor for tile in chosen} == {has}
     for tile in [tile for kind in KINDS for tile in tile_kernels.TENSOR_TILES[kind]]:
-        warps = (tile.rows // tile.warp_rows) * (tile.cols // tile.warp_cols)
+        warps = tile.rows // (8 * tile.item_rows) * (tile.cols // (4 * tile.item_cols))
         assert tile.items == 32 * warps and tile.local_bytes("float32") <= 48 << 10

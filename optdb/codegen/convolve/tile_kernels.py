@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optdb.codegen.gemm.launches import product_kernel
-from optdb.codegen.gemm.problem import Precision
+from optdb.codegen.gemm.problem import GroupTile, Precision
 from optdb.codegen.gemm.tensor_kernels import (
     EXCHANGED_WORDS,
     MEMORY_WORDS,
@@ -48,30 +48,16 @@ _ROWS_WITHOUT_COPIES = 64
 
 
 @dataclass(frozen=True)
-class Tile:
-    """The tile that a work group computes, and the part of it that each item computes."""
+class Tile(GroupTile):
+    """A tile whose items compute `item_rows` by `item_cols` sums each."""
 
-    rows: int
-    cols: int
-    #: Number of terms of each sum that local memory holds at a time.
-    depth: int
     item_rows: int
     item_cols: int
-    #: Whether to use tensor cores, in TF32. Then 32 items compute `warp_rows` by `warp_cols` sums.
+    #: Whether to use tensor cores, in TF32: 32 items compute `8 * item_rows` by `4 * item_cols` sums.
     tensor: bool = False
     #: Number of asynchronously copied tiles of each matrix in local memory; if 0, items load two tiles through
     #: registers.
     stages: int = 0
-
-    @property
-    def warp_rows(self) -> int:
-        """Number of rows that a warp computes on tensor cores: each item computes two of every sixteen."""
-        return 8 * self.item_rows
-
-    @property
-    def warp_cols(self) -> int:
-        """Number of columns that a warp computes on tensor cores: each item computes two of every eight."""
-        return 4 * self.item_cols
 
     @property
     def name(self) -> str:
@@ -81,7 +67,6 @@ class Tile:
 
     @property
     def items(self) -> int:
-        """The work-group size."""
         return (self.rows // self.item_rows) * (self.cols // self.item_cols)
 
     @property
@@ -187,130 +172,41 @@ def kernels_by_tiles(kind: Kind, dtype: str, tiles: Sequence[Tile], instructions
 
 def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) -> Kernel:
     """Return the kernel for one tile shape; the kernel's name consists of the kind and the tile's name."""
-    name, work = f"{kind.lower()}_{tile.name}", work_dtype(dtype)
-    wide = _READ // np.dtype(work).itemsize
-    vector = f"{C_TYPES[work]}{wide}"
-    layout = _layout_of_warps(tile, wide, vector) if tile.tensor else _layout_of_items(tile, wide, vector)
+    code, name, work = functions("convolve/tiles.cl"), f"{kind.lower()}_{tile.name}", work_dtype(dtype)
+    wide, lanes, across = _READ // np.dtype(work).itemsize, min(tile.cols, tile.items), tile.cols // tile.item_cols
+    vector, near = f"{C_TYPES[work]}{wide}", 2 if tile.tensor else wide
+    tx, ty = ("item % 4", "item / 4 % 8") if tile.tensor else (f"item % {across}", f"item / {across}")
+    if not tile.tensor and across % 8 == 0 and tile.rows // tile.item_rows % 4 == 0:
+        # The items of a warp compute a rectangle, so that they read fewer distinct numbers.
+        tx, ty = f"item / 32 % {across // 8} * 8 + item % 8", f"item / 32 / {across // 8} * 4 + item % 32 / 8"
+    exchanges, how = tile.tensor and instructions == "emulated", "COPIED" if tile.stages else "LOADED"
+    multiply, layout = ("MULTIPLY_TF32", "warps") if tile.tensor else ("MULTIPLY", "items")
+    text = code[kind]
+    for place, statements in (("    LOOP\n", f"{kind}_{how}"), ("TILE_LOOP\n", how), ("MULTIPLY\n", multiply)):
+        text = text.replace(place, body(code[statements]).strip() + "\n")
     copies = functions(f"gemm/tensor_cores_{instructions}.cl")
-    code = "".join([copies[function] for function in _COPIES if tile.stages] + [_statements(kind, tile)])
-    words = {
-        **{kind: name, "VEC": vector, "WIDE": layout.near, "TX": layout.tx, "TY": layout.ty},
-        "SAME": int(work == np.dtype(dtype).name),
+    called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
+    called += body(code[layout]).lstrip() + "".join(copies[function] for function in _COPIES if tile.stages)
+    words: dict[str, Any] = {
+        **{kind: name, "VEC": vector, "WIDE": near, "TX": tx, "TY": ty, "SAME": int(work == np.dtype(dtype).name)},
+        **{"READ_VECTOR": f"vstore{wide}", "STORED": f"{C_TYPES[work]}{near}"},
+        "STORED_SUMS": ", ".join(f"acc[r][c + {i}]" for i in range(near)),
         # Avoids bank conflicts: neighbouring items write the terms of a row, and read the rows of a term.
         "TERM_SHIFT": 32 // tile.depth * (tile.tensor and kind == "WEIGHTS"),
-        **_shape_words(tile, wide),
-        **_instruction_words(name, tile, instructions),
-    }
-    called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
-    macros = {
-        "READ(to, at)": f"vstore{wide}(*(__local const {vector} *)&at, 0, to)",
-        **layout.macros,
-        "STORE_VECTOR(to, r, c)": _store_vector(f"{C_TYPES[work]}{layout.near}", layout.near),
-    }
-    defined = "".join(f"#define {macro} {meaning}\n" for macro, meaning in macros.items())
-    return product_kernel(called + defined + code, dtype, **words)
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """The positions of an item's sums in a tile, as OpenCL C expressions."""
-
-    #: The item's column and row in the group or warp.
-    tx: str
-    ty: str
-    #: Macro definitions: the row and the column of the item's sum `r`, `c`, and vector `at` of a tile in local memory.
-    macros: dict[str, str]
-    #: Number of contiguous columns of an item.
-    near: int
-
-
-def _layout_of_items(tile: Tile, wide: int, vector: str) -> _Layout:
-    """Return the layout of items whose contiguous rows and columns are one vector load long.
-
-    The items of a warp of 32 compute a rectangle of the tile if possible, so that they read fewer distinct numbers.
-    """
-    across, down = tile.cols // tile.item_cols, tile.rows // tile.item_rows
-    tx, ty = f"item % {across}", f"item / {across}"
-    if across % 8 == 0 and down % 4 == 0:
-        tx = f"item / 32 % {across // 8} * 8 + item % 8"
-        ty = f"item / 32 / {across // 8} * 4 + item % 32 / 8"
-    macros = {
-        "ROW(r)": f"(i0 + (r) / {wide} * {wide * down} + ty * {wide} + (r) % {wide})",
-        "COLUMN(c)": f"((c) * {across} + tx * {wide})",
-        "VECTOR_OF(tile, at)": f"((__local {vector} *)(tile))[at]",
-        "WORD_OF_VECTOR(at)": f"((at) * {wide})",
-    }
-    return _Layout(tx, ty, macros, wide)
-
-
-def _layout_of_warps(tile: Tile, wide: int, vector: str) -> _Layout:
-    """Return the layout of tensor core fragments, of 16 rows and 8 columns, that a warp of 32 items shares."""
-    pieces = tile.rows // wide
-    macros = {
-        "ROW(r)": f"(i0 + {_first_row(tile)} + (r) * 8 + ty)",
-        "COLUMN(c)": f"({_first_column(tile)} + (c) / 2 * 8 + tx * 2)",
-        "VECTOR_OF(tile, at)": f"(*(__local {vector} *)&(tile)[(at) / {pieces}][(at) % {pieces} * {wide}])",
-        "WORD_OF_VECTOR(at)": f"((at) / {pieces} * {tile.rows + tile.padding} + (at) % {pieces} * {wide})",
-    }
-    return _Layout("item % 4", "item / 4 % 8", macros, 2)
-
-
-def _first_row(tile: Tile) -> str:
-    """Return the expression for a warp's first row in a tile."""
-    return f"(item / 32 % {tile.rows // tile.warp_rows} * {tile.warp_rows})"
-
-
-def _first_column(tile: Tile) -> str:
-    return f"(item / 32 / {tile.rows // tile.warp_rows} * {tile.warp_cols})"
-
-
-def _store_vector(stored: str, near: int) -> str:
-    """Return the statement that stores an item's contiguous sums."""
-    sums = ", ".join(f"acc[r][(c) + {i}]" for i in range(near))
-    return f"*(GLOBAL_MEM {stored} *)(to) = ({stored})({sums})"
-
-
-def _statements(kind: Kind, tile: Tile) -> str:
-    """Return the code of a kernel with its main loop, which loads or copies tiles and multiplies them."""
-    code, how = functions("convolve/tiles.cl"), "COPIED" if tile.stages else "LOADED"
-    parts = {
-        "    LOOP\n": code[f"{kind}_{how}"],
-        "TILE_LOOP\n": code[how],
-        "MULTIPLY\n": code["MULTIPLY_TF32" if tile.tensor else "MULTIPLY"],
-    }
-    text = code[kind]
-    for word, function in parts.items():
-        text = text.replace(word, body(function).strip() + "\n")
-    return text
-
-
-def _shape_words(tile: Tile, wide: int) -> dict[str, Any]:
-    """Return placeholders for a tile's shape, and for the numbers of elements or vectors that an item loads."""
-    lanes = min(tile.cols, tile.items)
-    return {
+        **tile.words(),
         **{"LANES": lanes, "X_TERMS": tile.depth * lanes // tile.items},
-        **{"ITEMS": tile.items, "ROWS": tile.rows, "COLS": tile.cols, "DEPTH": tile.depth},
-        **{"ITEM_ROWS": tile.item_rows, "ITEM_COLS": tile.item_cols},
-        **{"FIRST_ROW": _first_row(tile), "FIRST_COLUMN": _first_column(tile)},
         **{"PADDING": tile.padding, "TENSOR_PADDING": tile.padding * tile.tensor},
         **{"SIDES": tile.stages or 2, "PENDING": tile.stages - 2},
         "W_VECS": tile.rows * tile.depth // wide,
         "W_LOADS": -(-tile.rows * tile.depth // wide // tile.items),
         "T_LOADS": tile.rows * tile.depth // tile.items,
         "X_LOADS": tile.cols * tile.depth // tile.items,
-    }
-
-
-def _instruction_words(name: str, tile: Tile, instructions: Instructions) -> dict[str, str]:
-    """Return placeholders for a device's instructions; each kernel in a program gets its own copy of the functions.
-
-    Emulated instructions exchange numbers through local memory.
-    """
-    exchanges = tile.tensor and instructions == "emulated"
-    return {
         "ROUNDING": ROUNDING,
+        # Emulated instructions exchange numbers through local memory.
         "EXCHANGE": "its_exchange" if exchanges else "0",
         "SHARED": f"__local uint its_exchange[{EXCHANGED_WORDS * tile.items}];" if exchanges else "",
         **MEMORY_WORDS[instructions],
+        # Each kernel in a program gets its own copy of the functions.
         **{function: f"{function}_{name}" for function in ("multiply_add", *_COPIES)},
     }
+    return product_kernel(called + text, dtype, **words)

@@ -1,6 +1,27 @@
 /* Kernels for GPUs that multiply matrices whose elements are read directly from images, see tile_kernels.py and
    tiles.py. */
 
+/* Macros for the positions of an item's sums in a tile, and of vectors of a tile in local memory. An item's contiguous
+   rows and columns are one vector load long. */
+void items()
+{
+#define ROW(r) (i0 + (r) / WIDE * (WIDE * (ROWS / ITEM_ROWS)) + ty * WIDE + (r) % WIDE)
+#define COLUMN(c) ((c) * (COLS / ITEM_COLS) + tx * WIDE)
+#define VECTOR_OF(tile, at) ((__local VEC *)(tile))[at]
+#define WORD_OF_VECTOR(at) ((at) * WIDE)
+}
+
+/* The same for tensor core fragments, of 16 rows and 8 columns, that a warp of 32 items shares. */
+void warps()
+{
+#define FIRST_ROW (item / 32 % (ROWS / (8 * ITEM_ROWS)) * (8 * ITEM_ROWS))
+#define FIRST_COLUMN (item / 32 / (ROWS / (8 * ITEM_ROWS)) * (4 * ITEM_COLS))
+#define ROW(r) (i0 + FIRST_ROW + (r) * 8 + ty)
+#define COLUMN(c) (FIRST_COLUMN + (c) / 2 * 8 + tx * 2)
+#define VECTOR_OF(tile, at) (*(__local VEC *)&(tile)[(at) / (ROWS / 4)][(at) % (ROWS / 4) * 4])
+#define WORD_OF_VECTOR(at) ((at) / (ROWS / 4) * (ROWS + PADDING) + (at) % (ROWS / 4) * 4)
+}
+
 /* Filters by outputs, summed over a part of the terms. A term is an offset and the bit of a tap; terms are loaded one
    tile ahead. A spot is the index that an output reads from, and the bits of the taps inside the image there. */
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
@@ -56,7 +77,7 @@ KERNEL void CORRELATE(ga_int depth, ga_int rows, ga_int columns, ga_int outputs,
             GLOBAL_MEM T *to = z + (ga_size)(j / outputs) * groups * rows * plane + j % outputs;
             UNROLLED(r, ITEM_ROWS)
                 if (ROW(r) < rows)
-                    STORE_VECTOR(to + ROW(r) * plane, r, c);
+                    *(GLOBAL_MEM STORED *)(to + ROW(r) * plane) = (STORED)(STORED_SUMS);
             continue;
         }
         #pragma unroll
@@ -176,7 +197,7 @@ KERNEL void WEIGHTS(ga_int depth, ga_int features, ga_int outputs, ga_int fresh,
             GLOBAL_MEM W *to = sums + (ga_size)ROW(r) * depth + j;
             if (vectors) {
                 if (j < depth)
-                    STORE_VECTOR(to, r, c);
+                    *(GLOBAL_MEM STORED *)to = (STORED)(STORED_SUMS);
                 continue;
             }
             UNROLLED(d, WIDE)
@@ -278,10 +299,10 @@ void MULTIPLY()
         W a[ITEM_ROWS], b[ITEM_COLS];
         #pragma unroll
         for (int r = 0; r < ITEM_ROWS; r += WIDE)
-            READ(a + r, left[side][l][r * (ROWS / ITEM_ROWS) + ty * WIDE]);
+            READ_VECTOR(*(__local const VEC *)&left[side][l][r * (ROWS / ITEM_ROWS) + ty * WIDE], 0, a + r);
         #pragma unroll
         for (int c = 0; c < ITEM_COLS; c += WIDE)
-            READ(b + c, right[side][l][c * (COLS / ITEM_COLS) + tx * WIDE]);
+            READ_VECTOR(*(__local const VEC *)&right[side][l][c * (COLS / ITEM_COLS) + tx * WIDE], 0, b + c);
         UNROLLED(r, ITEM_ROWS) UNROLLED(c, ITEM_COLS)
             acc[r][c] += a[r] * b[c];
     }
