@@ -64,7 +64,15 @@ class QuadTile(GroupTile):
     def local_quads(self, b_along: bool) -> int:
         """Return the number of quads of a group in local memory: either two tiles per matrix, or all partial sums."""
         right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
-        return max(2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD)
+        return max(2 * (self.rows * self.pitch + right), self.sum_quads)
+
+    @property
+    def sum_quads(self) -> int:
+        """The number of quads that all partial sums take in local memory."""
+        return self.splits * self.rows * self.cols // _QUAD
+
+    def words(self) -> dict[str, int]:
+        return super().words() | {"TURNS": max(self.rows * self.cols // _QUAD // self.items, 1)}
 
     def kernel_name(self, b_along: bool) -> str:
         """Return the name of the kernel for right matrices with contiguous terms (`b_along`) or contiguous columns."""
@@ -79,8 +87,6 @@ TILE = QuadTile(32, 32, 64, 8)
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
 #: The tile on tensor cores, of which each warp multiplies 16 terms, and number of tiles that are read at once.
 _TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8), 4
-#: Number of quads that all its partial sums take in local memory.
-_TENSOR_QUADS = _TENSOR_TILE.splits * _TENSOR_TILE.rows * _TENSOR_TILE.cols // _QUAD
 #: Upper bound on the number of parts. There are also at most as many parts as compute units.
 _MOST_PARTS = 1 << 10
 #: The classes of products that use these kernels, by the context's option `quad_tiles`.
@@ -97,24 +103,23 @@ def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
         B_ALONG=int(b_along),
         TEAM=tile.items // tile.splits,
         PITCH=tile.pitch,
-        TURNS=max(tile.rows * tile.cols // _QUAD // tile.items, 1),
         LOCAL_QUADS=tile.local_quads(b_along),
     )
 
 
 def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies in TF32 on tensor cores."""
-    name, items, is_emulated = _tensor_name(b_along), _TENSOR_TILE.items, instructions == "emulated"
+    tile, name, is_emulated = _TENSOR_TILE, _tensor_name(b_along), instructions == "emulated"
     # A merged kernel can only include assembly in the macro PTX, which marks it as non-blocking.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
     return product_kernel(
         called + _with_statements("MATMUL_TF32"),
         "float32",
-        **_TENSOR_TILE.words(),
+        **tile.words(),
         **{"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along), "AHEAD": _STEPS},
-        **{"ROUNDING": ROUNDING, "TERMS": _TENSOR_TILE.depth, "TURNS": 1},
-        LOCAL_QUADS=_TENSOR_QUADS + EXCHANGED_WORDS * items // _QUAD * is_emulated,
-        EXCHANGE=f"(__local uint *)(memory + {_TENSOR_QUADS})" if is_emulated else "0",
+        **{"ROUNDING": ROUNDING, "TERMS": tile.depth},
+        LOCAL_QUADS=tile.sum_quads + EXCHANGED_WORDS * tile.items // _QUAD * is_emulated,
+        EXCHANGE=f"(__local uint *)(memory + {tile.sum_quads})" if is_emulated else "0",
     )
 
 
@@ -146,7 +151,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     by_tensor_cores = request.precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
     tile = TILE if options.quad_tile is None else QuadTile(*options.quad_tile)
     tile, b_along = _TENSOR_TILE if by_tensor_cores else tile, problem.b[2] != 1
-    quads = _TENSOR_QUADS if by_tensor_cores else tile.local_quads(b_along)
+    quads = tile.sum_quads if by_tensor_cores else tile.local_quads(b_along)
     if profile.max_local_size < tile.items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
         return []
 
