@@ -123,7 +123,7 @@ def test_typical_products_are_of_their_class(units):
 def test_what_the_device_cannot_use_is_left_out(context, found):
     tuning.save(tuning_table.key_of(context), {table_class("float32", name): found for name in CLASSES})
     assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
-    assert not blocks.by_library(context, "float32")
+    assert not blocks.tuned(context, "float32").library
 
 
 def test_tiles_too_large_for_a_device_are_left_out(context):
@@ -176,7 +176,7 @@ def test_clblast_is_used_where_it_was_found_faster_and_can(context, quick, monke
     monkeypatch.setattr(tune._Trials, "time", lambda self, products: dict.fromkeys(self.kernels, 1.0))
     monkeypatch.setattr(tune._Trials, "time_library", lambda self, products: 0.5)
     tune.tune(context, "float32")
-    assert blocks.by_library(context, "float32") == set(CLASSES)
+    assert blocks.tuned(context, "float32").library == set(CLASSES)
     asked = []
     monkeypatch.setattr(clblast, "multiply", lambda *args: asked.append(args) or False)
     multiply(context)  # products that it rejects are still computed

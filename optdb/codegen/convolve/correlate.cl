@@ -1,4 +1,4 @@
-/* Kernels that multiply filters by images, see correlate.py. */
+/* Kernels that multiply filters by images, see products.py. */
 
 /* For CPUs. Vectors are numbered across all images. Out-of-range vectors are clamped on load and not stored. */
 OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups,

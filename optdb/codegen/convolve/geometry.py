@@ -1,8 +1,7 @@
 """Sizes of convolutions: padding, outputs, and the inputs that each tap reads.
 
-Nothing here touches a device or an array. Each axis of a convolution is an :class:`Axis`; a
-two-dimensional convolution gets a leading axis of length 1, so that there are always three axes.
-Output ``o`` reads element ``o * step + t * dilation - low`` of the image at tap ``t``.
+There are always three axes: a two-dimensional convolution gets a leading axis of length 1. Output ``o`` reads element
+``o * step + t * dilation - low`` of the image at tap ``t``.
 """
 
 from __future__ import annotations
@@ -36,11 +35,7 @@ class Axis:
 
     @property
     def fits(self) -> bool:
-        """Whether the filter fits into the padded image. A filter one element longer also fits, with an empty output.
-
-        A filter without taps does not fit if dilation makes its extent negative, or if 'full' makes its padding
-        negative.
-        """
+        """Whether the filter fits into the padded image, or is one element longer: then the output is empty."""
         return self._last >= -1 and reach(self.taps, self.dilation) >= 0 and min(self.low, self.high) >= 0
 
     @property
@@ -112,11 +107,7 @@ def axes_of(
 
 
 def phases_of(axis: Axis) -> list[Phase]:
-    """Return the nonempty phases of an image.
-
-    Tap ``t`` connects element ``y`` to output ``(y + low - t * dilation) / step``, if that is an integer.
-    The taps are the same for all ``y`` with equal ``(y + low) % step``.
-    """
+    """Return the nonempty phases of an image: the same taps contribute to all ``y`` with equal ``(y + low) % step``."""
     phases = []
     for rest in range(axis.step):
         low = max(-((rest - axis.low) // axis.step), 0)

@@ -1,10 +1,8 @@
 """Convolutions in two and three dimensions, and their gradients, as operations.
 
 Images have the shape (images, channels, *lengths), and filters (filters, channels of a group, *lengths). Unshared
-filters differ for each output: (filters, *outputs, channels of a group, *lengths). Their elements are not reused, so
-keeping them in registers gains nothing: each work item computes elements of the result one by one. Results and
-gradients for filters read packed images with zero padding; the gradient for images finds, for each tap, the output that
-it contributed to.
+filters differ for each output: (filters, *outputs, channels of a group, *lengths). Each work item computes elements of
+their results one by one.
 """
 
 from __future__ import annotations
@@ -14,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optdb.codegen.convolve import plan
-from optdb.codegen.convolve.correlate import correlate, correlate_kernels, lanes
 from optdb.codegen.convolve.geometry import Axis, BorderMode, axes_of
-from optdb.codegen.convolve.packing import convolution_kernels, laid_out, tables_of
+from optdb.codegen.convolve.packing import Images, convolution_kernels, tables_of
+from optdb.codegen.convolve.products import correlate, correlate_kernels, lanes, weights, weights_kernels
 from optdb.codegen.convolve.tiles import FilterGroups
-from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
@@ -117,10 +114,7 @@ class ConvolutionOperation(Operation):
         return axes
 
     def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
-        """Return the axes for convolving an image with a filter; raise ValueError if the filter does not fit.
-
-        As on the host, a filter may be one element longer than the padded image: then the result is empty.
-        """
+        """Return the axes for convolving an image with a filter; raise ValueError if the filter does not fit."""
         axes = axes_of(image, kernel, self.settings.border_mode, self.settings.steps, self.settings.dilations)
         if not all(axis.fits for axis in axes):
             raise ValueError(
@@ -130,11 +124,7 @@ class ConvolutionOperation(Operation):
         return axes
 
     def _refuse_empty(self, lengths: Sequence[int], counts: Sequence[int]) -> None:
-        """Raise ValueError for axes of length 0 in three dimensions, if there are images, channels and filters.
-
-        In two dimensions, the host computes zeros or an empty result. In three dimensions, the host calls SciPy, which
-        raises an error.
-        """
+        """Raise ValueError, as SciPy does on the host, for axes of length 0 in three dimensions."""
         if self.settings.dims == 3 and 0 in lengths and 0 not in counts:
             raise ValueError(
                 f"{self} does not support axes of length 0 in three dimensions: the lengths are {tuple(lengths)}"
@@ -234,7 +224,7 @@ class ImageGradient(ConvolutionOperation):
 
 
 def unshared_kernels(dtype: str, context: Context, name: str) -> list[Kernel]:
-    """Return the kernels of `unshared` for a given `name`, or the kernels of `unshared_inputs`."""
+    """Return the kernels of `unshared` for a given `name`, or of `unshared_inputs`."""
     packing = [] if name == "unshared_inputs" else ["pack_images"]
     return convolution_kernels(dtype, context, functions("convolve/unshared.cl")[name], packing)
 
@@ -258,13 +248,14 @@ def unshared(
     layout = planned.layout
     channels = images.shape[1] // groups
     features = other.shape[0] if name == "unshared_forward" else other.shape[1]
-    shifts, [(_, offsets, pixels, *_)] = tables_of(context, planned, channels)
+    [(_, offsets, pixels, *_)] = tables_of(context, planned, channels)
+    reading = Images(context, planned, images, images.shape[0], in_place=False)
     image = images.shape[1] * layout.channel
     plane = size_of([axis.out for axis in axes])
     depth = channels * size_of([axis.taps for axis in axes])
     numbers = [images.shape[0], features, plane, depth, features // groups, image, channels * layout.channel]
-    with scratch(context, work_dtype(out.dtype), images.shape[0] * image) as (y,):
-        for _, _, x in laid_out(kernels, context, layout, shifts, images, images.shape[0], y):
+    with scratch(context, work_dtype(out.dtype), reading.memory) as (y,):
+        for _, _, x in reading.batches(kernels, y):
             args = [*numbers, x, offsets, pixels, other, out]
             launch_chunks(kernels[name], context, features * plane, *args, least=1)
 

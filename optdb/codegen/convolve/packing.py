@@ -1,7 +1,6 @@
 """Kernels that pack the operands of convolutions: padded images, filters, and features.
 
-They read arrays of the op's dtype, and write arrays of the dtype to compute in. The packed layout is the
-same on all devices. A work item packs many lines on a CPU, and one element of a line on a GPU.
+They read arrays of the op's dtype, and write arrays of the dtype to compute in.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.codegen.convolve.plan import ChannelLayout, ConvolutionPlan
+from optdb.codegen.convolve.plan import ConvolutionPlan
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.layout import launch_chunks, view
 from optdb.codegen.scalars.types import C_TYPES
@@ -40,10 +39,7 @@ def width_of(context: Context, dtype: str) -> int:
 
 
 def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequence[str]) -> list[Kernel]:
-    """Return the kernels in `code` for arrays of a dtype, and the packing kernels named in `packing`.
-
-    The code uses the placeholders of ``packing.cl`` for types, vectors, and the kind of device.
-    """
+    """Return the kernels in `code` for arrays of a dtype, and the packing kernels named in `packing`."""
     half, width = load_w(dtype) != "", width_of(context, dtype)
     words = {
         "ON_CPU": int(context.profile.runs_items_serially),
@@ -59,15 +55,14 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 
 
 def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
-    """Return the int64 lookup tables for kernels that read `channels` channels of each image.
+    """Return the int64 lookup tables of each product, for kernels that read `channels` channels of each image.
 
-    The first table has the concatenated shifts of the plan's layout. The other tables have, for each product, the taps,
-    the offsets for each channel and tap, and the starts, runs and targets (see `TapProduct`).
+    The tables have the taps, the offsets for each channel and tap, and the starts, runs and targets (see `TapProduct`).
     """
 
     def make() -> list[Any]:
         per_channel = np.arange(channels, dtype=np.int64)[:, None] * plan.layout.channel
-        products = [
+        return [
             [
                 product.taps.astype(np.int64),
                 (per_channel + product.offsets).ravel(),
@@ -77,7 +72,6 @@ def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequenc
             ]
             for product in plan.products
         ]
-        return [np.concatenate(plan.layout.shifts).astype(np.int64), products]
 
     return tables(context, (plan, channels), make)
 
@@ -89,30 +83,33 @@ def images_at_once(context: Context, elements: int, dtype: str, images: int) -> 
     return images if images <= most else most
 
 
-def laid_out(
-    kernels: Kernels,
-    context: Context,
-    layout: ChannelLayout,
-    shifts: Array,
-    images: Array,
-    at_once: int,
-    y: Array | None,
-) -> Iterator[tuple[int, int, Array]]:
-    """Pack `at_once` images at a time; yield the index of the first image, the number of images, and the packed images.
+class Images:
+    """The images of one call, read in place or packed `at_once` images at a time.
 
-    Images have the shape (images, channels, two or three axes) and any strides. They are packed into `y`; `y` is None
-    if the images already have the right layout. `shifts` are the concatenated shifts of the layout.
+    Images have the shape (images, channels, two or three axes) and any strides.
     """
-    for first in starts(images.shape[0], at_once):
-        x = some_of(images, first, smallest(at_once, images.shape[0] - first))
-        if y is not None:
-            steps = [step // x.dtype.itemsize for step in x.strides]
-            if x.ndim == 4:
-                steps.insert(2, 0)
-            lines = x.shape[0] * x.shape[1] * layout.channel // layout.extents[2]
-            args = [x.shape[1], *layout.pieces, *layout.extents, *layout.lengths, *layout.steps, shifts, x, *steps, y]
-            _launch_lines(kernels["pack_images"], context, lines, layout.extents[2], args)
-        yield first, x.shape[0], x if y is None else y
+
+    def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, at_once: int, in_place: bool) -> None:
+        self._context, self._plan, self._images, self._in_place = context, plan, images, in_place
+        self.at_once = at_once
+        #: Number of scratch elements for packed images.
+        self.memory = 1 if in_place else at_once * images.shape[1] * plan.layout.channel
+
+    def batches(self, kernels: Kernels, y: Array) -> Iterator[tuple[int, int, Array]]:
+        """Yield the index of the first image, the number of images, and the images, which may be packed into `y`."""
+        images, layout = self._images, self._plan.layout
+        for first in starts(images.shape[0], self.at_once):
+            x = some_of(images, first, smallest(self.at_once, images.shape[0] - first))
+            if not self._in_place:
+                (shifts,) = tables(self._context, layout, lambda: [np.concatenate(layout.shifts).astype(np.int64)])
+                steps = [step // x.dtype.itemsize for step in x.strides]
+                if x.ndim == 4:
+                    steps.insert(2, 0)
+                lines = x.shape[0] * x.shape[1] * layout.channel // layout.extents[2]
+                sizes = [*layout.pieces, *layout.extents, *layout.lengths, *layout.steps]
+                args = [x.shape[1], *sizes, shifts, x, *steps, y]
+                _launch_lines(kernels["pack_images"], self._context, lines, layout.extents[2], args)
+            yield first, x.shape[0], x if self._in_place else y
 
 
 def some_of(array: Array, first: int, count: int) -> Array:

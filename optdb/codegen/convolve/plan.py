@@ -1,13 +1,8 @@
 """Plans of convolutions as matrix products: tables of the elements to read and to write.
 
-An image is packed with its zero padding, and split into pieces, one for each remainder of the tap
-positions modulo the stride of the convolution. Then every tap reads one piece contiguously from one index on, for any
-stride and dilation. So the matrix that im2col would write is already in memory, with overlapping rows, and a product
-needs only the index at which each row begins (its *offset*). The gradient for the image reads the result's gradient in
-the same way, once for each remainder modulo the stride.
-
-Outputs are computed in vectors of neighbours. A vector may extend beyond the end of a row; its lanes there are not
-results. `targets` has the index to which each lane is written, or -1.
+An image is packed with its zero padding, and split into pieces, one for each remainder of the tap positions modulo the
+stride. Every tap then reads one piece contiguously from one index on: the rows of im2col's matrix overlap in memory.
+Outputs are computed in vectors of neighbours, whose lanes beyond the end of a row are not results.
 """
 
 from __future__ import annotations
@@ -99,7 +94,7 @@ class TapProduct:
 
     @property
     def runs(self) -> HostArray:
-        """Return, for each vector, the index of a contiguous store, or -1 if its lanes are stored one by one."""
+        """For each vector, the index of a contiguous store, or -1 if its lanes are stored one by one."""
         lanes = np.arange(self.targets.shape[1])
         whole = (self.targets == self.targets[:, :1] + lanes).all(axis=1) & (self.targets[:, 0] >= 0)
         return np.where(whole, self.targets[:, 0], -1)
@@ -153,8 +148,7 @@ def _reading(
 ) -> Reading:
     """Return the `Reading` for channels with the given `lengths`.
 
-    `bases` and `shifts` have, for each axis, the position of each output and the shift of each tap; `taps` are numbered
-    like the Cartesian product of `shifts`. `targets` has one axis for each of the `bases`.
+    `bases` and `shifts` have, for each axis, the position of each output and the shift of each tap.
     """
     offsets, bits = np.zeros(len(taps), np.int64), (1 << np.arange(len(taps), dtype=np.int64)).astype(np.uint32)
     starts, inside = np.zeros((), np.int64), np.zeros(targets.shape, np.uint32)
@@ -284,9 +278,8 @@ def cover(
 ) -> tuple[HostArray, HostArray]:
     """Cover a block of elements with vectors; return each vector's start, and each lane's output index or -1.
 
-    The block begins at `origin` in an array of shape `extents`, and has the shape `counts`. Each of its elements is
-    written once: element i is written to index ``first + i * steps`` of an array of shape `out`. Vectors that would
-    extend beyond the block's last element are shifted back if the block is long enough.
+    The block begins at `origin` in an array of shape `extents`, and has the shape `counts`. Element i is written to
+    index ``first + i * steps`` of an array of shape `out`. The last vectors are shifted back to end in the block.
     """
     _, height, row = extents
     begin = (origin[0] * height + origin[1]) * row + origin[2]

@@ -1,7 +1,4 @@
-"""Tiles for convolutions on a GPU: their shapes, the number of parts that sums are split into, and their kernels.
-
-Kernels are generated for a tile shape from the functions in ``tiles.cl``.
-"""
+"""Tiles for convolutions on a GPU: their shapes, the number of parts that sums are split into, and their kernels."""
 
 from __future__ import annotations
 
@@ -112,11 +109,7 @@ COPIED_TILES: Mapping[Kind, Sequence[Tile]] = {
 
 
 def own_tiles(kind: Kind, context: Context, dtype: str, precision: Precision = "highest") -> Sequence[Tile]:
-    """Return the tiles that a function's own kernels use, with half the terms if local memory is too small.
-
-    If float32 tiles are copied asynchronously, their kernels are compiled at first use, and one fallback tile is
-    enough.
-    """
+    """Return the tiles of a function's own kernels: one fallback tile if float32 tiles are copied asynchronously."""
     if by_tensor_cores(context, dtype, precision):
         return TENSOR_TILES[kind]
     most = context.profile.local_memory_bytes
@@ -161,10 +154,7 @@ def parts_of_pixels(context: Context, tile: Tile, tiles: int, sums: int) -> int:
 
 
 def kernels_by_tiles(kind: Kind, dtype: str, tiles: Sequence[Tile], instructions: Instructions) -> list[Kernel]:
-    """Return the kernels that products by tiles launch, except the one that packs images.
-
-    `instructions` selects the device's instructions, or functions that emulate them, for tiles that need these.
-    """
+    """Return the kernels that products by tiles launch, except the one that packs images."""
     code, others = functions("convolve/tiles.cl"), ["pack_blocks"] * (kind == "CORRELATE") + ["total_of_parts"]
     kernels = [tile_kernel(kind, dtype, tile, instructions) for tile in tiles]
     return [*kernels, *(product_kernel(code[name], dtype) for name in others)]

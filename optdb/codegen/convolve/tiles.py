@@ -1,30 +1,24 @@
 """Convolutions and their gradients on a GPU, as implicit matrix products.
 
-A work group computes a tile of the result. It loads tiles of both matrices into local memory, double-buffered, and each
-item keeps its part of the sums in registers, as in `optdb.codegen.gemm.gpu`. The image matrix is read directly from the
-images: a table has, for each row, the offset of a channel and a tap; another table has, for each column, the start of
-an output and a bit mask of the taps inside the image. So the loop has neither divisions nor comparisons with borders
-("implicit GEMM": Chetlur et al., "cuDNN: efficient primitives for deep learning", 2014). Images are packed, with zero
-padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
+Kernels read tiles of the image matrix directly from the images ("implicit GEMM": Chetlur et al., "cuDNN: efficient
+primitives for deep learning", 2014). A table has, for each row, the offset of a channel and a tap. Another table has,
+for each column, the start of an output and a bit mask of the taps inside the image. Images are packed, with zero padding, if
+they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
 
-If the device supports it, float32 tiles are copied to local memory asynchronously, some stages ahead of the
-multiplication: such copies need no registers and do not stall items. Gradients for filters gain less, because their
-terms are contiguous in images but not in tiles, so each number is a separate copy.
-
-Gradients for filters are sums over all pixels of all images. If a result has too few tiles to occupy all compute units,
-sums are split into parts, and another kernel adds the parts in order.
+If a result has too few tiles to occupy all compute units, sums are split into parts, which another kernel
+adds in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optdb.codegen.convolve.packing import Kernels, images_at_once, laid_out, some_of, tables_of
+from optdb.codegen.convolve.packing import Images, Kernels, images_at_once, some_of
 from optdb.codegen.convolve.plan import ConvolutionPlan, Reading, reading_of
 from optdb.codegen.convolve.tile_kernels import (
     COPIED_TILES,
@@ -96,7 +90,7 @@ def correlate_by_tiles(
     parts: int | None = None,
     precision: Precision = "highest",
 ) -> None:
-    """Compute products of filters and images; arguments are as in `optdb.codegen.convolve.correlate.correlate`."""
+    """Compute products of filters and images; arguments are as in `optdb.codegen.convolve.products.correlate`."""
     if not plan.products:
         return
     work = work_dtype(out.dtype)
@@ -115,7 +109,7 @@ def correlate_by_tiles(
     with scratch(context, work, reading.memory, *sizes) as (y, sums, *packed):
         for step, w in zip(steps, packed):
             step.pack(kernels, filters, w)
-        for first, some, x in reading.laid_out(kernels, y):
+        for first, some, x in reading.batches(kernels, y):
             z = some_of(out, first, some)
             for step, w in zip(steps, packed):
                 step.multiply(kernels, some, x, w, z if parts == 1 else sums, out.shape)
@@ -170,7 +164,7 @@ def weights_by_tiles(
     parts: int | None = None,
     precision: Precision = "highest",
 ) -> None:
-    """Compute the gradient for filters; see `optdb.codegen.convolve.weights.weights`."""
+    """Compute the gradient for filters; see `optdb.codegen.convolve.products.weights`."""
     work = work_dtype(out.dtype)
     channels, features = x.shape[1] // groups, t.shape[1] // groups
     reading = _Images(context, plan, x, work)
@@ -190,7 +184,7 @@ def weights_by_tiles(
     direct = work == out.dtype.name and parts == 1
     with scratch(context, work, reading.memory, 1 if direct else parts * sums) as (y, partial):
         total = out if direct else partial
-        for first, some, images in reading.laid_out(kernels, y):
+        for first, some, images in reading.batches(kernels, y):
             numbers = [depth, features, outputs, int(first == 0), some * outputs, each]
             args = [reading.image, reading.channel * channels, images, some_of(t, first, some), terms, spots, total]
             grid = (tiles * tile.items, groups, -(-some * outputs // each))
@@ -205,11 +199,10 @@ def _add_up(kernels: Kernels, count: int, parts: int, sums: Array, z: Array) -> 
     kernels["total_of_parts"].call(groups * _TOTAL_ITEMS, _TOTAL_ITEMS, count, parts, slices, sums, z)
 
 
-class _Images:
-    """The images of one call: read in place, or packed a few at a time."""
+class _Images(Images):
+    """The images of one call, for tiles."""
 
     def __init__(self, context: Context, plan: ConvolutionPlan, images: Array, work: str) -> None:
-        self._context, self._plan, self._images = context, plan, images
         readings = plan.readings if images.dtype.name == work and is_contiguous(images) else None
         in_place = readings is not None
         #: The products to compute.
@@ -219,14 +212,11 @@ class _Images:
         #: Number of elements in a channel, and in an image.
         self.channel = size_of(plan.layout.lengths) if in_place else plan.layout.channel
         self.image = images.shape[1] * self.channel
-        #: Number of images processed at a time, so that outputs have 32-bit indexes.
+        # Outputs have 32-bit indexes.
         most = _REACH // max(len(reading.targets) for reading in self.readings)
         count = images.shape[0]
         at_once = count if in_place else images_at_once(context, self.image, work, count)
-        self.at_once = at_once if at_once <= most else most
-        #: Number of scratch elements for packed images.
-        self.memory = 1 if in_place else self.at_once * self.image
-        self._in_place = in_place
+        super().__init__(context, plan, images, at_once if at_once <= most else most, in_place)
 
     def tables(self, channels: int, by_channel: int, index: int) -> Sequence[Array]:
         """Return a product's terms, spots and targets, and the filter offset of each term, see ``tiles.cl``."""
@@ -249,12 +239,6 @@ class _Images:
             ]
 
         return tables(self._context, (__name__, self._plan, channels, by_channel, index, self._in_place), make)
-
-    def laid_out(self, kernels: Kernels, y: Array) -> Iterator[tuple[int, int, Array]]:
-        """Yield the index of the first image, the number of images, and the images, as `packing.laid_out` does."""
-        shifts = tables_of(self._context, self._plan, 1)[0]
-        target = None if self._in_place else y
-        return laid_out(kernels, self._context, self._plan.layout, shifts, self._images, self.at_once, target)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-/* Kernels for gradients for filters, see weights.py. */
+/* Kernels for gradients for filters, see products.py. */
 
 /* For CPUs. Rows of pixels are numbered across all images. Out-of-range taps of a block are clamped to the last one. */
 OUTLINED_KERNEL void weights_blocks(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,

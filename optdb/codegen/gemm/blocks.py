@@ -1,7 +1,4 @@
-"""Block shapes: the size of the part of a product that one work item or work group computes at a time.
-
-Kernels and planners call `chosen`, which returns the device's tuned block shapes, or else `defaults`.
-"""
+"""Block shapes: the part of a product that one work item or work group computes at a time; tuned or default ones."""
 
 from __future__ import annotations
 
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
 GAIN = 1.05
 #: CLBlast's name in the tuning table.
 LIBRARY = "CLBlast"
-
-
 #: Padding of a tile's rows in local memory, in elements; it avoids bank conflicts along columns.
 PADDING = 4
 
@@ -71,22 +66,17 @@ class GroupBlock(GroupTile):
         return (self.rows // self.item_rows) * (self.cols // self.item_cols) * self.splits
 
     def local_bytes(self, dtype: str) -> int:
-        """Return the local memory of a group, in bytes: two tiles of each matrix, for double buffering."""
+        """Return the local memory, in bytes, that a group needs for two tiles of each matrix."""
         return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
 
     def rules(self) -> Iterator[tuple[bool, str]]:
         yield all(x > 0 and not x & (x - 1) for x in astuple(self)), "lengths are powers of two"
         yield self.rows % self.item_rows == self.cols % self.item_cols == 0, "the parts of items divide the tile"
-        yield (
-            self.items % self.depth == 0 and self.depth > 1,
-            "the depth divides the number of items, and is above 1",
-        )
+        divides = self.items % self.depth == 0 and self.depth > 1
+        yield divides, "the depth divides the number of items, and is above 1"
         yield min(self.rows, self.cols) * self.depth % self.items == 0, "items load equal parts of a tile"
         if self.splits > 1:
-            yield (
-                self.items % max(self.rows, self.cols) == 0,
-                "the tile's lengths divide the number of items",
-            )
+            yield self.items % max(self.rows, self.cols) == 0, "the tile's lengths divide the number of items"
             yield self.depth % self.splits == 0, "items that share a sum share the terms of a tile"
             yield self.splits <= self.item_rows * self.item_cols, "each item has a sum to add up"
             fits = self.splits * self.cols * self.rows <= 2 * self.depth * (self.rows + PADDING)
@@ -136,8 +126,6 @@ _GPU_CANDIDATES = [
     GroupBlock(64, 16, 16, 2, 2),
     GroupBlock(16, 64, 16, 2, 2),
 ]
-
-
 #: The block for devices on which no candidate fits.
 _LEAST = GroupBlock(8, 8, 8, 1, 1)
 
@@ -179,13 +167,12 @@ def _fits(context: Context, dtype: str, block: GroupBlock) -> bool:
 
 def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
     """Return the block, or the most similar block that fits the device."""
+
+    def difference(other: GroupBlock) -> int:
+        return sum(abs(x.bit_length() - y.bit_length()) for x, y in zip(astuple(block), astuple(other)))
+
     fitting = [other for other in (block, *_GPU_CANDIDATES, _LEAST) if _fits(context, dtype, other)]
-    return min(fitting, key=lambda other: _difference(block, other)) if fitting else _LEAST
-
-
-def _difference(one: GroupBlock, other: GroupBlock) -> int:
-    """Return how many times lengths must be doubled or halved to turn one block into another."""
-    return sum(abs(x.bit_length() - y.bit_length()) for x, y in zip(astuple(one), astuple(other)))
+    return min(fitting, key=difference, default=_LEAST)
 
 
 @dataclass(frozen=True)
@@ -194,23 +181,18 @@ class TunedBlocks:
 
     #: The block shape for each class of products.
     blocks: Mapping[str, Block]
-    #: The classes of products that use CLBlast.
+    #: The classes of products that use CLBlast, because it was faster in tuning.
     library: frozenset[str] = frozenset()
 
 
 def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
     """Return the tuned or default block shape for each class of products of a dtype."""
-    return _choice(context, dtype).blocks
+    return tuned(context, dtype).blocks
 
 
 def is_default(context: Context, dtype: str, name: str) -> bool:
     """Return whether a class of products has the block shape of an untuned device."""
     return chosen(context, dtype)[name] == defaults(context, dtype)[name]
-
-
-def by_library(context: Context, dtype: str) -> frozenset[str]:
-    """Return the classes of products for which CLBlast was faster in tuning; none if it is not installed."""
-    return _choice(context, dtype).library
 
 
 def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
@@ -224,7 +206,8 @@ def choose(context: Context, dtype: str, choice: TunedBlocks | None) -> None:
         choices[context.profile.device_kind, dtype] = choice
 
 
-def _choice(context: Context, dtype: str) -> TunedBlocks:
+def tuned(context: Context, dtype: str) -> TunedBlocks:
+    """Return a context's block shapes and use of CLBlast, for products of one dtype."""
     # Cached, so that a function's kernels and their launches agree even if tuning runs in between.
     choices: dict[tuple[str, str], TunedBlocks] = context.kept.setdefault(__name__, {})
     key = context.profile.device_kind, dtype

@@ -1,12 +1,8 @@
 """Float32 products on a GPU with asynchronous copies of tiles to local memory.
 
-`optdb.codegen.gemm.gpu` loads the next tiles into registers, and writes them to local memory term by term. Here tiles
-are copied asynchronously, some stages ahead (``cp.async``), and keep the layout of the matrices: if the terms of a sum
-are contiguous, an item reads four terms of a row at once, and otherwise four rows of a term. So a work group needs few
-registers and few items, several groups share a compute unit, and nearly all instructions in the loop are
-multiplications.
-
-If only the right matrix has contiguous terms, the transposed product is computed.
+Tiles are copied some stages ahead (``cp.async``), and keep the layout of the matrices: if terms are contiguous, an item
+reads four terms of a row at once, and otherwise four rows of a term. If only the right matrix has contiguous terms, the
+transposed product is computed.
 
 References
 ----------
@@ -135,7 +131,6 @@ def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: In
 
 
 def _copy_placeholders(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:
-    """Return placeholders for copying a matrix: its order, its length, and the stride of an item's pieces."""
     piece = block.items * 4
     return {
         f"{letter}_ALONG": int(is_along),
@@ -145,11 +140,7 @@ def _copy_placeholders(letter: str, block: CopiedBlock, length: int, is_along: b
 
 
 def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -> str:
-    """Return the macro that computes a number's index in a stage.
-
-    Lines of terms are contiguous, with a gap after every four lines. Eight neighbouring items, which read lines that
-    are four apart, thus read from different banks.
-    """
+    """Return the macro for a number's index in a stage, with a gap after every four lines against bank conflicts."""
     at = f"(line) * {block.depth} + (line) / 4 * 4" if is_along else f"(line) * {length}"
     return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
 
@@ -157,7 +148,7 @@ def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     """Return the choice of copied tiles, for float32 products that benefit from them.
 
-    The device must have tensor cores, which indicate that it supports asynchronous copies.
+    Devices with tensor cores support asynchronous copies.
     """
     profile, problem = context.profile, request.problem
     if request.dtype != "float32" or not profile.has_tensor_cores or profile.runs_items_serially:

@@ -1,21 +1,15 @@
 """Matrix products on a CPU: the kernels, and the division of a product into launches.
 
-A work item processes one panel of columns from top to bottom. It keeps a block of sums in registers, for a few rows and
-vectors of columns. For each term, it loads vectors of `b` and one element of `a` per row. Both matrices may be read in
-place (`b` only if the columns of a panel are contiguous), or from panels that the pack kernel has packed term by term,
-as in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Remaining rows use blocks of
-half the height if that is enough. For remaining columns, a packed `b` is padded with zeros. If `b` is read in place,
-the last panel begins further left, or reads on into the next row if there are too few columns. Elements that another
-panel stores, or that are outside of the result, are masked on store.
-
-Large matrices are split along all three lengths, so that packed panels fit into scratch memory, and a panel of `b` fits
-into a core's cache.
+A work item processes one panel of columns from top to bottom, and keeps a block of sums in registers. Matrices are read
+in place, or packed into panels term by term, as in Goto and van de Geijn, "Anatomy of high-performance matrix
+multiplication" (2008). If `b` is read in place, the last panel begins further left, or reads on into the next row if
+there are too few columns. Large matrices are split along all three lengths.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from optdb.codegen.gemm.blocks import ItemBlock
 from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, total
@@ -27,10 +21,9 @@ from optdb.runtime.sizes import starts
 
 #: Block size along the terms; a panel of `TERMS` rows stays in a core's cache.
 TERMS = 2048
-#: Maximum number of elements of each matrix that are packed at a time, unless one panel has more elements in `TERMS`
-#: terms.
+#: Maximum number of elements of each matrix that are packed at a time, unless one panel has more.
 PACKED = 1 << 23
-#: Work items per compute unit: with several, one slow unit does not delay the launch.
+#: Work items per compute unit, so that one slow unit does not delay the launch.
 ITEMS_PER_UNIT = 4
 #: Minimum number of terms in a part, if sums are split into parts to occupy all compute units.
 PART = 512
@@ -53,11 +46,7 @@ def pack_kernel(dtype: str, width: int) -> Kernel:
 
 @functools.cache
 def _transposed_square(side: int, width: int, dtype: str) -> str:
-    """Return code that transposes a square of numbers in registers.
-
-    Each round interleaves the vectors in one half with the vectors in the other half. After log2(side) rounds, the
-    square is transposed.
-    """
+    """Return code that transposes a square of numbers in registers, by interleaving its halves log2(side) times."""
     if side == 1:
         return f"w[l * {width} + r0] = LOAD(x[r0 * step + l]);"
     vector = f"{C_TYPES[work_dtype(dtype)]}{side}"
@@ -122,8 +111,11 @@ class _Planner:
         self.problem, self.block, self.units = p, block, units
         self.panels, self.row_blocks = -(-p.n // block.cols), -(-p.m // block.rows)
         # An empty sum has nothing to pack.
-        self.pack_b = p.k > 0 and (half or p.b[2] != 1 or self._b_needs_64bit_index(itemsize) or self._b_is_small())
-        self.pack_a = p.k > 0 and (half or self._a_is_large())
+        is_far = self.row_blocks >= ROW_BLOCKS and abs(p.b[1]) * itemsize >= FAR
+        # A vector of columns must not extend past the end of a row.
+        is_narrow = p.n < block.cols and p.b[1] < max(p.n, 4)
+        self.pack_b = p.k > 0 and (half or p.b[2] != 1 or is_far or is_narrow)
+        self.pack_a = p.k > 0 and (half or (self.panels >= PANELS and p.m * p.k >= LARGE))
         pieces = p.batch * self.panels * self.row_blocks
         part_count = min(-(-2 * units // pieces), p.k // PART)
         self.part = p.k if part_count < 2 else -(-p.k // part_count)
@@ -131,17 +123,6 @@ class _Planner:
         # Add all terms at once if intermediate sums would be rounded to 16 bits, or if parts are added up at the end.
         self.terms = p.k if half or self.parts > 1 else TERMS
         self.depth = min(self.terms, p.k)
-
-    def _b_needs_64bit_index(self, itemsize: int) -> bool:
-        return self.row_blocks >= ROW_BLOCKS and abs(self.problem.b[1]) * itemsize >= FAR
-
-    def _b_is_small(self) -> bool:
-        """Return whether `b` is so narrow that a vector of columns must not extend past the end of a row."""
-        p = self.problem
-        return p.n < self.block.cols and p.b[1] < max(p.n, 4)
-
-    def _a_is_large(self) -> bool:
-        return self.panels >= PANELS and self.problem.m * self.problem.k >= LARGE
 
     def _whole(self, l0: int, k: int) -> int:
         """Return the number of terms for which a whole vector of columns can be read in place."""
@@ -156,8 +137,8 @@ class _Planner:
         p = self.problem
         rows = self._slab(p.m, self.block.rows, self.pack_a)
         cols = self._slab(p.n, self.block.cols, self.pack_b)
-        a_size = self._padded(rows, self.block.rows) * self.depth if self.pack_a else 0
-        b_size = self._padded(cols, self.block.cols) * self.depth if self.pack_b else 0
+        a_size = _padded(rows, self.block.rows) * self.depth if self.pack_a else 0
+        b_size = _padded(cols, self.block.cols) * self.depth if self.pack_b else 0
         batch = min(p.batch, max(1, PACKED // max(a_size, b_size, 1)))
         self.a_size, self.b_size = a_size, b_size
         self.b_offset = a_size * (batch if p.a[0] else 1)
@@ -179,23 +160,16 @@ class _Planner:
         if self.pack_b:
             at = first * p.b[0] + l0 * p.b[1] + j0 * p.b[2]
             layout = (self.b_offset, at, p.b[0], p.b[2], p.b[1], self.b_size)
-            yield self._pack("b", self.block.cols, batch if p.b[0] else 1, n, k, *layout)
+            yield _packing("b", self.block.cols, batch if p.b[0] else 1, n, k, layout)
         for i0 in starts(p.m, rows):
             m = min(rows, p.m - i0)
             if self.pack_a:
                 at = first * p.a[0] + i0 * p.a[1] + l0 * p.a[2]
                 layout = (0, at, p.a[0], p.a[1], p.a[2], self.a_size)
-                yield self._pack("a", self.block.rows, batch if p.a[0] else 1, m, k, *layout)
+                yield _packing("a", self.block.rows, batch if p.a[0] else 1, m, k, layout)
             yield self._multiply(first, batch, l0, i0, j0, m, n, k)
             if self.parts > 1:
                 yield self._total(first, batch, i0, j0, m, n)
-
-    def _pack(
-        self, letter: str, width: int, batch: int, length: int, k: int, to: int, at: int, step0: int, *rest: int
-    ) -> Launch:
-        step, k_step, size = rest
-        sizes = pack(length, k, to, at, step0, step, k_step, size)
-        return Launch(f"matmul_pack_{width}", (-(-length // width), batch), (1, 1), (sizes,), letter + "w")
 
     def _multiply(self, first: int, batch: int, l0: int, i0: int, j0: int, m: int, n: int, k: int) -> Launch:
         p, block = self.problem, self.block
@@ -232,8 +206,13 @@ class _Planner:
         """Return the number of rows or columns that are computed at a time: all, unless they are packed."""
         if not packed:
             return max(length, 1)
-        return min(max(PACKED // (max(self.depth, 1) * side), 1) * side, self._padded(length, side))
+        return min(max(PACKED // (max(self.depth, 1) * side), 1) * side, _padded(length, side))
 
-    @staticmethod
-    def _padded(length: int, side: int) -> int:
-        return -(-length // side) * side
+
+def _packing(letter: str, width: int, batch: int, length: int, k: int, layout: Sequence[int]) -> Launch:
+    sizes = pack(length, k, *layout)
+    return Launch(f"matmul_pack_{width}", (-(-length // width), batch), (1, 1), (sizes,), letter + "w")
+
+
+def _padded(length: int, side: int) -> int:
+    return -(-length // side) * side

@@ -1,18 +1,9 @@
 """Matrix products on a GPU: the kernel, and the division of a product into launches.
 
-A work group computes a tile of the result. It loads tiles of both matrices into local memory, double-buffered, and each
-item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008;
-Nath, Tomov and Dongarra, "An improved Magma gemm for Fermi GPUs", 2010). Strides are arbitrary: neighbouring items load
-neighbouring elements, along the rows of a matrix or along its columns. Out-of-range rows and columns are clamped on
-load and masked on store. An item loads vectors if a matrix's elements are contiguous and aligned, and stores vectors if
-the result's elements are contiguous and aligned.
-
-If a block has *splits*, several items compute partial sums, each from some terms of every tile, and add them at the end
-(split_sums.cl). So a group of many items can compute a small tile, and each item still reuses every number that it
-reads.
-
-There is one launch, or two if a result has too few tiles to occupy all compute units: the first computes partial sums,
-and the second adds them.
+A work group loads tiles of both matrices into local memory, double-buffered, and each item keeps its sums in registers
+(Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; Nath, Tomov and Dongarra, "An improved Magma
+gemm for Fermi GPUs", 2010). Strides are arbitrary. If a block has *splits*, several items share each sum. If a result
+has too few tiles to occupy all compute units, a second launch adds partial sums.
 """
 
 from __future__ import annotations
@@ -96,8 +87,7 @@ def _split_kernel(dtype: str, block: GroupBlock, words: dict[str, Any]) -> Kerne
 def item_position(down: int, right: int) -> tuple[str, str]:
     """Return expressions for an item's column and row in a grid of `down` by `right` items.
 
-    32 neighbouring items form a rectangle of four rows and eight columns, and each four consecutive items form a
-    square, so that the items read few distinct numbers from local memory at once.
+    32 neighbouring items form a rectangle, so that they read few distinct numbers from local memory at once.
     """
     if down % 4 or right % 8:
         return f"item % {right}", f"item / {right}"
@@ -124,20 +114,12 @@ def _read(to: str, tile: str, index: str, position: str, width: int, items: int,
 
 
 def block_of(blocks: Mapping[str, Block], problem: Problem, units: int) -> GroupBlock:
-    """Return the block shape for a product.
-
-    A small product with long sums gets a larger block, which reads less memory; its sums are split into parts to occupy
-    all compute units.
-    """
+    """Return the block shape for a product; a small product with long sums gets a larger block, which reads less."""
     name = classify(problem.batch, problem.m, problem.n, units)
     block, larger = blocks[name], blocks["square"]
     assert isinstance(block, GroupBlock) and isinstance(larger, GroupBlock)  # a device has only blocks of one kind
-    return larger if name == "small" and _fills(problem, larger, units) else block
-
-
-def _fills(problem: Problem, block: GroupBlock, units: int) -> bool:
-    """Return whether tiles, with their sums split into parts, occupy most compute units."""
-    return problem.tiles(block) * max(min(problem.k // PART, MOST_PARTS), 1) >= MOST_UNITS * units
+    groups = problem.tiles(larger) * max(min(problem.k // PART, MOST_PARTS), 1)
+    return larger if name == "small" and groups >= MOST_UNITS * units else block
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
@@ -148,10 +130,8 @@ def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
 def parts_of(problem: Problem, tile: GroupTile, splits: int, units: int) -> int:
     """Return the number of parts to split sums into, so that compute units idle little.
 
-    In each tile, `splits` items share the terms of a sum.
-
-    Each unit computes one part of a tile at a time: on 132 units, 100 tiles take as long as 132 tiles, but splitting
-    each of the 100 tiles into five parts takes four fifths of that time.
+    In each tile, `splits` items share the terms of a sum. On 132 units, 100 tiles take as long as 132 tiles, but
+    splitting each of the 100 tiles into five parts takes four fifths of that time.
     """
     tiles = problem.tiles(tile)
     most = max(problem.k // (PART if splits == 1 else SPLIT_PART), 1)

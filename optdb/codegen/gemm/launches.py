@@ -1,8 +1,4 @@
-"""Plans of products, the function that runs them, and the kernels that all plans share.
-
-A plan has a list of launches and the size of their scratch memory. Plans depend only on numbers, and are cached. `run`
-launches a plan with arrays.
-"""
+"""Plans of products, the function that runs them, and the kernels that all plans share."""
 
 from __future__ import annotations
 

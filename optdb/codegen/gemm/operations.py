@@ -1,7 +1,4 @@
-"""Operations that multiply matrices and vectors of float16, float32 or float64.
-
-All arrays of a product have one dtype; factors are host scalars.
-"""
+"""Operations that multiply matrices and vectors of one floating-point dtype; factors are host scalars."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Matrix products: the kernels that a device needs, and the function that computes one.
-
-The package docstring describes the data flow.
-"""
+"""Matrix products: the kernels that a device needs, and the function that computes one."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
-from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, by_library, chosen
+from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, chosen, tuned
 from optdb.codegen.gemm.families import Choice, Family, Prepared, Request, prepared_once
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
@@ -120,7 +117,7 @@ def _library(context: Context, request: Request) -> list[Choice[GemmPlan | None]
     """Return CLBlast, without a plan, for the classes of products for which it was faster in tuning."""
     p = request.problem
     name = classify(p.batch, p.m, p.n, context.profile.compute_units)
-    return [Choice("CLBlast", None)] if name in by_library(context, request.dtype) else []
+    return [Choice("CLBlast", None)] if name in tuned(context, request.dtype).library else []
 
 
 def _own_tiles(context: Context, request: Request) -> list[Choice[GemmPlan | None]]:

@@ -1,13 +1,9 @@
 """Small float32 products on a GPU, with vector loads of four numbers: the kernels, and the products that use them.
 
-Products with only a few tiles, as in one step of a recurrent network, are latency-bound: items wait for memory, and
-there are too few other items to hide that. So an item reads four numbers of each matrix at once, prefetches the next
-tiles into registers, and computes more sums from what it reads from local memory. Otherwise the kernels work as in
-`gpu.py`, with items that share the terms of sums. There is no code for unaligned matrices, because it would need
-registers: products of unaligned matrices use the kernels of `gpu.py`.
-
-Below the highest precision, tensor cores are used where available. Each warp has fragments for all rows and columns of
-a tile and some of the terms, and reads them directly from global memory, since no other warp needs them.
+Products with few tiles, as in one step of a recurrent network, are latency-bound. So an item reads four numbers of each
+matrix at once, and prefetches the next tiles into registers. Products of unaligned matrices use the kernels of
+`gpu.py`. Below the highest precision, tensor cores are used where available; each warp computes all sums of a tile over
+some of the terms.
 """
 
 from __future__ import annotations
@@ -168,9 +164,8 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
 
 @dataclass(frozen=True)
 class Halves:
-    """A launch with `HALF_TILE` instead of `TILE`."""
+    """A launch with half tiles; its kernel is in the same translation unit as the kernel for whole tiles."""
 
-    #: Kernel name, in the same translation unit as the kernel for whole tiles.
     kernel: str
     groups: int
     args: tuple[Any, ...]
@@ -182,17 +177,7 @@ def half_kernel(name: str) -> str | None:
 
 
 def halves(name: str, args: Sequence[Any]) -> Halves | None:
-    """Return the launch with half tiles that replaces a launch with whole tiles; None for another launch.
-
-    The caller decides whether a launch that embeds these kernels has room for the additional groups.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    args : sequence
-        Arguments of the launch.
-    """
+    """Return the launch with half tiles that replaces the launch of a kernel; None if it has no whole tiles."""
     kernel = half_kernel(name)
     if kernel is None:
         return None

@@ -1,9 +1,7 @@
 """Matrix products on a GPU's tensor cores, for functions that request less than float32's precision.
 
-Float32 numbers are rounded to TF32, which has float32's exponent and ten bits of mantissa. Precision ``default``
-multiplies TF32 numbers; ``high`` splits each float32 number into two TF32 numbers and multiplies three times. Float16
-numbers are not converted. Sums are accumulated in float32. `optdb.codegen.gemm.tensor_kernels` generates the kernels,
-each of which is compiled when it is first needed.
+Float32 numbers are rounded to TF32, which has ten bits of mantissa. Precision ``high`` splits each float32 number into
+two TF32 numbers and multiplies three times. Sums are accumulated in float32.
 
 References
 ----------

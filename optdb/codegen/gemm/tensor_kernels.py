@@ -27,8 +27,7 @@ Arithmetic = Literal["tf32", "tf32x3", "float16"]
 
 #: Work items in a warp.
 WARP = 32
-#: Factor applied to numbers before they are truncated to TF32. On average it adds half of the largest truncated value,
-#: and it preserves numbers that TF32 represents exactly.
+#: Factor that rounds numbers before they are truncated to TF32, and preserves numbers that TF32 represents exactly.
 ROUNDING = "(1 + 0x1.555556p-12f)"
 #: Number of words of terms that an instruction multiplies.
 _STEP = 8
@@ -259,7 +258,7 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
 
 
 def multiply_add_function(ending: str, instructions: Instructions) -> str:
-    """Return the function ``multiply_add`` and the functions that it calls, for other modules; names get a suffix."""
+    """Return the function ``multiply_add`` and the functions that it calls; names get a suffix."""
     code = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = ["multiply_add"] if instructions == "ptx" else ["half_of", "add_products", "multiply_add"]
     return filled("".join(code[name] for name in called), TILE_WORDS=0, **{name: name + ending for name in called})

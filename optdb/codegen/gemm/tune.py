@@ -1,9 +1,5 @@
 """Tuning: measures the choices for products on a device, and records the measurements in the device's tuning table.
 
-A candidate must first compute a product correctly. A few typical products represent each class; block shapes are timed
-on them round-robin, so that other load on the machine affects all shapes equally. Tiles on tensor cores are timed on
-products that give each compute unit the same number of tiles.
-
 Functions that are already compiled keep their choices. All functions raise OSError if results cannot be saved.
 """
 
@@ -157,9 +153,7 @@ class _Trials:
 def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rates:
     """Measure the rates of each shape of tiles on tensor cores, and use them from now on.
 
-    The timed products give each compute unit one tile, then two, and so on, until another tile gains nothing. A shape
-    whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes, and the
-    result is empty.
+    A shape whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes.
     """
     rates = {}
     for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
@@ -201,10 +195,8 @@ def _tensor_trial(
 def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
     """Measure the speeds of packing matrices and of multiplying packed matrices, and use them for later choices.
 
-    Two products are timed, each with one tile per compute unit; one product has twice as many terms as the other. The
-    speed is computed from the difference between their times, which excludes launch overhead and host latency. Return
-    None, and change nothing, if the device does not support such products, returns wrong results, or is too busy for
-    valid measurements.
+    The difference between products of different lengths excludes launch overhead. Return None, and change nothing, if
+    the device does not support such products, returns wrong results, or is too busy for valid measurements.
     """
     if not warpgroups.is_possible(context):
         return None
@@ -241,7 +233,7 @@ class TrialProduct:
         self.problem = Problem(1, m, n, terms, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
 
     def compute(self, plan: GemmPlan, kernels: Mapping[str, CompiledKernel]) -> None:
-        """Enqueue the launches of a plan for the product."""
+        """Enqueue a plan's launches."""
         run(plan, kernels, self._context, self.arrays, 1.0, 0.0, work_dtype(self._dtype))
 
     def is_correct(self, error: float) -> bool:

@@ -1,9 +1,4 @@
-"""A device's tuning table: the measurements for each choice, keyed by problem class.
-
-A row has a problem class, the name of a choice, and numbers, which are seconds or rates, depending on the class. There
-is one table for each device and kind of kernels, see `optdb.runtime.tuning`; `optdb.codegen.gemm.tune` fills the tables
-for products.
-"""
+"""A device's tuning table: seconds or rates of each choice, keyed by problem class, as `tune` measured them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Matrix-vector products.
 
-Rows are divided among work items; if there are few rows, the terms of their sums are divided as well. On a CPU, an item
-reads a few rows or columns at a time, whichever are contiguous. On a GPU, neighbouring items read neighbours in a row
-or column, and reduce their sums in local memory.
+Rows are divided among work items; if there are few rows, the terms of their sums are divided as well.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
 
 #: Number of rows that a CPU work item multiplies.
 ROWS = 16
-#: Number of items in a GPU work group that read neighbouring elements, and number of rows or columns that the group
-#: reads at a time.
+#: Number of neighbouring elements, and of rows or columns, that a GPU work group reads at a time.
 NEAR, FAR = 32, 8
 #: Minimum number of terms in a part, if rows are too few to occupy all compute units.
 PART = {"cpu": 4096, "gpu": 512}

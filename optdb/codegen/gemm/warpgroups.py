@@ -1,13 +1,9 @@
 """Products of packed matrices on tensor cores, with warpgroup instructions.
 
-NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together, and that read
-both matrices from local memory (``wgmma``). They require contiguous terms of TF32, so the matrices are packed first:
-rounded, and copied to the layout of tiles in local memory. A stage of a tile is then contiguous. One item copies it
-asynchronously with one instruction (``cp.async.bulk``), and a barrier object in local memory signals that the copy is
-complete (``mbarrier``).
-
-A packed matrix consists of blocks of rows or columns. A block is divided into 16-byte pieces of each row's terms; the
-pieces at the same position in all rows are contiguous. Padding beyond the last row or term is 0.
+NVIDIA GPUs of compute capability 9.0 multiply fastest with instructions that 128 items execute together (``wgmma``).
+These require contiguous terms, so matrices are first rounded and packed in the layout of tiles in local memory. A
+packed block of rows or columns has 16-byte pieces of terms, and the pieces at one position in all rows are contiguous.
+One item copies a stage with one instruction, and a barrier object signals that the copy is complete.
 
 References
 ----------

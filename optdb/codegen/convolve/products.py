@@ -1,11 +1,8 @@
-"""Gradients for filters: products of images with gradients of results.
+"""Convolutions and their gradients: products of filters or gradients with packed images.
 
-Each element of a filter's gradient is a sum over all pixels of all images. The pixels are divided
-among work items, which compute partial sums; a second kernel adds these in order, so that results
-are deterministic.
-
-CPUs multiply one pixel, for several channels and taps, by a vector of features at a time; the features of each pixel
-are packed for this. GPUs compute tiles, see :mod:`optdb.codegen.convolve.tiles`, unless there are few features.
+On CPUs, a work item keeps a block of sums in registers, for several filters and vectors of neighbouring outputs, or for
+several channels and taps and a vector of features. GPUs compute tiles, see `optdb.codegen.convolve.tiles`, unless
+groups have few channels, as in a depthwise convolution. Partial sums are added in order, so results are deterministic.
 """
 
 from __future__ import annotations
@@ -15,39 +12,134 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.convolve.geometry import Axis
 from optdb.codegen.convolve.packing import (
+    Images,
     Kernels,
     convolution_kernels,
     images_at_once,
-    laid_out,
     pack_features,
+    pack_filters,
     some_of,
     tables_of,
     width_of,
 )
-from optdb.codegen.convolve.plan import forward
+from optdb.codegen.convolve.plan import ChannelLayout, ConvolutionPlan, forward
 from optdb.codegen.convolve.tile_kernels import kernels_by_tiles, own_tiles
-from optdb.codegen.convolve.tiles import suits, weights_by_tiles
+from optdb.codegen.convolve.tiles import FilterGroups, correlate_by_tiles, suits, weights_by_tiles
 from optdb.codegen.gemm.problem import Precision
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, launch_chunks, share, size_of
 from optdb.codegen.scratch import scratch
 from optdb.codegen.source import filled, functions, work_dtype
 from optdb.runtime.arrays import Array
-from optdb.runtime.sizes import smallest
+from optdb.runtime.sizes import largest, smallest
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
+#: Size of a CPU work item's block: number of filters, and of vectors of outputs.
+_BLOCKS = {"correlate": (8, 2), "correlate_few": (1, 8)}
+#: A CPU processes up to this many filters or features one by one.
+_FEW = 3
+#: Number of image elements that a CPU work item reads before it proceeds to the next filters.
+_NEAR = 32768
 #: Number of channel-tap pairs that a CPU work item multiplies by a vector of features.
 _BLOCK = 8
-#: A CPU processes up to this many features one by one.
-_FEW = 3
 #: Number of image and feature elements that an item reads before the next tile.
-_NEAR = 65536
+_NEAR_ELEMENTS = 65536
 #: Side of the square tiles in which parts are added up and transposed.
 _SQUARES = {"cpu": 16, "gpu": 1}
 #: Maximum number of elements in all partial sums together, unless a single part has more.
 _PARTS = 2**22
+
+
+def correlate_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:
+    """Return the kernels that `correlate` launches."""
+    code = functions("convolve/correlate.cl")
+    if context.profile.runs_items_serially:
+        text = "".join(
+            filled(code["CORRELATE"], CORRELATE=name, ROWS=rows, VECTORS=vectors)
+            for name, (rows, vectors) in _BLOCKS.items()
+        )
+        return convolution_kernels(dtype, context, text, ["pack_images", "pack_filters"])
+    few = convolution_kernels(dtype, context, code["correlate_few"], ["pack_images", "pack_filters"])
+    tiles = own_tiles("CORRELATE", context, dtype, precision)
+    return [*few, *kernels_by_tiles("CORRELATE", dtype, tiles, context.options.instructions)]
+
+
+def lanes(dtype: str, context: Context) -> int:
+    """Return the vector width of plans for `correlate`."""
+    return width_of(context, dtype) if context.profile.needs_explicit_vectors else 1
+
+
+def correlate(
+    kernels: Kernels,
+    context: Context,
+    plan: ConvolutionPlan,
+    images: Array,
+    filters: Array,
+    shape: FilterGroups,
+    out: Array,
+    precision: Precision = "highest",
+) -> None:
+    """Compute products of filters and images with the kernels of `correlate_kernels`.
+
+    Images have the shape (images, channels, two or three axes) and any strides; filters and the result, `out`, are
+    contiguous. No array is empty. Elements of `out` that no product of the plan writes are unchanged.
+    """
+    layout, products = plan.layout, plan.products
+    groups, rows, channels, strides = shape
+    serial = context.profile.runs_items_serially
+    if not serial and suits(plan, channels, rows, size_of(out.shape[2:])):
+        correlate_by_tiles(kernels, context, plan, images, filters, shape, out, precision=precision)
+        return
+    work = work_dtype(out.dtype)
+    name = "correlate" if serial and rows > _FEW else "correlate_few"
+    block = _BLOCKS[name][0]
+    blocks = -(-rows // block)
+    of_products = tables_of(context, plan, channels)
+    in_place = _needs_no_packing(images, layout, work) and all(product.inside(layout) for product in products)
+    image = images.shape[1] * layout.channel
+    at_once = images.shape[0] if in_place else images_at_once(context, image, work, images.shape[0])
+    reading = Images(context, plan, images, at_once, in_place)
+    width = lanes(out.dtype.name, context)
+    near = max(_NEAR // (width * channels), 1)
+    steps = [image, layout.channel * channels, size_of(out.shape[2:])]
+    sizes = [groups * blocks * block * channels * len(product.taps) for product in products]
+    with scratch(context, work, 1 if in_place else reading.memory + width, *sizes) as (y, *packed):
+        for product, (taps, *_), w in zip(products, of_products, packed):
+            whole = (groups, rows, channels, len(product.taps))
+            pack_filters(kernels, context, taps, filters, w, whole, strides, block)
+        for first, count, x in reading.batches(kernels, y):
+            z = some_of(out, first, count)
+            for product, (_, *product_tables), w in zip(products, of_products, packed):
+                sizes = [channels * len(product.taps), rows, blocks, count, groups, len(product.starts)]
+                _launch_correlate(kernels, name, context, sizes, steps, [x, w, *product_tables, z], near)
+
+
+def _needs_no_packing(images: Array, layout: ChannelLayout, work: str) -> bool:
+    return images.dtype.name == work and layout.is_unpacked and is_contiguous(images)
+
+
+def _launch_correlate(
+    kernels: Kernels,
+    name: str,
+    context: Context,
+    sizes: Sequence[int],
+    steps: Sequence[int],
+    arrays: Sequence[Array],
+    near: int,
+) -> None:
+    """Launch one product; a CPU work item processes at most `near` vectors before the next filters."""
+    _, rows, blocks, images, groups, vectors = sizes
+    columns = images * vectors
+    if not context.profile.runs_items_serially:
+        kernels[name].scall((columns, groups * rows), *sizes, 1, 1, *steps, *arrays)
+        return
+    target_items = context.profile.compute_units * 8
+    parts = largest(-(-target_items // groups), -(-columns // near))
+    v_items, v_chunk = share(columns, parts, multiple=_BLOCKS[name][1])
+    b_items, b_chunk = share(blocks, -(-target_items // (groups * v_items)))
+    kernels[name].call((v_items, b_items, groups), (1, 1, 1), *sizes, v_chunk, b_chunk, *steps, *arrays)
 
 
 def weights_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:
@@ -87,25 +179,24 @@ def weights(
         return
     sizes = _WeightGradientSizes(context, axes, groups, x, t)
     work = work_dtype(out.dtype)
-    in_place = x.dtype.name == work and layout.is_unpacked and is_contiguous(x)
+    in_place = _needs_no_packing(x, layout, work)
     image = x.shape[1] * layout.channel
     at_once = images_at_once(context, max(image, sizes.image), work, x.shape[0])
+    reading = Images(context, plan, x, at_once, in_place)
     rows_each = _rows_each(context, sizes, at_once * sizes.lines)
     most_parts = -(-at_once * sizes.lines // rows_each)
-    shifts, [(_, offsets, pixels, *_)] = tables_of(context, plan, sizes.channels)
+    [(_, offsets, pixels, *_)] = tables_of(context, plan, sizes.channels)
     numbers = [*(axis.out for axis in axes), *layout.extents[1:], image, layout.channel * sizes.channels]
-    lengths = [1 if in_place else at_once * image, max(at_once * sizes.image, 1), most_parts * sizes.sums]
+    lengths = [reading.memory, max(at_once * sizes.image, 1), most_parts * sizes.sums]
     with scratch(context, work, *lengths) as (packed_x, packed_t, parts):
-        for first, count, some_x in laid_out(
-            kernels, context, layout, shifts, x, at_once, None if in_place else packed_x
-        ):
+        for first, count, some_x in reading.batches(kernels, packed_x):
             some_t = some_of(t, first, count)
             if sizes.packing:
                 whole = (count, groups, sizes.features, sizes.plane)
                 pack_features(kernels, context, some_t, packed_t, whole, sizes.padded)
                 some_t = packed_t
             args = [*numbers, some_x, some_t, offsets, pixels, parts]
-            _launch(kernels, context, sizes, count * sizes.lines, rows_each, first == 0, args)
+            _launch_weights(kernels, context, sizes, count * sizes.lines, rows_each, first == 0, args)
         square = _SQUARES[context.profile.device_kind]
         squares = groups * -(-sizes.depth // square) * -(-sizes.features // square)
         args = [most_parts, sizes.depth, groups, sizes.features, sizes.padded, parts, out]
@@ -146,7 +237,7 @@ def _rows_each(context: Context, sizes: _WeightGradientSizes, rows: int) -> int:
     return share(rows, smallest(items, max(_PARTS // sizes.sums, 1)))[1]
 
 
-def _launch(
+def _launch_weights(
     kernels: Kernels,
     context: Context,
     sizes: _WeightGradientSizes,
@@ -156,7 +247,7 @@ def _launch(
     args: Sequence[Any],
 ) -> None:
     parts, tiles = -(-rows // rows_each), sizes.tiles
-    near = max(_NEAR // (sizes.plane // sizes.lines * (sizes.groups * (sizes.channels + sizes.padded))), 1)
+    near = max(_NEAR_ELEMENTS // (sizes.plane // sizes.lines * (sizes.groups * (sizes.channels + sizes.padded))), 1)
     numbers = [sizes.depth, sizes.groups, sizes.features, sizes.padded, rows, rows_each, near]
     if context.profile.runs_items_serially:
         kernel = kernels["weights_few" if sizes.few else "weights_blocks"]
