@@ -27,7 +27,7 @@ from optdb.codegen.views import subtensor
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 
-#: Arguments of `unshared_inputs` for each axis.
+#: Arguments of the kernel `unshared_inputs` for each axis.
 _NUMBERS = ("length", "taps", "low", "step", "dilation", "out")
 
 
@@ -77,7 +77,9 @@ class ConvolutionOperation(Operation):
     def kernels(self) -> list[Kernel]:
         dtype, context = self.first.dtype, self.context
         if self.settings.unshared:
-            kernels = unshared_kernels(dtype, context, self.unshared_kernel)
+            packing = ["pack_images"] * (self.unshared_kernel != "unshared_inputs")
+            code = functions("convolve/unshared.cl")[self.unshared_kernel]
+            kernels = convolution_kernels(dtype, context, code, packing)
         else:
             kernels = self.shared_kernels(dtype, context, self.precision)
         for i in self.contiguous_inputs:
@@ -123,6 +125,24 @@ class ConvolutionOperation(Operation):
             )
         return axes
 
+    def _unshared(
+        self, kernels: Kernels, axes: Sequence[Axis], flip: bool, images: Array, other: Array, out: Array
+    ) -> None:
+        """Compute a result from images and filters, or the gradient for filters from images and a gradient."""
+        planned, context, groups = plan.forward(tuple(axes), flip, 1), self.context, self.settings.groups
+        channels = images.shape[1] // groups
+        features = other.shape[0] if self.unshared_kernel == "unshared_forward" else other.shape[1]
+        [(_, offsets, pixels, *_)] = tables_of(context, planned, channels)
+        reading = Images(context, planned, images, images.shape[0], in_place=False)
+        plane = size_of([axis.out for axis in axes])
+        depth = channels * size_of([axis.taps for axis in axes])
+        steps = [images.shape[1] * planned.layout.channel, channels * planned.layout.channel]
+        with scratch(context, work_dtype(out.dtype), reading.memory) as (y,):
+            for _, _, x in reading.batches(kernels, y):
+                numbers = [images.shape[0], features, plane, depth, features // groups, *steps]
+                args = [*numbers, x, offsets, pixels, other, out]
+                launch_chunks(kernels[self.unshared_kernel], context, features * plane, *args, least=1)
+
     def _refuse_empty(self, lengths: Sequence[int], counts: Sequence[int]) -> None:
         """Raise ValueError, as SciPy does on the host, for axes of length 0 in three dimensions."""
         if self.settings.dims == 3 and 0 in lengths and 0 not in counts:
@@ -149,7 +169,7 @@ class Convolve(ConvolutionOperation):
         out = output_array(outputs[0], context, shape, image.dtype)
         kernel, flip = self._filters(1, kernel, kernels)
         if how.unshared:
-            unshared(kernels, context, self.unshared_kernel, axes, flip, how.groups, image, kernel, out)
+            self._unshared(kernels, axes, flip, image, kernel, out)
             return
         products = plan.forward(axes, flip, lanes(image.dtype.name, context))
         rows, channels = kernel.shape[0] // how.groups, kernel.shape[1]
@@ -178,11 +198,11 @@ class FilterGradient(ConvolutionOperation):
             output_zeros(outputs[0], context, shape, image.dtype)
             return
         out = output_array(outputs[0], context, shape, image.dtype)
-        args = axes, how.flip, how.groups, image, self._contiguous(1, top, kernels), out
+        top = self._contiguous(1, top, kernels)
         if how.unshared:
-            unshared(kernels, context, self.unshared_kernel, *args)
+            self._unshared(kernels, axes, how.flip, image, top, out)
         else:
-            weights(kernels, context, *args, self.precision)
+            weights(kernels, context, axes, how.flip, how.groups, image, top, out, self.precision)
 
 
 class ImageGradient(ConvolutionOperation):
@@ -212,7 +232,10 @@ class ImageGradient(ConvolutionOperation):
         if how.unshared:
             out = output_array(outputs[0], context, shape, top.dtype)
             top = self._contiguous(1, top, kernels)
-            unshared_inputs(kernels, context, axes, flip, how.groups, kernel, top, out)
+            numbers = [how.groups, top.shape[1] // how.groups, channels, int(flip)]
+            numbers += [getattr(axis, name) for axis in axes for name in _NUMBERS]
+            args = [*numbers, top, kernel, out]
+            launch_chunks(kernels[self.unshared_kernel], context, size_of(out.shape), *args, least=1)
             return
         products = plan.backward(axes, flip, lanes(top.dtype.name, context))
         make = output_array if products.complete else output_zeros
@@ -221,56 +244,3 @@ class ImageGradient(ConvolutionOperation):
         taps = kernel.size // (kernel.shape[0] * channels)
         filters = FilterGroups(how.groups, channels, rows, (rows * channels * taps, taps, channels * taps))
         correlate(kernels, context, products, top, kernel, filters, out, self.precision)
-
-
-def unshared_kernels(dtype: str, context: Context, name: str) -> list[Kernel]:
-    """Return the kernels of `unshared` for a given `name`, or of `unshared_inputs`."""
-    packing = [] if name == "unshared_inputs" else ["pack_images"]
-    return convolution_kernels(dtype, context, functions("convolve/unshared.cl")[name], packing)
-
-
-def unshared(
-    kernels: Kernels,
-    context: Context,
-    name: str,
-    axes: Sequence[Axis],
-    flip: bool,
-    groups: int,
-    images: Array,
-    other: Array,
-    out: Array,
-) -> None:
-    """Compute a result ('unshared_forward'), or the gradient for filters ('unshared_weights').
-
-    `other` and `out` are the filters and the result, or the result's gradient and the gradient for filters.
-    """
-    planned = plan.forward(tuple(axes), flip, 1)
-    layout = planned.layout
-    channels = images.shape[1] // groups
-    features = other.shape[0] if name == "unshared_forward" else other.shape[1]
-    [(_, offsets, pixels, *_)] = tables_of(context, planned, channels)
-    reading = Images(context, planned, images, images.shape[0], in_place=False)
-    image = images.shape[1] * layout.channel
-    plane = size_of([axis.out for axis in axes])
-    depth = channels * size_of([axis.taps for axis in axes])
-    numbers = [images.shape[0], features, plane, depth, features // groups, image, channels * layout.channel]
-    with scratch(context, work_dtype(out.dtype), reading.memory) as (y,):
-        for _, _, x in reading.batches(kernels, y):
-            args = [*numbers, x, offsets, pixels, other, out]
-            launch_chunks(kernels[name], context, features * plane, *args, least=1)
-
-
-def unshared_inputs(
-    kernels: Kernels,
-    context: Context,
-    axes: Sequence[Axis],
-    flip: bool,
-    groups: int,
-    filters: Array,
-    t: Array,
-    out: Array,
-) -> None:
-    """Compute the gradient for images from the filters and the result's gradient `t`; all arrays are contiguous."""
-    numbers = [groups, t.shape[1] // groups, out.shape[1] // groups, int(flip)]
-    numbers += [getattr(axis, name) for axis in axes for name in _NUMBERS]
-    launch_chunks(kernels["unshared_inputs"], context, size_of(out.shape), *numbers, t, filters, out, least=1)

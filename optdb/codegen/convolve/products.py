@@ -8,7 +8,7 @@ groups have few channels, as in a depthwise convolution. Partial sums are added 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from optdb.codegen.convolve.geometry import Axis
 from optdb.codegen.convolve.packing import (
@@ -102,7 +102,8 @@ def correlate(
     at_once = images.shape[0] if in_place else images_at_once(context, image, work, images.shape[0])
     reading = Images(context, plan, images, at_once, in_place)
     width = lanes(out.dtype.name, context)
-    near = max(_NEAR // (width * channels), 1)
+    # A CPU work item processes this many vectors before the next filters.
+    near, target_items = max(_NEAR // (width * channels), 1), context.profile.compute_units * 8
     steps = [image, layout.channel * channels, size_of(out.shape[2:])]
     sizes = [groups * blocks * block * channels * len(product.taps) for product in products]
     with scratch(context, work, 1 if in_place else reading.memory + width, *sizes) as (y, *packed):
@@ -113,33 +114,18 @@ def correlate(
             z = some_of(out, first, count)
             for product, (_, *product_tables), w in zip(products, of_products, packed):
                 sizes = [channels * len(product.taps), rows, blocks, count, groups, len(product.starts)]
-                _launch_correlate(kernels, name, context, sizes, steps, [x, w, *product_tables, z], near)
+                columns, arrays = count * len(product.starts), [x, w, *product_tables, z]
+                if not serial:
+                    kernels[name].scall((columns, groups * rows), *sizes, 1, 1, *steps, *arrays)
+                    continue
+                parts = largest(-(-target_items // groups), -(-columns // near))
+                v_items, v_chunk = share(columns, parts, multiple=_BLOCKS[name][1])
+                b_items, b_chunk = share(blocks, -(-target_items // (groups * v_items)))
+                kernels[name].call((v_items, b_items, groups), (1, 1, 1), *sizes, v_chunk, b_chunk, *steps, *arrays)
 
 
 def _needs_no_packing(images: Array, layout: ChannelLayout, work: str) -> bool:
     return images.dtype.name == work and layout.is_unpacked and is_contiguous(images)
-
-
-def _launch_correlate(
-    kernels: Kernels,
-    name: str,
-    context: Context,
-    sizes: Sequence[int],
-    steps: Sequence[int],
-    arrays: Sequence[Array],
-    near: int,
-) -> None:
-    """Launch one product; a CPU work item processes at most `near` vectors before the next filters."""
-    _, rows, blocks, images, groups, vectors = sizes
-    columns = images * vectors
-    if not context.profile.runs_items_serially:
-        kernels[name].scall((columns, groups * rows), *sizes, 1, 1, *steps, *arrays)
-        return
-    target_items = context.profile.compute_units * 8
-    parts = largest(-(-target_items // groups), -(-columns // near))
-    v_items, v_chunk = share(columns, parts, multiple=_BLOCKS[name][1])
-    b_items, b_chunk = share(blocks, -(-target_items // (groups * v_items)))
-    kernels[name].call((v_items, b_items, groups), (1, 1, 1), *sizes, v_chunk, b_chunk, *steps, *arrays)
 
 
 def weights_kernels(dtype: str, context: Context, precision: Precision = "highest") -> list[Kernel]:
@@ -183,8 +169,12 @@ def weights(
     image = x.shape[1] * layout.channel
     at_once = images_at_once(context, max(image, sizes.image), work, x.shape[0])
     reading = Images(context, plan, x, at_once, in_place)
-    rows_each = _rows_each(context, sizes, at_once * sizes.lines)
+    items = context.profile.compute_units * 4
+    most_parts = items if serial else -(-items * 256 // sizes.tiles)
+    rows_each = share(at_once * sizes.lines, smallest(most_parts, max(_PARTS // sizes.sums, 1)))[1]
     most_parts = -(-at_once * sizes.lines // rows_each)
+    near = max(_NEAR_ELEMENTS // (sizes.plane // sizes.lines * (groups * (channels + sizes.padded))), 1)
+    kernel = kernels["weights_few" if sizes.few else "weights_blocks"]
     [(_, offsets, pixels, *_)] = tables_of(context, plan, sizes.channels)
     numbers = [*(axis.out for axis in axes), *layout.extents[1:], image, layout.channel * sizes.channels]
     lengths = [reading.memory, max(at_once * sizes.image, 1), most_parts * sizes.sums]
@@ -195,8 +185,15 @@ def weights(
                 whole = (count, groups, sizes.features, sizes.plane)
                 pack_features(kernels, context, some_t, packed_t, whole, sizes.padded)
                 some_t = packed_t
-            args = [*numbers, some_x, some_t, offsets, pixels, parts]
-            _launch_weights(kernels, context, sizes, count * sizes.lines, rows_each, first == 0, args)
+            rows = count * sizes.lines
+            row_sizes = [sizes.depth, groups, features, sizes.padded, rows, rows_each, near]
+            args = [int(first == 0), *numbers, some_x, some_t, offsets, pixels, parts]
+            some_parts = -(-rows // rows_each)
+            if serial:
+                of_tiles, chunk = share(sizes.tiles, -(-items // some_parts))
+                kernel.call((of_tiles, some_parts), (1, 1), *row_sizes, chunk, *args)
+            else:
+                kernel.scall((sizes.tiles, some_parts), *row_sizes, 1, *args)
         square = _SQUARES[context.profile.device_kind]
         squares = groups * -(-sizes.depth // square) * -(-sizes.features // square)
         args = [most_parts, sizes.depth, groups, sizes.features, sizes.padded, parts, out]
@@ -227,31 +224,3 @@ class _WeightGradientSizes:
             self.tiles = groups * self.depth * self.features
         else:
             self.tiles = groups * -(-self.depth // _BLOCK) * (self.padded // width)
-
-
-def _rows_each(context: Context, sizes: _WeightGradientSizes, rows: int) -> int:
-    """Return the number of rows of pixels in each part."""
-    items = context.profile.compute_units * 4
-    if not context.profile.runs_items_serially:
-        items = -(-items * 256 // sizes.tiles)
-    return share(rows, smallest(items, max(_PARTS // sizes.sums, 1)))[1]
-
-
-def _launch_weights(
-    kernels: Kernels,
-    context: Context,
-    sizes: _WeightGradientSizes,
-    rows: int,
-    rows_each: int,
-    fresh: bool,
-    args: Sequence[Any],
-) -> None:
-    parts, tiles = -(-rows // rows_each), sizes.tiles
-    near = max(_NEAR_ELEMENTS // (sizes.plane // sizes.lines * (sizes.groups * (sizes.channels + sizes.padded))), 1)
-    numbers = [sizes.depth, sizes.groups, sizes.features, sizes.padded, rows, rows_each, near]
-    if context.profile.runs_items_serially:
-        kernel = kernels["weights_few" if sizes.few else "weights_blocks"]
-        items, chunk = share(tiles, -(-context.profile.compute_units * 4 // parts))
-        kernel.call((items, parts), (1, 1), *numbers, chunk, int(fresh), *args)
-    else:
-        kernels["weights_few"].scall((tiles, parts), *numbers, 1, int(fresh), *args)

@@ -18,7 +18,7 @@ from optdb.codegen.gemm.tensor_kernels import (
 )
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import body, functions, work_dtype
+from optdb.codegen.source import body, filled, functions, work_dtype
 from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
@@ -171,9 +171,8 @@ def tile_kernel(kind: Kind, dtype: str, tile: Tile, instructions: Instructions) 
         tx, ty = f"item / 32 % {across // 8} * 8 + item % 8", f"item / 32 / {across // 8} * 4 + item % 32 / 8"
     exchanges, how = tile.tensor and instructions == "emulated", "COPIED" if tile.stages else "LOADED"
     multiply, layout = ("MULTIPLY_TF32", "warps") if tile.tensor else ("MULTIPLY", "items")
-    text = code[kind]
-    for place, statements in (("    LOOP\n", f"{kind}_{how}"), ("TILE_LOOP\n", how), ("MULTIPLY\n", multiply)):
-        text = text.replace(place, body(code[statements]).strip() + "\n")
+    text = filled(code[kind], LOOP=body(code[f"{kind}_{how}"]))
+    text = filled(filled(text, TILE_LOOP=body(code[how])), MULTIPLY=body(code[multiply]))
     copies = functions(f"gemm/tensor_cores_{instructions}.cl")
     called = multiply_add_function(f"_{name}", instructions) if tile.tensor else ""
     called += body(code[layout]).lstrip() + "".join(copies[function] for function in _COPIES if tile.stages)

@@ -2,8 +2,8 @@
 
 Kernels read tiles of the image matrix directly from the images ("implicit GEMM": Chetlur et al., "cuDNN: efficient
 primitives for deep learning", 2014). A table has, for each row, the offset of a channel and a tap. Another table has,
-for each column, the start of an output and a bit mask of the taps inside the image. Images are packed, with zero padding, if
-they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
+for each column, the start of an output and a bit mask of the taps inside the image. Images are packed, with zero
+padding, if they are not contiguous, if they are float16, or if filters have more taps than the mask has bits.
 
 If a result has too few tiles to occupy all compute units, sums are split into parts, which another kernel
 adds in order.

@@ -23,7 +23,7 @@ from optdb.codegen.gemm.launches import LAUNCH_S, GemmPlan, by_tiles, product_ke
 from optdb.codegen.gemm.problem import GroupTile, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import BAND, MEMORY_WORDS, with_tile_found
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.source import body, functions
+from optdb.codegen.source import body, filled, functions
 from optdb.runtime.context_options import Instructions
 
 if TYPE_CHECKING:
@@ -101,48 +101,30 @@ def kernel_name(block: CopiedBlock, along: tuple[bool, bool]) -> str:
 def copied_kernel(block: CopiedBlock, along: tuple[bool, bool], instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
 
-    Parameters
-    ----------
-    block : CopiedBlock
-        Tile shape.
-    along : (bool, bool)
-        For each matrix, whether its terms are contiguous. ``(False, True)`` is not supported.
-    instructions : {'ptx', 'emulated'}
-        The device's instructions, or functions that emulate them.
+    `along` says for each matrix whether its terms are contiguous; ``(False, True)`` is not supported. `instructions`
+    selects the device's instructions, or functions that emulate them.
     """
     code, called = functions("gemm/copied.cl"), functions(f"gemm/tensor_cores_{instructions}.cl")
-    loop = body(code["LOOP_ALONG" if along[0] else "LOOP_ACROSS"]).strip()
     text = "".join(called[name] for name in _CALLED) + code["BY_NUMBERS"]
-    text += with_tile_found(code["MATMUL"]).replace("LOOP\n", loop + "\n", 1)
+    text += filled(with_tile_found(code["MATMUL"]), LOOP=body(code["LOOP_ALONG" if along[0] else "LOOP_ACROSS"]))
     column, row = item_position(block.rows // block.item_rows, block.cols // block.item_cols)
     # Items in LOOP_ALONG still read the previous stage after its end, so one copy fewer may be pending.
     pending, a_words = block.stages - 2 - along[0], block.stage_words(block.rows, along[0])
-    words = {
+    words: dict[str, str | int] = {
         **{"MATMUL": kernel_name(block, along), "BY_NUMBERS": f"by_numbers_{kernel_name(block, along)}"},
         **block.words(),
         **{"BAND": BAND, "ITEM_ROW": row, "ITEM_COLUMN": column, "PENDING": pending, "A_WORDS": a_words},
         "STAGE_WORDS": a_words + block.stage_words(block.cols, along[1]),
-        **_copy_placeholders("A", block, block.rows, along[0]),
-        **_copy_placeholders("B", block, block.cols, along[1]),
         **MEMORY_WORDS[instructions],
     }
-    macros = [_place_macro("A", block, block.rows, along[0]), _place_macro("B", block, block.cols, along[1])]
-    return product_kernel("".join(macros) + text, "float32", **words)
-
-
-def _copy_placeholders(letter: str, block: CopiedBlock, length: int, is_along: bool) -> dict[str, int]:
-    piece = block.items * 4
-    return {
-        f"{letter}_ALONG": int(is_along),
-        f"{letter}_LENGTH": block.depth if is_along else length,
-        f"{letter}_GAP": piece + piece // block.depth if is_along else piece,
-    }
-
-
-def _place_macro(letter: str, block: CopiedBlock, length: int, is_along: bool) -> str:
-    """Return the macro for a number's index in a stage, with a gap after every four lines against bank conflicts."""
-    at = f"(line) * {block.depth} + (line) / 4 * 4" if is_along else f"(line) * {length}"
-    return f"#define {letter}_PLACE(line, at) ({at} + (at))\n"
+    for letter, length, is_along in zip("AB", (block.rows, block.cols), along):
+        piece, line = block.items * 4, block.depth if is_along else length
+        words[f"{letter}_ALONG"], words[f"{letter}_LENGTH"] = int(is_along), line
+        words[f"{letter}_GAP"] = piece + piece // block.depth if is_along else piece
+        # Neighbouring items read lines of terms that are four apart, so a gap puts these into different banks.
+        at = f"(line) * {line} + (line) / 4 * 4" if is_along else f"(line) * {line}"
+        text = f"#define {letter}_PLACE(line, at) ({at} + (at))\n{text}"
+    return product_kernel(text, "float32", **words)
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:

@@ -106,6 +106,11 @@ class _TileFactor(NamedTuple):
             return "along"
         return "across" if self.dtype == "float32" else "transposed"
 
+    def places(self, block: TensorBlock) -> int:
+        """Return the number of positions from which an item loads fragments."""
+        kinds = {"along": block.depth // _STEP, "across": max(self.near // 4, 1), "transposed": self.near // 2}
+        return kinds[self.load_kind]
+
     @property
     def near(self) -> int:
         """The number of neighbouring elements that an item loads if rows or columns are contiguous."""
@@ -127,16 +132,8 @@ def tensor_kernel(
 ) -> Kernel:
     """Return the kernel that multiplies with tiles of one shape, for one memory order of the matrices.
 
-    Parameters
-    ----------
-    block : TensorBlock
-        Tile shape.
-    arithmetic : {'tf32', 'tf32x3', 'float16'}
-        Arithmetic of the multiplication.
-    along : (bool, bool)
-        For each matrix, whether tiles are copied along the terms of the sums.
-    instructions : {'ptx', 'emulated'}
-        The device's instructions, or functions that emulate them slowly.
+    `along` says for each matrix whether tiles are copied along the terms. `instructions` selects the device's
+    instructions, or functions that emulate them slowly.
     """
     code, dtype = functions("gemm/tensor_cores.cl"), dtype_of(arithmetic)
     left = _TileFactor("A", block.rows, block.warp_rows, along[0], dtype)
@@ -153,7 +150,7 @@ def tensor_kernel(
         **{"MATMUL": kernel_name(block, arithmetic, along), "copy_number": f"copy_number_{dtype}"},
         **{**block.words(), "BAND": BAND, "PENDING": block.stages - 2},
         **{"PIECE": piece, "TERMS": block.depth * piece // 4, "A_ALONG": int(along[0]), "B_ALONG": int(along[1])},
-        **{"A_PLACES": _places(left, block), "B_PLACES": _places(right, block)},
+        **{"A_PLACES": left.places(block), "B_PLACES": right.places(block)},
         **{"STAGE_WORDS": block.stage_words, "TILE_WORDS": memory},
         "LOCAL_WORDS": memory + EXCHANGED_WORDS * block.items * (instructions == "emulated"),
         **MEMORY_WORDS[instructions],
@@ -168,8 +165,7 @@ def tensor_kernel(
 
 def with_tile_found(kernel: str) -> str:
     """Return a kernel's code with the statements that locate a group's tile inlined."""
-    statements = body(functions("gemm/tensor_cores.cl")["find_tile"]).strip()
-    return kernel.replace("FIND_TILE\n", f"{statements}\n", 1)
+    return filled(kernel, FIND_TILE=body(functions("gemm/tensor_cores.cl")["find_tile"]))
 
 
 #: The layout of a tile that is copied along the terms, or across them; SIDE is the tile's length.
@@ -202,13 +198,6 @@ def _functions(matrix: _TileFactor, code: Mapping[str, str]) -> Iterator[str]:
         loads = {f"load_{matrix.near}": f"load_near_{letter}", **loads}
     for name in loads:
         yield filled(code[name], **loads, **(_RIGHT_KINDS[kind] if name == "load_right_KIND" else {}))
-
-
-def _places(matrix: _TileFactor, block: TensorBlock) -> int:
-    """Return the number of positions from which an item loads fragments."""
-    if matrix.is_along:
-        return block.depth // _STEP
-    return max(matrix.near // 4, 1) if matrix.load_kind == "across" else matrix.near // 2
 
 
 def _stage_words(block: TensorBlock, arithmetic: Arithmetic) -> dict[str, str]:

@@ -136,8 +136,8 @@ def packs_all(context: Context) -> bool:
 
 def is_possible(context: Context) -> bool:
     """Return whether a device can multiply packed matrices."""
-    profile, block = context.profile, block_of(context)
-    return (profile.has_warpgroup_products or packs_all(context)) and block.local_bytes <= profile.most_local_bytes
+    profile, is_required = context.profile, packs_all(context)
+    return (profile.has_warpgroup_products or is_required) and block_of(context).local_bytes <= profile.most_local_bytes
 
 
 def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
@@ -181,29 +181,22 @@ def pack_kernel(arithmetic: Arithmetic) -> Kernel:
     code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
     rounding = body(code["round_to_tf32"]) if arithmetic == "tf32" else ""
     words = {
-        **{"PACK": _pack_name(arithmetic), "ITEMS": _PACKING, "PIECES": _PIECES, "ROWS": _PACKING // _PIECES},
+        **{"PACK": f"matmul_packed_{arithmetic}", "ITEMS": _PACKING, "PIECES": _PIECES, "ROWS": _PACKING // _PIECES},
         **{"PIECE": terms_of(arithmetic, _PIECE), "BITS": kind.bits, "ROUNDING": ROUNDING},
     }
-    return product_kernel(_with(code["PACK"], "ROUND_WORDS", rounding), dtype_of(arithmetic), **words)
+    return product_kernel(filled(code["PACK"], ROUND_WORDS=rounding), dtype_of(arithmetic), **words)
 
 
 def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies packed matrices with tiles of one shape.
 
-    Parameters
-    ----------
-    block : PackedBlock
-        Tile shape.
-    arithmetic : {'tf32', 'float16'}
-        Arithmetic of the multiplication.
-    instructions : {'ptx', 'emulated'}
-        The device's instructions, or functions that emulate them slowly.
+    `instructions` selects the device's instructions, or functions that emulate them slowly.
     """
     code, kind = functions("gemm/warpgroups.cl"), _MULTIPLIED[arithmetic]
     text = "".join(functions(f"gemm/warpgroups_{instructions}.cl").values())
     if instructions == "emulated":
         text = functions("gemm/tensor_cores_emulated.cl")["half_of"] + text
-    text += with_tile_found(_with(code["MATMUL"], "STORE_PAIR", body(code["store_pair"])))
+    text += with_tile_found(filled(code["MATMUL"], STORE_PAIR=body(code["store_pair"])))
     sums = block.cols // 2
     words: dict[str, Any] = {
         **{"MATMUL": _kernel_name(block, arithmetic), "BAND": BAND},
@@ -220,15 +213,6 @@ def packed_kernel(block: PackedBlock, arithmetic: Arithmetic, instructions: Inst
     return product_kernel(text, dtype_of(arithmetic), **words)
 
 
-def _with(kernel: str, place: str, statements: str) -> str:
-    """Return a kernel's code with a placeholder line replaced by statements."""
-    return kernel.replace(f"{place}\n", f"{statements.strip()}\n", 1)
-
-
-def _pack_name(arithmetic: Arithmetic) -> str:
-    return f"matmul_packed_{arithmetic}"
-
-
 def _kernel_name(block: PackedBlock, arithmetic: Arithmetic) -> str:
     return f"{block.name}_{arithmetic}"
 
@@ -239,7 +223,7 @@ def terms_of(arithmetic: Arithmetic, words: int) -> int:
 
 
 class _Side(NamedTuple):
-    """One operand of a product (a matrix or a batch of matrices) and its packed layout."""
+    """A matrix or a batch of matrices, and its packed layout."""
 
     letter: Literal["a", "b"]
     #: Number of matrices, their rows (columns for the right matrix), and their terms.
@@ -254,7 +238,7 @@ class _Side(NamedTuple):
 
     @property
     def padded(self) -> int:
-        """The number of rows of a matrix, padded to whole blocks."""
+        """The number of rows, padded to whole blocks."""
         return -(-self.rows // self.block) * self.block
 
     @property
@@ -268,7 +252,7 @@ class _Side(NamedTuple):
         groups = -(-lines // (_PACKING // _PIECES)) * -(-self.pieces // _PIECES)
         sizes = pack(self.rows, self.terms, *self.strides, self.padded, self.pieces, self.block, lines)
         arrays = self.letter + self.letter.upper()
-        return Launch(_pack_name(arithmetic), (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
+        return Launch(f"matmul_packed_{arithmetic}", (groups * _PACKING,), (_PACKING,), (sizes,), arrays)
 
     def packed_strides(self, arithmetic: Arithmetic) -> tuple[int, int, int]:
         """Return the strides of packed matrices, rows and terms, in words; both lengths are padded to whole blocks."""
@@ -278,7 +262,6 @@ class _Side(NamedTuple):
 
 
 def _sides(problem: Problem, arithmetic: Arithmetic, block: PackedBlock) -> tuple[_Side, _Side]:
-    """Return both operands of a product."""
     p = problem
     pieces = -(-p.k // terms_of(arithmetic, block.depth)) * block.depth // _PIECE
     of_a, of_b = (p.batch if strides[0] else 1 for strides in (p.a, p.b))
