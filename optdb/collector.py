@@ -30,9 +30,8 @@ def collector_paused() -> AbstractContextManager[None]:
 def growing() -> Iterator[None]:
     """Keep automatic collection off, and promote the young objects to the oldest generation at the end.
 
-    A compiled function keeps its graph and its thunks alive. If these objects stayed young, the next collection would
-    walk all of them. This would take a tenth of the time that optimizing the graph takes, and would find little
-    garbage.
+    A compiled function keeps its graph and its thunks alive. The next collection would walk all of them if they stayed
+    young, which takes a tenth of the time that optimizing the graph takes.
     """
     with collector_paused():
         _promotion.is_due = True
@@ -58,12 +57,10 @@ class _Promotion:
         self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
-        """Promote all young objects; sometimes, run a full collection.
+        """Promote all young objects, unless some objects are frozen, which promotion would thaw.
 
-        Do nothing if some objects are frozen: promotion would thaw them.
-
-        A full collection is due when half of all objects have been promoted here since the last full collection. Very
-        large graphs are left to Python's own collections, which traverse such a graph once.
+        A full collection runs when half of all objects have been promoted here since the last one. Very large graphs
+        are left to Python's own collections, which traverse such a graph once.
         """
         self.is_due = False
         young = gc.get_count()[0]

@@ -1,8 +1,7 @@
 """Connects optdb's packages. Installs the import hook and, once Theano is imported, installs optdb's parts in it.
 
-Only this module knows all packages. `optdb.host` makes Theano importable and does not depend on other packages. This
-module passes it a function, which is called after Theano has been imported. No package is imported before that:
-``import optdb.codegen`` imports no part of the host.
+Only this module knows all packages. No package is imported before that: ``import optdb.codegen`` imports no part of the
+host.
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ def _make_host_ready() -> None:
 def compose() -> None:
     """Install the engine, the op cache and the OpenCL device in Theano, and enable the parts that flags select.
 
-    Called after Theano's code has run. Modules are imported by their full names, because the package that contains them
-    may not have finished importing.
+    Modules are imported by their full names, because the package that contains them may not have finished importing.
     """
     from optdb.host.api import device_linker
     from optdb.host.api.config import config

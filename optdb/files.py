@@ -1,9 +1,5 @@
 """Reads and replaces files that other processes, possibly of other users, may have written.
 
-`read_file` is for untrusted files. It never waits for a writer, and it checks the size before it reads.
-`replace_file` writes atomically. `check_folder` tests beforehand whether files can be written, and `is_truncated` tests
-whether a shared library is incomplete.
-
 This module imports nothing of optdb, so that every package can import it.
 """
 
@@ -53,24 +49,14 @@ class ChangedFileError(OSError):
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:
-    """Return the content of a regular file.
+    """Return the content of a regular file of at most `max_bytes` bytes. Symbolic links are followed.
 
     Kind and size are checked on the open file, so that replacing the file between check and read has no effect.
-    Symbolic links are followed.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    max_bytes : int
-        The maximum size.
 
     Raises
     ------
-    NotAFileError
-        If the path does not refer to a regular file. Nothing was read.
-    FileTooLargeError
-        If the file is larger than `max_bytes`, including the holes of a sparse file. Nothing was read.
+    NotAFileError, FileTooLargeError
+        If the path does not refer to a regular file of this size, including holes. Nothing was read.
     ChangedFileError
         If another process changed the size during the read.
     OSError
@@ -116,12 +102,8 @@ def check_folder(folder: Path, nbytes: int = 1) -> None:
 def replace_file(path: Path, content: bytes | memoryview, is_durable: bool = False) -> None:
     """Write a file atomically: other processes read either the old content or all of the new one.
 
-    The file's folder is created if it does not exist. If `is_durable` is true, wait until the file is on the disk.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written. No temporary file is left.
+    The file's folder is created if it does not exist. If `is_durable` is true, wait until the file is on the disk. If
+    the file cannot be written, raise OSError and leave no temporary file.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")

@@ -78,13 +78,7 @@ class Flag:
         return " or ".join(shown.values())
 
     def parse(self, value: object) -> Any:
-        """Convert the user's text to the flag's value.
-
-        Raises
-        ------
-        FlagError
-            If the flag does not accept the text.
-        """
+        """Convert the user's text to the flag's value; raise FlagError if the flag does not accept the text."""
         if self.check is None:
             for spelling, meaning in self.spellings:
                 if spelling == str(value):
@@ -354,14 +348,9 @@ def _here(device: re.Match[str]) -> str:
 
 
 def check_gpu_backend(name: str, value: str) -> None:
-    """Raise FlagError for a device of Theano's own GPU back-end if that back-end is not installed.
+    """Raise FlagError if the value of Theano's flag names a device of its GPU back-end, which is not installed.
 
-    Parameters
-    ----------
-    name : {'device', 'init_gpu_device', 'contexts'}
-        Theano's flag.
-    value : str
-        The user's text.
+    The `name` is 'device', 'init_gpu_device' or 'contexts'.
     """
     meant = bool(value) if name == "contexts" else value.startswith(tuple(_DEVICE_FOR))
     if not meant or importlib.util.find_spec("pygpu") is not None:

@@ -39,18 +39,7 @@ class ReportTables(HtmlTables):
 
 
 def html_of(rendered: RenderableType) -> str:
-    """Return tables as HTML, with the same titles, headers and cells.
-
-    Parameters
-    ----------
-    rendered : rich.table.Table or rich.console.Group
-        A table, or a group of tables. Other members of a group are shown as text.
-
-    Returns
-    -------
-    str
-        HTML without scripts, named styles, or references to other files.
-    """
+    """Return tables as HTML without scripts or references to other files; other members of a group become text."""
     # Imported here, because modules that compute on a device import this module and do not need rich.
     from rich.console import Group
     from rich.table import Table

@@ -1,10 +1,7 @@
 """Parses JSON text from untrusted files.
 
-Python's parser recurses, and may crash the process if the recursion limit was raised; it takes quadratic time for long
-numbers, guesses the encoding, and keeps the last of several values of one key. `parse_json` checks the text first: it
-decodes strictly, and limits the nesting and the length of numbers.
-
-This module imports nothing of optdb, so that every package can import it.
+Python's parser recurses, takes quadratic time for long numbers, guesses the encoding, and keeps the last of several
+values of one key. `parse_json` therefore checks the text first. This module imports nothing of optdb.
 """
 
 from __future__ import annotations

@@ -18,19 +18,9 @@ _GUARDS = frozenset({"__name__", "parent_process", "current_process"})
 
 
 def check_script(deed: str, alternative: str) -> None:
-    """Raise an error if a fresh process would also run the current line of the script.
+    """Raise RuntimeError, which names the line, if a fresh process would also run the current line of the script.
 
-    Parameters
-    ----------
-    deed : str
-        A description of what the line does, which is inserted into a sentence.
-    alternative : str
-        An alternative for the user.
-
-    Raises
-    ------
-    RuntimeError
-        If the line is not guarded. The message names the line.
+    `deed` says what the line does, and `alternative` what the user can do instead; both are inserted into a sentence.
     """
     frame = _script_frame()
     if frame is None:

@@ -16,13 +16,7 @@ class RefCountedSetting(Generic[Found]):
     """A setting that the first holder turns on, and that the last holder restores to its previous value.
 
     If each thread restored the value that it found, a thread could undo a setting that another thread still needs.
-
-    Parameters
-    ----------
-    turn_on : callable
-        Turns the setting on, and returns the previous value.
-    put_back : callable
-        Restores the value that it is given.
+    `turn_on` returns the previous value, and `put_back` restores it.
     """
 
     def __init__(self, turn_on: Callable[[], Found], put_back: Callable[[Found], object]) -> None:

@@ -1,9 +1,7 @@
-"""Prints the events that the flag optdb.trace selects, as lines on standard error.
+"""Prints the events that the flag optdb.trace selects, as lines on standard error; times compilers.
 
-Each part of optdb calls `wants` before it makes a line. `use` is called when the flag is set. Where even a call of
-`wants` is too slow, as in a kernel launch, a function registered with `when_changed` installs the printing code.
-
-`compiler_run` times each compiler. The page of ``python -m optdb explain --html`` also uses these times.
+Each part of optdb calls `wants` before it makes a line. Where even a call of `wants` is too slow, as in a kernel
+launch, a function registered with `when_changed` installs the printing code.
 """
 
 from __future__ import annotations
@@ -24,13 +22,7 @@ _changed: list[Callable[[], None]] = []
 
 
 def use(selection: Mapping[str, Sequence[str]]) -> None:
-    """Trace the selected topics from now on.
-
-    Parameters
-    ----------
-    selection : mapping
-        The topics, with the patterns of their names, as `optdb.flags.traced_topics` returns them.
-    """
+    """Trace topics from now on, with the patterns of their names, as `optdb.flags.traced_topics` returns them."""
     global _selected
     _selected = dict(selection)
     for callback in _changed:
@@ -44,15 +36,7 @@ def when_changed(callback: Callable[[], None]) -> None:
 
 
 def wants(topic: str, *names: str) -> bool:
-    """Return whether a topic is traced for an object that has one of these names.
-
-    Parameters
-    ----------
-    topic : str
-        One of `optdb.flags.TOPICS`.
-    *names : str
-        Names by which users may select it. Without names, the answer is for the topic as a whole.
-    """
+    """Return whether a topic is traced for an object that has one of these names, or as a whole if there are none."""
     if topic not in _selected:
         return False
     patterns = _selected[topic]
@@ -70,17 +54,7 @@ def write(line: str) -> None:
 
 @dataclass(frozen=True)
 class CompilerRun:
-    """One start of a compiler.
-
-    Parameters
-    ----------
-    compiler : str
-        ``'C compiler'`` or ``'OpenCL compiler'``.
-    purpose : str
-        What is compiled.
-    begin, end : float
-        Times by `time.perf_counter`, in seconds.
-    """
+    """One start of the ``'C compiler'`` or the ``'OpenCL compiler'``, with times by `time.perf_counter`, in seconds."""
 
     compiler: str
     purpose: str
@@ -115,12 +89,7 @@ def compiler_runs() -> Iterator[list[CompilerRun]]:
 def compiler_run(compiler: str, purpose: Callable[[], str]) -> Iterator[None]:
     """Time the compiler that runs in the `with` block. Print and collect the result even if the block raises.
 
-    Parameters
-    ----------
-    compiler : str
-        As in `CompilerRun`.
-    purpose : callable
-        Returns what is compiled. It is called only if the result is traced or collected.
+    `purpose` returns what is compiled. It is called only if the result is traced or collected.
     """
     begin = time.perf_counter()
     try:

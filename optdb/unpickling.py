@@ -1,9 +1,4 @@
-"""Restores pickled simulators.
-
-A pickle contains the name of the function that rebuilds its simulator, Theano's functions, the user's device name, and
-the state. Unpickling calls :func:`restore`, which works without PyOpenCL: if there is no device, it raises an
-error that contains the functions.
-"""
+"""Restores pickled simulators, also without PyOpenCL: if there is no device, an error contains the functions."""
 
 from __future__ import annotations
 
@@ -55,26 +50,10 @@ def restore(
 ) -> Any:
     """Restore a simulator from the content of its pickle.
 
-    Parameters
-    ----------
-    rebuild : str
-        The function that rebuilds the simulator from the other parameters, as ``'module:name'``. Importing its module
-        may need PyOpenCL.
-    functions : dict
-        Theano's functions by method name.
-    device : str
-        The device, as for the simulator.
-    values : list
-        The values of the shared variables, in the functions' order.
-    method_inputs : dict
-        For each method, the values of inputs that its calls update.
-
-    Raises
-    ------
-    SimulatorNotRestored
-        If there is no device at all.
-    RuntimeError
-        If Theano's flags forbid unpickling functions.
+    `rebuild` names the function that rebuilds the simulator from the other parameters, as ``'module:name'``; importing
+    its module may need PyOpenCL. `values` are those of the shared variables, and `method_inputs` those of inputs that
+    calls update. Raise `SimulatorNotRestored` if there is no device at all, and RuntimeError if Theano's flags forbid
+    unpickling functions.
     """
     if any(function is None for function in functions.values()):
         raise RuntimeError(

@@ -24,20 +24,9 @@ def cache_dir() -> Path:
 
 
 def warn_unwritable(what: str, folder: Path, error: OSError, cost: str, variable: str = "XDG_CACHE_HOME") -> None:
-    """Warn once per process that files cannot be written.
+    """Warn once per process that files of a folder cannot be written, and what that costs each process, a verb phrase.
 
-    Parameters
-    ----------
-    what : str
-        A description of the files.
-    folder : Path
-        Their folder.
-    error : OSError
-        The reason why they cannot be written.
-    cost : str
-        The consequence for each process, as a verb phrase.
-    variable : str
-        The environment variable that selects another folder.
+    The environment variable selects another folder.
     """
     if (what, folder) in _warned:
         return

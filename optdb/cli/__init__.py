@@ -1,9 +1,7 @@
 """The command line: ``python -m optdb COMMAND``, or ``optdb COMMAND``.
 
-This module parses the command line with click. Each command is implemented in a module of
-its own, which is imported when the command runs. `run` and `explain` return a callable, and
-`main` calls it after click has returned, because click would catch some of a script's
-exceptions.
+Each command is implemented in a module of its own, which is imported when the command runs. `run` and `explain` return
+a callable, and `main` calls it after click has returned, because click would catch some of a script's exceptions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Writes the information for a bug report to a file, for ``python -m optdb doctor --report FILE``.
 
-The file is text, and has the same sections in each environment. The report names neither the user nor the folders of
-the user's projects: system folders keep their names, and other folders are called ``~``, ``$PWD`` or ``$VENV`` or,
-outside of these, ``$FOLDER1``, ``$FOLDER2`` and so on.
+The report names neither the user nor the folders of the user's projects: other folders than the system's are called
+``~``, ``$PWD``, ``$VENV``, ``$FOLDER1``, ``$FOLDER2`` and so on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The checks of ``python -m optdb doctor``, and how their results are printed.
 
-Each check is a function that returns its finding, or raises `CheckFailed` with the problem
-and the cure. `CHECKS`, the checks for Theano, lists a check after those that it depends on. After the first fatal
-failure, the remaining checks are skipped, because their cures would not help yet.
+Each check returns its finding, or raises `CheckFailed` with the problem and the cure. `CHECKS` lists a check after
+those that it depends on, because the remaining checks are skipped after the first fatal failure.
 """
 
 from __future__ import annotations
@@ -28,20 +27,10 @@ from optdb.user_cache import cache_dir
 
 
 class CheckFailed(Exception):
-    """A check failed.
+    """A check failed; the finding is the problem, and the cure is the remedy for the user.
 
-    Parameters
-    ----------
-    finding : str
-        The problem that was found.
-    cure : str
-        The remedy for the user.
-    fatal : bool
-        Whether Theano does not work at all. If `fatal` is False, Theano works, but slowly.
-    optional : bool
-        Whether everything else works without it.
-    mark : str, optional
-        One of `STYLES`, if `fatal` and `optional` do not determine it.
+    If it is not `fatal`, Theano works, but slowly. If it is `optional`, everything else works without it. The `mark` is
+    one of `STYLES`, if `fatal` and `optional` do not determine it.
     """
 
     def __init__(
@@ -56,17 +45,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check.
-
-    Parameters
-    ----------
-    name : str
-        The name of the check.
-    mark : str
-        One of `STYLES`.
-    finding, cure : str
-        Prose, and lines that users copy (`optdb.cli.terminal`).
-    """
+    """The result of a check: a mark of `STYLES`, and prose with lines that users copy (`optdb.cli.terminal`)."""
 
     name: str
     mark: str
@@ -75,18 +54,7 @@ class CheckResult:
 
 
 def report(checks: Mapping[str, Callable[[], str]]) -> int:
-    """Run checks, print their results, and return the process's exit status.
-
-    Parameters
-    ----------
-    checks : mapping of str to callable
-        Checks by name.
-
-    Returns
-    -------
-    int
-        0 if all required parts work, 1 otherwise.
-    """
+    """Run checks, print their results, and return the exit status: 0 if all required parts work, 1 otherwise."""
     # Collect all results before printing them, because progress is shown in the line where the next result would begin.
     results = list(_with_progress(_results(checks)))
     console = Console()

@@ -33,19 +33,8 @@ def explain_script(
 ) -> None:
     """Run a script as `launch` does, and print the placement of its functions, even if it fails.
 
-    Parameters
-    ----------
-    target, args, is_module
-        As for `launch`.
-    pictures : Path, optional
-        A folder for drawings of each function's graph: SVG, or Graphviz's text format if its program is missing.
-    html : Path, optional
-        A file for a page with the graphs, the applied rewrites, and the times of all parts.
-
-    Raises
-    ------
-    ClickException
-        If the folder of pictures or of the page cannot be written; the script is not run.
+    `pictures` is a folder for drawings of graphs: SVG, or Graphviz's text format if its program is missing. `html` is a
+    file for a page. Raise ClickException, without running the script, if one of them cannot be written.
     """
     from optdb import lifters  # imports the host, which checks the flags
     from optdb.host.theano.functions.compiled import watching

@@ -14,18 +14,7 @@ if TYPE_CHECKING:
 
 
 def report(profiles: bool = False) -> int:
-    """Try all devices, print a table, and return the process's exit status.
-
-    Parameters
-    ----------
-    profiles : bool
-        Whether to also print each device's profile.
-
-    Returns
-    -------
-    int
-        0 if a device works, 1 otherwise.
-    """
+    """Try all devices, print a table and, if asked, their profiles; return the exit status: 0 if a device works."""
     from optdb.runtime.errors import DeviceError
 
     try:

@@ -1,7 +1,6 @@
 """Writes the records of `observe` about a script's functions to one HTML file, which needs no network.
 
-The file is a template (``report.html``) with the data filled in as JSON. For each function the page shows its graph
-before and after optimization, the rewriters that changed it, the placement of its ops, its time and its memory.
+The file is a template (``report.html``) with the data filled in as JSON.
 """
 
 from __future__ import annotations
@@ -37,17 +36,7 @@ LAYOUT_SWEEPS = 4
 
 
 def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) -> None:
-    """Write the report.
-
-    Parameters
-    ----------
-    functions : sequence of ObservedFunction
-        The functions in the order in which they were compiled.
-    path : Path
-        The file to write; an existing file is overwritten.
-    title : str
-        The title of the page.
-    """
+    """Write a page with this title about functions, in the order in which they were compiled."""
     template = importlib.resources.files("optdb.cli").joinpath("report.html").read_text(encoding="utf-8")
     data = json.dumps(document_of(functions, title), separators=(",", ":"))
     # Escape the data, so that nothing in it can close the script element.
@@ -203,15 +192,8 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
 def _lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     """Return where to draw each node: its position in its layer, counted from the middle, and the layer.
 
-    A node is below the nodes that compute its inputs.
-
-    The nodes of a layer are ordered by the mean position of their inputs, then of their users, alternately; this keeps
-    edges short (the barycentre heuristic).
-
-    Parameters
-    ----------
-    inputs : sequence of sequence of int
-        For each node, the earlier nodes that it uses.
+    The nodes of a layer are ordered by the mean position of their inputs, then of their users, alternately, which keeps
+    edges short (the barycentre heuristic). `inputs` has, for each node, the earlier nodes that it uses.
     """
     layers = _layers(inputs)
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]

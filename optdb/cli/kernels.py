@@ -15,13 +15,7 @@ SHOWN = 20
 
 
 def report(clear: bool = False) -> int:
-    """Print the cache's folder and entries; return the exit status. If `clear` is true, remove the entries first.
-
-    Returns
-    -------
-    int
-        1 if entries remain that `clear` should have removed, 0 otherwise.
-    """
+    """Print the cache's folder and entries; return 1 if `clear` could not remove all entries, else 0."""
     binaries = folder()
     if clear:
         print(f"removed {binaries.clear()} program(s)")

@@ -1,10 +1,8 @@
 """Runs an unmodified script or module as python itself would.
 
-`launch` sets up a fresh ``__main__`` module, ``sys.argv`` and ``sys.path`` as python
-does, and executes the code in it. The script's exceptions propagate to the interpreter, which
-ends the process as usual (exit codes, SystemExit, signals); only the frames above
-the script are removed from the printed traceback. For a mistake in a flag or in a device's name (`USER_ERRORS`), only
-the script's own frames are printed, because the message names the cure.
+The script's exceptions propagate to the interpreter; only the frames above the script are removed from the printed
+traceback. For a mistake in a flag or in a device's name (`USER_ERRORS`), only the script's own frames are printed,
+because the message names the cure.
 """
 
 from __future__ import annotations
@@ -34,18 +32,7 @@ _INTERNALS = tuple(f"{os.sep}{package}{os.sep}" for package in ("optdb", "theano
 
 
 def launch(target: str, args: Sequence[str], *, is_module: bool = False) -> None:
-    """Run a script, or a module, as ``__main__``.
-
-    Parameters
-    ----------
-    target : str
-        The argument of ``python`` or ``python -m``: the path of a script, or of a folder or
-        zip file that contains a ``__main__.py``; or the name of a module.
-    args : sequence of str
-        The arguments after the target.
-    is_module : bool
-        Whether `target` is the name of a module.
-    """
+    """Run a script, a folder or zip file with a ``__main__.py``, or a module, as ``__main__``."""
     if is_module:
         _set_up(path=str(Path.cwd()), argv=["-m", *args])
         _execute(lambda: _run_module(target))

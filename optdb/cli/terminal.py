@@ -28,20 +28,10 @@ def verbatim(*lines: object) -> str:
 def print_text(
     console: Console, text: str, *, head: str = "", indent: int = 0, styles: dict[str, str] | None = None
 ) -> None:
-    """Print a text.
+    """Print lines of prose, wrapped to the console's width, and verbatim lines.
 
-    Parameters
-    ----------
-    console : rich.console.Console
-        The console, whose width limits the lines of prose.
-    text : str
-        Lines of prose and verbatim lines.
-    head : str
-        The start of the first line.
-    indent : int
-        The indentation of further lines of prose.
-    styles : dict of str to str
-        The style of the first line's words, such as ``{"fails": "red"}``.
+    The first line starts with `head`, whose words may have `styles`, such as ``{"fails": "red"}``. Further lines of
+    prose are indented.
     """
     for number, line in enumerate(_lines(text, console.width, head, " " * indent)):
         shown = Text(line)

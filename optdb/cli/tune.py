@@ -14,23 +14,9 @@ if TYPE_CHECKING:
 
 
 def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bool = True) -> int:
-    """Tune matrix products for some dtypes, or remove earlier results, and return the process's exit status.
+    """Tune matrix products for some dtypes, or `forget` earlier results; return the process's exit status.
 
-    Parameters
-    ----------
-    device : str
-        The device, as the flag optdb.device names it.
-    dtypes : sequence of str
-        The dtypes of the matrices; those that the device does not support are skipped.
-    forget : bool
-        Remove earlier results, and measure nothing.
-    library : bool
-        Also measure CLBlast if it is installed.
-
-    Raises
-    ------
-    optdb.runtime.errors.DeviceError
-        If the device does not exist or does not work.
+    Dtypes that the device does not support are skipped. CLBlast, the `library`, is also measured if it is installed.
     """
     from optdb.cli import kernels
 

@@ -17,22 +17,10 @@ __all__ = ["axes_of", "bound", "parts_of"]
 
 
 def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
-    """Return the axis along which each argument is split.
+    """Return the axis along which each argument is split: axis 0, unless `axes` says otherwise; scalars are not split.
 
-    Parameters
-    ----------
-    arguments : sequence of CallArgument
-        The function's arguments.
-    axes : mapping, optional
-        Maps an argument's variable or name to the axis along which it is split, or to None to send the whole argument
-        to all workers. The default is axis 0; scalars are not split.
-
-    Raises
-    ------
-    KeyError
-        If the function has no argument with a given variable or name.
-    ValueError
-        If an argument does not have the given axis, or if no argument is split.
+    `axes` maps an argument's variable or name to an axis, or to None to send the whole argument to all workers. Raise
+    KeyError if there is no such argument, and ValueError if it has no such axis or if no argument is split.
     """
     given = dict(axes or {})
     chosen: dict[Variable, int] = {}
@@ -60,13 +48,7 @@ def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | 
 
 
 def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the values of a call's arguments, each converted by the argument's type.
-
-    Raises
-    ------
-    TypeError
-        If there are too many or too few arguments, or if one has the wrong type.
-    """
+    """Return the values of a call's arguments, each converted by its type; raise TypeError for wrong arguments."""
     if len(args) > len(arguments):
         raise TypeError(f"the function takes {len(arguments)} arguments, but {len(args)} were given")
     rest = dict(kwargs)
@@ -100,10 +82,7 @@ def parts_of(
 ) -> list[Part]:
     """Divide a batch among workers as evenly as possible; the first workers may have one row more.
 
-    Raises
-    ------
-    ValueError
-        If split arguments have different lengths or no rows.
+    Raise ValueError if split arguments have different lengths or no rows.
     """
     lengths = {
         argument.variable: value.shape[axes[argument.variable]]

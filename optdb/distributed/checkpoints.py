@@ -22,13 +22,7 @@ _PREFIX, _SUFFIX = "state-", ".npz"
 
 
 def check_folder(folder: Path) -> None:
-    """Create a folder for checkpoints before training, and check that it is writable.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be created or written.
-    """
+    """Create a folder for checkpoints before training; raise OSError if it cannot be written."""
     with _naming_the_cure(folder):
         files.check_folder(folder)
 
@@ -45,10 +39,7 @@ def _naming_the_cure(folder: Path) -> Iterator[None]:
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
     """Write the state after `steps` steps to a folder, and keep only the latest `KEPT` files.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be written; earlier files are unchanged.
+    Raise OSError if the file cannot be written; earlier files are unchanged.
     """
     arrays = {f"value_{i}": _as_array(value, var) for i, (value, var) in enumerate(zip(state, shared, strict=True))}
     buffer = io.BytesIO()
@@ -69,12 +60,8 @@ def latest(folder: Path) -> Path | None:
 def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
     """Return the state in a file and the number of steps that the state includes.
 
-    The states of random generators are unpickled, so load only your own files.
-
-    Raises
-    ------
-    ValueError
-        If the file contains the state of a different function.
+    The states of random generators are unpickled, so load only your own files. Raise ValueError if the file contains
+    the state of a different function.
     """
     with np.load(path, allow_pickle=False) as file:
         names, own = [str(name) for name in file["names"]], [str(var.name) for var in shared]

@@ -73,16 +73,8 @@ class WorkerCalls:
 class Membership:
     """The workers that take part in steps, and the workers that are being prepared.
 
-    Parameters
-    ----------
-    calls : WorkerCalls
-        Sends requests to workers.
-    training : SynchronousTraining or LocalTraining
-        The functions for a step.
-    devices : sequence of str, optional
-        The devices that are assigned to each host's workers in turn.
-    give_state : callable
-        Sends the current state to a prepared worker.
+    The `devices`, if any, are assigned to each host's workers in turn. `give_state` sends the state to a prepared
+    worker.
     """
 
     def __init__(
@@ -213,20 +205,11 @@ class Membership:
 
 
 def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = None) -> list[str]:
-    """Return the devices for the workers on one host.
+    """Return the devices for the workers on one host, which are repeated in turn.
 
-    Parameters
-    ----------
-    found : sequence of (str, str, int)
-        For each of the host's devices, the text that selects it, its kind, and its number of compute units.
-    count : int, optional
-        Number of workers on the host; by default one for each GPU, or two if there is no GPU.
-
-    Returns
-    -------
-    list of str
-        A GPU for each worker, repeated in turn. If there is no GPU, equal parts of the CPU device, or the whole device
-        for each worker if it has too few compute units.
+    Without a GPU, workers get equal parts of the CPU device, or the whole device if it has too few compute units.
+    `found` has the text that selects a device, its kind, and its number of compute units. By default, there is one
+    worker for each GPU, or two if there is no GPU.
     """
     gpus = [spec for spec, kind, _ in found if kind == "gpu"]
     if gpus:

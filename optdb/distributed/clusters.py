@@ -38,11 +38,7 @@ _OF_DASK = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 class _KeepingNanny(Nanny):
-    """Starts workers that keep the memory for a step's sums, and reuse it in the next step.
-
-    The system clears each page of new memory on the first write. For sums of 3.2 MB, that took longer than receiving
-    the sums.
-    """
+    """Starts workers that keep the memory for a step's sums: clearing new memory takes longer than receiving sums."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -55,9 +51,8 @@ class _KeepingNanny(Nanny):
 class RestartingCluster(LocalCluster):
     """A `LocalCluster` that lets nannies restart dead workers.
 
-    A nanny starts a new process when its worker has died. `LocalCluster` closes the nanny if, a certain time after the
-    death (`distributed.deploy.lost-worker-timeout`, 15 s), no worker with that name is registered. This check is meant
-    for jobs in batch systems, which have no nanny on this machine.
+    `LocalCluster` closes the nanny of a worker that is not registered 15 s after its death
+    (`distributed.deploy.lost-worker-timeout`), which is meant for jobs in batch systems.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -103,23 +98,10 @@ class CompletedStep:
 
 
 class ClusterGroup:
-    """The workers of a client.
+    """The workers of a client, which this process must be able to reach.
 
-    Parameters
-    ----------
-    training : SynchronousTraining or LocalTraining
-        The functions that compute a step.
-    client : distributed.Client
-        A client connected to the scheduler; this process must be able to reach the workers.
-    devices : sequence of str, optional
-        The devices that are assigned to each host's workers in turn. By default, a worker uses the device in its own
-        flag `optdb.device`, or else one of the host's devices.
-    timeout : float
-        Maximum time in seconds to wait for workers.
-    title : str
-        The prefix of task names.
-    owned : sequence
-        Objects to close together with the group.
+    The `devices` are assigned to each host's workers in turn. By default, a worker uses the device in its own flag
+    `optdb.device`, or else one of the host's devices. The `owned` objects are closed together with the group.
     """
 
     def __init__(
@@ -230,12 +212,8 @@ class ClusterGroup:
     def begin(self, divide: Callable[[int], list[Part]]) -> CompletedStep:
         """Run a step and return the completed step.
 
-        Raises
-        ------
-        WorkerFailed
-            If the step raised an error on a worker; the state is the same as before the step.
-        StateLost
-            If no remaining worker has the state.
+        Raise `WorkerFailed`, with an unchanged state, if a worker raised an error; `StateLost` if no worker has the
+        state.
         """
         return CompletedStep(*self._wait_for(self._in_turn, self._step, divide))
 

@@ -68,10 +68,7 @@ class Link:
 class Mailbox:
     """Messages that one worker has not received yet; any thread may deliver messages.
 
-    Parameters
-    ----------
-    timeout : float
-        Time in seconds after which a wait raises `WorkerTimeout`.
+    A wait raises `WorkerTimeout` after `timeout` seconds.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -127,18 +124,8 @@ class Mailbox:
 class Exchange:
     """Sums values over the workers on behalf of one worker, during one attempt at a step.
 
-    Parameters
-    ----------
-    link : Link
-        The connection to the other workers.
-    rank : int
-        This worker's rank.
-    active : int
-        Number of workers with a part of the batch; they have the lowest ranks.
-    idle : int
-        Number of workers without a part, which only receive results.
-    attempt : int
-        A number that is unique among all attempts at all steps.
+    The `active` workers with a part of the batch have the lowest ranks. The `idle` workers only receive results. The
+    number of the `attempt` is unique among all attempts at all steps.
     """
 
     def __init__(self, link: Link, rank: int, active: int, idle: int, attempt: int) -> None:
@@ -157,12 +144,7 @@ class Exchange:
     def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the sums of arrays over all workers that have a part.
 
-        Parameters
-        ----------
-        number : int
-            The sum's number within the step, which is equal on all workers.
-        arrays : sequence of ndarray
-            Arrays whose shapes and dtypes are equal on all workers.
+        The sum's `number` within the step, and the arrays' shapes and dtypes, are equal on all workers.
         """
         if self._active == 1 or not arrays:
             return list(arrays)
@@ -368,12 +350,7 @@ def _add_block(block: slice, terms: Sequence[np.ndarray], targets: Sequence[np.n
 class Packing:
     """Packs arrays into vectors: all small arrays of a dtype share one vector, and each large array has its own.
 
-    Parameters
-    ----------
-    arrays : sequence of ndarray
-        The arrays. Workers pack arrays with the same shapes and dtypes in the same way.
-    limit : float
-        Arrays of fewer bytes are small.
+    Arrays of fewer than `limit` bytes are small. Workers pack arrays with equal shapes and dtypes in the same way.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], limit: float) -> None:

@@ -22,13 +22,6 @@ class Summands:
     """The summands that a simulator has computed, and the sums that its functions read next.
 
     Device values are copied in one transfer for each dtype and direction. Integers may be on the host.
-
-    Parameters
-    ----------
-    simulator : SimulatorOCL
-        The simulator that contains the functions in `training`.
-    training : SynchronousTraining
-        The functions for a step, which determine the shared variables.
     """
 
     def __init__(self, simulator: SimulatorOCL, training: SynchronousTraining) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from optdb.device.plans.plan import Before
-from optdb.distributed.agreements import Agreement
 from optdb.distributed.exchange import Exchange
+from optdb.distributed.worker_threads import Agreement
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.execution.calls import Results
 from optdb.runtime.commands import CommandList
@@ -119,18 +119,9 @@ class Replica:
     ) -> None:
         """Launch a step on the device, which may still compute the previous step.
 
-        Parameters
-        ----------
-        part : Part
-            This worker's part.
-        exchange : Exchange
-            The exchange with the other workers.
-        before : callable, optional
-            Ends the previous step, whose state and results the new step replaces. It takes the list of the new step's
-            first commands, which may be empty, and returns whether it has enqueued them. If it raises, the step is not
-            launched.
-        ending : Ending, optional
-            How `before` ends the previous step; if it is not given, the list of first commands is empty.
+        `before` ends the previous step, as `ending` says if that is given. It takes the list of the new step's first
+        commands, which is empty without `ending`, and returns whether it has enqueued them. If it raises, the step is
+        not launched.
         """
 
         def begin(first: CommandList) -> bool:

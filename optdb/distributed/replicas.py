@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from optdb.device.plans.plan import Before
-from optdb.distributed.agreements import Agreement
 from optdb.distributed.exchange import FINAL, Exchange
 from optdb.distributed.packing import Summands
 from optdb.distributed.replica import Ending, Part, Prepared, Replica
 from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import taking_part
 from optdb.distributed.training_functions import LocalTraining, SynchronousTraining
+from optdb.distributed.worker_threads import Agreement
 from optdb.opencl.simulator import SimulatorOCL
 from optdb.opencl.simulator.execution.calls import PendingResults, RepeatedMethod, Results, TrustedMethod, merge_at_once
 from optdb.opencl.simulator.packing import finish

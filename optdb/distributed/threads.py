@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-from optdb.distributed.agreements import Agreement
 from optdb.distributed.errors import Aborted, WorkerFailed
 from optdb.distributed.exchange import Exchange, Mailbox
 from optdb.distributed.replica import Ending, Part, Prepared, Replica
 from optdb.distributed.replicas import replica_of
 from optdb.distributed.training_functions import LocalTraining, SynchronousTraining
-from optdb.distributed.worker_threads import ThreadLink, WorkerThread, switch_interval
+from optdb.distributed.worker_threads import Agreement, ThreadLink, WorkerThread, switch_interval
 from optdb.opencl.registry import context_of
 from optdb.runtime.all_reduce import MemberTable
 from optdb.runtime.commands import CommandList
@@ -46,19 +45,10 @@ class _Skipped(Aborted):
 
 
 class ThreadGroup:
-    """A group of replicas, each in a thread of this process.
+    """A group of replicas, each in a thread of this process with a device of its own.
 
     SIGINT is deferred while the main thread changes this object or holds a Python lock. The main thread waits for other
-    threads only in C code.
-
-    Parameters
-    ----------
-    training : SynchronousTraining or LocalTraining
-        The functions that compute a step.
-    devices : sequence of str
-        The device for each thread.
-    timeout : float
-        Time in seconds after which waiting for another thread is an error.
+    threads only in C code. Waiting for another thread for longer than `timeout` seconds is an error.
     """
 
     def __init__(self, training: SynchronousTraining | LocalTraining, devices: Sequence[str], timeout: float) -> None:
@@ -120,16 +110,8 @@ class ThreadGroup:
     def begin(self, divide: Callable[[int], list[Part]]) -> PendingStep:
         """Begin a step that runs after earlier steps; return at once if fewer than `MOST_PENDING` steps are pending.
 
-        Parameters
-        ----------
-        divide : callable
-            Takes the number of workers and returns a part of the batch for each worker. The parts must not change
-            before the step has ended.
-
-        Raises
-        ------
-        WorkerFailed
-            If an earlier step raised an error that the caller has not received.
+        `divide` takes the number of workers and returns their parts, which must not change before the step has ended.
+        Raise `WorkerFailed` if an earlier step raised an error that the caller has not received.
         """
         while self._pending and (self._pending[0].is_computed or len(self._pending) >= MOST_PENDING):
             self._end_first()
@@ -379,21 +361,7 @@ class ThreadGroup:
 
 
 class PendingStep:
-    """A step that was passed to the threads.
-
-    Parameters
-    ----------
-    group : ThreadGroup
-        The group that contains the threads.
-    parts : sequence of Part
-        The part of the batch for each thread.
-    attempt, number : int
-        The step's number in messages, and the number of steps before it.
-    timeout : float
-        Time in seconds within which all workers must agree.
-    previous : PendingStep, optional
-        The previous step, if it has not ended.
-    """
+    """A step that was passed to the threads, after `number` other steps; `attempt` is its number in messages."""
 
     def __init__(
         self,
@@ -440,10 +408,7 @@ class PendingStep:
     def end(self) -> tuple[list[Part], list[Prepared]]:
         """Wait for the step, and return the parts and the workers' results for them, by rank.
 
-        Raises
-        ------
-        WorkerFailed
-            If a worker raised an error or the previous step failed; the state is the same as before the step.
+        Raise `WorkerFailed` if a worker raised an error or the previous step failed; the state is that before the step.
         """
         self._group.end(self)
         return self.parts, self._group.complete(self)

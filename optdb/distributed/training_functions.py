@@ -93,16 +93,9 @@ class LocalTraining:
 
 
 def local_training(original: Original, reductions: Mapping[int, str], average_every: int) -> LocalTraining:
-    """Return the functions for independent steps.
+    """Return the functions for independent steps, which average values every `average_every` steps.
 
-    Parameters
-    ----------
-    original : Original
-        The user's graph.
-    reductions : mapping
-        Maps an output's index to 'mean', 'sum' or 'concatenate'; the default is 'mean'.
-    average_every : int
-        Number of steps after which the workers' values are averaged.
+    `reductions` maps an output's index to 'mean', the default, 'sum' or 'concatenate'.
     """
     following = {}
     for shared in original.updates:

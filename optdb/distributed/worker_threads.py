@@ -1,8 +1,9 @@
-"""Threads that run workers' tasks, and the link between them."""
+"""Threads that run workers' tasks, the link between them, and votes after which all or none commit a step."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 import threading
 import weakref
@@ -10,11 +11,14 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
+from optdb.distributed.errors import Aborted
 from optdb.distributed.exchange import Link, Mailbox, Tag
 from optdb.refcounting import RefCountedSetting
 from optdb.runtime.all_reduce import Member
+from optdb.runtime.driver_batches import loop_library
+from optdb.runtime.scripts import NativeAgreement, Script
 
-__all__ = ["ThreadLink", "WorkerThread", "switch_interval"]
+__all__ = ["Agreement", "ThreadLink", "WorkerThread", "switch_interval"]
 
 #: Seconds after which a thread that enqueues commands must release the GIL. With Python's default of 5 ms, a thread
 #: whose device has finished may wait that long before it starts the next part of a step.
@@ -35,13 +39,7 @@ switch_interval = RefCountedSetting(_shorten_interval, sys.setswitchinterval)
 
 
 class WorkerThread:
-    """A thread that runs tasks one after the other, and ends with this object or with the process.
-
-    Parameters
-    ----------
-    name : str
-        The thread's name.
-    """
+    """A thread that runs tasks one after the other, and ends with this object or with the process."""
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -97,3 +95,73 @@ class ThreadLink(Link):
 
     def refuse(self, missing: int | None) -> NoReturn:
         self._mailboxes[self._rank].refuse(None if missing is None else self._names[missing])
+
+
+class Agreement:
+    """Makes either all workers or none commit a step. If one worker fails before all have agreed, no worker commits.
+
+    Once one worker has agreed, all others must agree within `timeout` seconds.
+    """
+
+    def __init__(self, count: int, timeout: float) -> None:
+        self._votes = _Votes(count) if loop_library() is None else NativeAgreement(count)
+        self._timeout = timeout
+        self._reason: str | None = None
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether all workers have agreed."""
+        return self._votes.is_reached
+
+    @property
+    def is_native(self) -> bool:
+        """Whether scripts can call `agree`."""
+        return isinstance(self._votes, NativeAgreement)
+
+    def agree(self) -> None:
+        """Wait until all workers have agreed; raise `Aborted` if a worker has failed or does not agree in time."""
+        if not self._votes.agree(self._timeout):
+            self._refuse()
+
+    def agree_by(self, script: Script) -> None:
+        """Add the agreement to a script, which then waits like `agree`."""
+        assert isinstance(self._votes, NativeAgreement), "scripts need the agreement in C"
+        script.agree(self._votes, self._timeout, self._refuse)
+
+    def abort(self, reason: str) -> None:
+        """Prevent the agreement unless it is already reached."""
+        if not self.is_reached:
+            self._reason = self._reason or reason
+            self._votes.give_up()
+
+    def _refuse(self) -> None:
+        raise Aborted(self._reason or "a worker did not agree in time")
+
+
+class _Votes:
+    """A `NativeAgreement` implemented in Python."""
+
+    def __init__(self, count: int) -> None:
+        self._missing: float = count
+        self._changed = threading.Condition()
+
+    @property
+    def is_reached(self) -> bool:
+        return not self._missing
+
+    def agree(self, timeout: float) -> bool:
+        with self._changed:
+            self._missing -= 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._missing <= 0 or math.isinf(self._missing), timeout)
+            return not self._give_up()
+
+    def give_up(self) -> bool:
+        with self._changed:
+            return self._give_up()
+
+    def _give_up(self) -> bool:
+        if self._missing:
+            self._missing = math.inf
+            self._changed.notify_all()
+        return not self.is_reached

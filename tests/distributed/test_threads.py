@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optdb.distributed import DataParallel, WorkerFailed, agreements
-from optdb.distributed.agreements import Agreement
+from optdb.distributed import DataParallel, WorkerFailed, worker_threads
 from optdb.distributed.errors import Aborted
 from optdb.distributed.replicas import SynchronousReplica
+from optdb.distributed.worker_threads import Agreement
 from optdb.runtime.driver_batches import build_loop
 from tests.distributed.hosts import in_threads
 from tests.distributed.training import batches, check, step, two_devices
@@ -23,7 +23,7 @@ def devices():
 def votes(request, monkeypatch):
     """The ways in which threads agree: without a C compiler, and with one."""
     if request.param == "by a lock":
-        monkeypatch.setattr(agreements, "loop_library", lambda: None)
+        monkeypatch.setattr(worker_threads, "loop_library", lambda: None)
     elif not build_loop():
         pytest.skip("there is no C compiler")
 

@@ -192,14 +192,8 @@ def combined(
 ) -> list[np.ndarray]:
     """Return a round's results, computed from the vectors of all workers.
 
-    Parameters
-    ----------
-    kinds : sequence of str
-        The kinds, as in `ReductionRound`.
-    received : sequence of sequence of ndarray
-        For each worker, by rank, its vectors, followed by the element counts of the pieces in each vector of moments.
-    lengths : sequence of ndarray
-        The lengths of the pieces in each vector of moments.
+    `received` has each worker's vectors, by rank, followed by the element counts of the pieces in each vector of
+    moments. `lengths` has the lengths of these pieces.
     """
     results, pieces = [], iter(range(len(kinds), len(received[0])))
     of_moments = iter(lengths)

@@ -50,11 +50,9 @@ def synchronous_training(
     axes : mapping
         Maps each split argument to the axis along which it is split.
     reductions : mapping
-        Maps an output's index to the way in which workers' values are combined: 'mean', 'sum' or 'concatenate'. All
-        other outputs are computed from the whole batch, as on one device.
+        Maps an output's index to 'mean', 'sum' or 'concatenate'. Other outputs are those of the whole batch.
     gradients : mapping, optional
-        Maps shared variables to their gradients in the user's graph, each a mean over the batch. If it is empty, the
-        gradients are searched for.
+        Maps shared variables to their gradients, means over the batch; if there are none, they are searched for.
     own_statistics : bool
         Whether batch normalization uses the statistics of each worker's part.
     buckets : int

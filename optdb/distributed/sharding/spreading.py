@@ -44,22 +44,10 @@ def rule(*classes: type) -> Callable[[Rule], Rule]:
 
 
 class Spreader:
-    """Builds the graph of one worker.
+    """Builds the graph of one worker, whose split inputs have axes in `splits`.
 
-    Parameters
-    ----------
-    splits : mapping
-        Maps each split input to the axis along which it is split.
-    length : Variable
-        The length of the whole batch; an int64 input of the worker's graph.
-    first : Variable
-        The index of the worker's first row in the whole batch; an int64 input of the worker's graph.
-    own_statistics : bool
-        Whether batch normalization uses the statistics of each worker's part.
-    in_loop : bool
-        Whether the graph is inside a loop, where workers cannot wait for each other.
-    own_length : Variable, optional
-        The length of the worker's part, for a graph without split inputs.
+    `length` and `first` are int64 inputs of this graph: the length of the batch, and the index of the worker's first
+    row. Within a loop, workers cannot wait for each other, and no input needs to be split: the graph gets `own_length`.
     """
 
     def __init__(
@@ -89,10 +77,7 @@ class Spreader:
     def spread(self, outputs: Sequence[Variable]) -> list[Value]:
         """Return the values of variables in the user's graph.
 
-        Raises
-        ------
-        NotSplittable
-            If an op has no rule, or if its result cannot be combined from parts of the batch.
+        Raise `NotSplittable` if an op has no rule, or if its result cannot be combined from parts of the batch.
         """
         for node in io_toposort(list(self.values), list(outputs)):
             if not all(out in self.values for out in node.outputs):

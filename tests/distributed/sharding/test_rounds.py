@@ -15,7 +15,7 @@ import theano.tensor as tt
 from theano.compile.ops import as_op
 
 import optdb
-from optdb.distributed import DataParallel, WorkerFailed, agreements
+from optdb.distributed import DataParallel, WorkerFailed, worker_threads
 from optdb.distributed.exchange import Exchange
 from optdb.distributed.sharding import rounds
 from optdb.distributed.sharding.collective import MOMENTS, SUM, combined
@@ -162,7 +162,7 @@ def test_rounds_of_a_step_are_one_call(devices, memory, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["shared", "own"])
 def test_without_a_compiler_python_makes_the_rounds(devices, memory, monkeypatch):
-    for module in (agreements, all_reduce, driver_batches):
+    for module in (worker_threads, all_reduce, driver_batches):
         monkeypatch.setattr(module, "loop_library", lambda: None)
     f = normalized()
     with (

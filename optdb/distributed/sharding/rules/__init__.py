@@ -4,9 +4,9 @@ All rules have the same invariant: the workers' results, combined according to t
 device computes for the whole batch.
 """
 
-from optdb.distributed.sharding.rules import elementwise, indexing, layers, loops, reductions, shapes, whole_batch
+from optdb.distributed.sharding.rules import arithmetic, indexing, layers, loops, shapes
 
 __all__ = ["FAMILIES"]
 
 #: The modules that register rules when they are imported, one for each family of ops.
-FAMILIES = (elementwise, shapes, indexing, reductions, layers, loops, whole_batch)
+FAMILIES = (arithmetic, shapes, indexing, layers, loops)

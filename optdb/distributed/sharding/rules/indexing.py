@@ -20,7 +20,7 @@ from optdb.distributed.sharding.layouts import (
     has_zeros,
     with_layout_of,
 )
-from optdb.distributed.sharding.rules.elementwise import vector_of
+from optdb.distributed.sharding.rules.arithmetic import vector_of
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.api import ops
 from optdb.host.api.graph import Apply, Constant
