@@ -1,9 +1,7 @@
 """Compares the results of a way with stock's, test by test, and runs every suspect again.
 
-A test is a regression only if it passes with stock and fails with the engine twice: in its file, and in a second run.
-The second run runs the test alone or, if it passes alone, its file again, since leftovers of other tests may be the
-cause. A test that fails only once, or that stock also fails in the second run, is unsteady: it is shown, but is not a
-regression.
+A test is a regression only if it passes with stock and fails with the engine twice: in its file, and then alone or
+again with its file, since leftovers of other tests may be the cause.
 """
 
 from __future__ import annotations

@@ -1,23 +1,27 @@
-"""A pytest plugin: enables a way, seeds each test, and records its results.
+"""A pytest plugin: enables a way, seeds each test, limits its CPU time, and records its results.
 
-It runs inside the process of one suite file (``-p conformance.plugin``). `runner` starts that process and reads the
-lines that `Recorder` writes.
+It runs inside the process of one suite file (``-p conformance.plugin``). It also runs the tests that Theano wrote for
+nose, and that pytest no longer supports: yield tests, and plain classes with a ``setUp``.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import resource
+import signal
+import unittest
+from collections.abc import Generator
 from copy import copy
 from pathlib import Path
 from time import process_time
+from types import FrameType, MethodType
 from typing import TextIO
 
 import numpy as np
 import pytest
 
-from conformance.cpu_limit import MESSAGE
 from conformance.records import FAILED, PASSED, SKIPPED, TIMEOUT, LogWriter, Result
 from conformance.ways import WAYS
 
@@ -26,6 +30,10 @@ SEED = 666
 PARENT = os.getppid()
 # A graph that grows without bound has to fail its test instead of exhausting the machine's memory.
 MEMORY_BYTES = 6 << 30
+#: The message of a test that uses too many CPU seconds. Wall seconds would depend on how busy the machine is.
+TIMEOUT_MESSAGE = "Timeout: the test used more CPU seconds than"
+#: The interval at which a test is ended again, because some of Theano's code swallows any exception.
+TIMEOUT_REPEAT_S = 1.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,10 +42,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--way", choices=sorted(WAYS), help="features that are enabled before the suite is imported")
     group.addoption("--log-to", type=Path, help="file that gets a JSON line per event")
     group.addoption("--leave-out", type=Path, help="file with the ids of tests to skip, one per line")
+    group.addoption("--cpu-limit", type=float, help="timeout of a test, in CPU seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Enable the way before any test module is imported."""
+    """Enable the way before any test module is imported; let the process's CPU clock end the running test."""
+
+    def end_test(signum: int, frame: FrameType | None) -> None:
+        pytest.fail(f"{TIMEOUT_MESSAGE} {config.getoption('--cpu-limit')}")
+
+    signal.signal(signal.SIGPROF, end_test)
     _seed()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     WAYS[config.getoption("--way")].switch_on()
@@ -64,9 +78,55 @@ def pytest_runtest_setup() -> None:
     _seed()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Limit the test itself, without its set-up."""
+    _start_clock(item.config)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _start_clock(config: pytest.Config) -> None:
+    """Start the clock, or restart it: a test with many cases has the limit for each."""
+    signal.setitimer(signal.ITIMER_PROF, config.getoption("--cpu-limit"), TIMEOUT_REPEAT_S)
+
+
 def _seed() -> None:
     random.seed(SEED)
     np.random.seed(SEED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Collect a generator function, a yield test, as one item; leave everything else to pytest.
+
+    The generator yields functions or ``(function, *arguments)`` tuples, each of which is a case. Each case runs in a
+    subtest, between two steps of the generator as in nose: some close over a variable of the generator's loop.
+    """
+    if not (collector.istestfunction(obj, name) and inspect.isgeneratorfunction(obj)):
+        return None
+
+    def run_cases(owner: object, subtests: pytest.Subtests) -> None:
+        for index, step in enumerate(getattr(owner, name)()):
+            case, *arguments = step if isinstance(step, tuple) else (step,)
+            _start_clock(collector.config)
+            with subtests.test(msg=str(index)):
+                case(*arguments)
+
+    owner = collector.newinstance() if isinstance(collector, pytest.Class) else collector.obj
+    return [pytest.Function.from_parent(collector, name=name, callobj=MethodType(run_cases, owner))]
+
+
+@pytest.fixture(autouse=True)
+def _set_up(request: pytest.FixtureRequest) -> None:
+    """Call the ``setUp`` of a plain class before each of its tests."""
+    instance = request.instance
+    if hasattr(instance, "setUp") and not isinstance(instance, unittest.TestCase):
+        instance.setUp()
 
 
 class Recorder:
@@ -123,7 +183,7 @@ class Recorder:
         bad = next((report for report in reports if report.failed), None)
         if bad is not None:
             error = _error(bad)
-            return Result(name, bad.nodeid, TIMEOUT if MESSAGE in error else FAILED, seconds, error)
+            return Result(name, bad.nodeid, TIMEOUT if TIMEOUT_MESSAGE in error else FAILED, seconds, error)
         skipped = any(report.skipped for report in reports)
         return Result(name, reports[0].nodeid, SKIPPED if skipped else PASSED, seconds)
 

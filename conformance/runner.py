@@ -26,7 +26,7 @@ PATIENCE = 4
 # Maximum wall seconds to import a suite file.
 START_SECONDS = 600
 ERROR_LINES = 30
-PLUGINS = ("conformance.plugin", "conformance.nose_style", "conformance.cpu_limit", "no:cacheprovider", "no:warnings")
+PLUGINS = ("conformance.plugin", "no:cacheprovider", "no:warnings")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Some suites are excluded: suites of missing back ends and tools (gpuarray, MPI, CTC, d3viz), the suite for the style of
 Theano's source text (flake8), and suites that spend minutes in the Python code of one op, whose C code takes no time
-(pooling, neighbours, MRG random numbers). Theano's yield tests do run: the plugin `nose_style` collects them.
+(pooling, neighbours, MRG random numbers). Theano's yield tests do run.
 """
 
 from __future__ import annotations

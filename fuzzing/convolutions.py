@@ -1,11 +1,7 @@
 """Random convolutions and poolings on a device, compared with the Python code of Theano's own ops.
 
-Convolutions are drawn with their gradients: with two or three axes, or one axis as images with a single row; all border
-modes, strides, dilation, groups, unshared filters, sizes of 0, filters longer than images, and arrays that do not
-match. If Theano's op returns a result, the device returns the same numbers in the same shape; if the op raises, the
-device raises an error that gives the reason.
-
-``python -m fuzzing.convolutions`` runs many examples in chunks, each chunk in a separate process.
+If Theano's op returns a result, the device returns the same numbers in the same shape; if the op raises, the device
+raises an error that gives the reason.
 """
 
 from __future__ import annotations
@@ -18,13 +14,14 @@ from typing import Any
 import click
 import numpy as np
 import theano
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 from theano.tensor import TensorType
 from theano.tensor.nnet import abstract_conv
 from theano.tensor.signal import pool
 
 import optdb
+from fuzzing.machines import chosen_settings
 from fuzzing.profiles import kernels_option, replace_profile
 from fuzzing.runner import End, run_chunks, run_worker, without_compiler
 from optdb.codegen.convolve.geometry import axes_of
@@ -234,14 +231,7 @@ def run(number: int, examples: int, device: str = "auto") -> dict[str, int]:
     counts = {"equal": 0, "refused": 0}
 
     @seed(number)
-    @settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-    )
+    @chosen_settings(examples)
     @given(st.one_of(convolutions(), convolutions(), convolutions(), poolings()))
     def examine(case: Case) -> None:
         counts[compare(case, device)] += 1

@@ -9,12 +9,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import click
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from fuzzing.runner import report_chunks
+from fuzzing.runner import report_chunks, run_worker
 
-__all__ = ["Runs", "end_with_failure", "in_threads", "make_runs", "report_runs", "seeds"]
+__all__ = [
+    "Runs",
+    "chosen_settings",
+    "end_with_failure",
+    "in_threads",
+    "make_runs",
+    "report_runs",
+    "run_options",
+    "run_processes",
+    "seeds",
+]
 
 #: Number of runs per process, which keeps compiled code in memory.
 _RUNS_OF_A_PROCESS = 50
@@ -33,6 +44,37 @@ class Runs:
 
 
 Chunk = TypeVar("Chunk", bound=Runs)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def run_options(runs: int, steps: int, processes: int, timeout: float) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command the options of runs, with these defaults."""
+    options = (
+        click.option("--runs", default=runs, show_default=True, help="Number of runs."),
+        click.option("--steps", default=steps, show_default=True, help="Maximum number of steps of a run."),
+        click.option("--seed", default=0, show_default=True, help="Seed of the random numbers."),
+        click.option("--processes", default=processes, show_default=True, help="Number of processes at a time."),
+        click.option("--timeout", default=timeout, show_default=True, help="Timeout of a process, in seconds."),
+    )
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def run_processes(
+    worker: str, runs: int, steps: int, seed: int, processes: int, timeout: float, flags: dict[str, str] | None = None
+) -> None:
+    """Make runs in processes of a worker module with some environment variables; exit with status 1 if one differs."""
+
+    def run(chunk: Runs) -> str:
+        return run_worker(worker, (chunk.seed, chunk.runs, chunk.steps), timeout, flags).trouble
+
+    chunks = [Runs(number, some, steps) for number, some in seeds(runs, seed)]
+    raise SystemExit(1 if report_runs(chunks, run, processes, runs) else 0)
 
 
 def seeds(runs: int, seed: int) -> Iterator[tuple[int, int]]:
@@ -61,17 +103,19 @@ def make_runs(machine: type[RuleBasedStateMachine], number: int, runs: int, step
     Hypothesis stores the seed in the machine's class. With `shorten`, the error is that of the shortest failing run,
     whose search takes many times as long.
     """
-    run_state_machine_as_test(
-        seed(number)(machine),
-        settings=settings(
-            max_examples=runs,
-            stateful_step_count=steps,
-            database=None,
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-            phases=(Phase.generate, Phase.shrink) if shorten else (Phase.generate,),
-        ),
+    run_state_machine_as_test(seed(number)(machine), settings=chosen_settings(runs, shorten, stateful_step_count=steps))
+
+
+def chosen_settings(examples: int, shrinks: bool = True, **others: Any) -> settings:
+    """Return the settings with which Hypothesis draws some examples, without a time limit or a database."""
+    return settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
+        **others,
     )
 
 

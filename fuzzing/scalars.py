@@ -1,13 +1,8 @@
 """Random Composites computed with NumPy, as in the first tier, and with their C code.
 
-Two kinds are drawn. In an *open* Composite, every step is an output: a step is compared where its operands are equal on
-both sides, so that a rounding error in one step neither hides nor excuses an error in the next one. An *exact*
-Composite has only steps that IEEE 754 defines exactly, so both results must be equal. It has few outputs, some of which
-overwrite inputs, and its arrays have all layouts. Neither kind is compared where C leaves the result undefined, for
-example where an out-of-range float is cast to an integer.
-
-``python -m fuzzing.scalars`` runs many rounds, each in a separate process. All Composites of a round are compiled
-together.
+In an *open* Composite, every step is an output, and a step is compared where its operands are equal on both sides. An
+*exact* Composite has only steps that IEEE 754 defines exactly, so both results must be equal. Neither kind is compared
+where C leaves the result undefined.
 """
 
 from __future__ import annotations
@@ -150,21 +145,8 @@ def _values(rng: np.random.RandomState, dtype: str, shape: tuple[int, ...], is_d
         return np.asarray(drawn)
     if dtype.startswith("float"):
         limits = np.finfo(dtype)
-        special_values = [
-            0,
-            -0.0,
-            np.inf,
-            -np.inf,
-            np.nan,
-            0.5,
-            -2.5,
-            1,
-            -1,
-            2,
-            limits.max,
-            limits.tiny,
-            -limits.tiny / 4,
-        ]
+        special_values: list[Any] = [0, -0.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 1, -1, 2]
+        special_values += [limits.max, limits.tiny, -limits.tiny / 4]
         ordinary = rng.standard_normal(shape) * rng.choice([0.3, 2, 30, 1e6], shape)
     else:
         whole = np.iinfo(dtype)

@@ -15,9 +15,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 
 from fuzzing.comparing import compare
+from fuzzing.machines import chosen_settings
 from fuzzing.pairs import Pairs
 from fuzzing.strategies import Example, examples
 from fuzzing.switches import Process
@@ -142,14 +143,7 @@ class _Search:
     def run(self, first: object) -> str:
         """Return the smallest example that differs, and the difference, or an empty string."""
         task = self._task
-        chosen = settings(
-            max_examples=task.examples - self._found.drawn,
-            database=None,
-            deadline=None,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-            phases=(Phase.generate, Phase.shrink) if task.shrinks else (Phase.generate,),
-        )
+        chosen = chosen_settings(task.examples - self._found.drawn, task.shrinks)
         examine = seed(first)(
             chosen(given(examples(task.process, task.without, task.only))(lambda example: self._examine(example)))
         )

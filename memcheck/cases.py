@@ -17,7 +17,6 @@ from theano.tensor.elemwise import mul_without_zeros
 
 from memcheck.axis_cases import AXIS_CASES
 from memcheck.case import Case, Number, array, floats, wide
-from memcheck.convolution_cases import CONVOLUTION_CASES
 from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
 from memcheck.linalg_cases import LINALG_CASES
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
@@ -402,7 +401,6 @@ CASES = [
     *_INDEXES,
     *_PRODUCTS,
     *_CLASSIFIERS,
-    *CONVOLUTION_CASES,
     *LAYER_CASES,
     *LINALG_CASES,
 ]

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from models import page, registry
 from models.records import Report
 from models.report import read_json, show, write_json
 from models.runner import Settings, run_all
 from models.ways import STOCK, WAYS
-from profiles import screen
+from profiles import terminal
 
 OTHERS = tuple(way for way in WAYS if way != STOCK)
 
@@ -51,9 +49,7 @@ class Select(click.ParamType):
 @click.option(
     "--time", "timed", is_flag=True, help="Time a step of each way, compared with Theano's C code. Compiles C."
 )
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
-)
+@terminal.json_option
 @click.option(
     "--resume", is_flag=True, help="Keep the results in that file, and run only models that are missing or have faults."
 )
@@ -79,7 +75,7 @@ def main(
     NAMES are names of models, or parts of them; all models if none is given. The exit status is 1 if values differ from
     stock's, if a way fails, or if the engine's graph is worse than stock's.
     """
-    console = screen.console()
+    console = terminal.console()
     chosen = list(dict.fromkeys(name for group in names for name in group)) or registry.known()
     if listing:
         for name in chosen:
@@ -111,9 +107,7 @@ def main(
     if not chosen:
         save()  # nothing was left to do, and the page may be a new one
     show(console, _in_order(reports), ways)
-    for told, file in (("numbers", json_file), ("page", page_file)):
-        if file:
-            console.print(f"{told}: {file}", soft_wrap=True)
+    terminal.print_paths(numbers=json_file, page=page_file)
     raise SystemExit(1 if any(report.faults() for report in reports.values()) else 0)
 
 
@@ -128,8 +122,7 @@ def _in_order(reports: dict[str, Report]) -> list[Report]:
 
 def _with_progress(reports: Iterable[Report], total: int) -> Iterator[Report]:
     """Yield reports while showing a progress bar, and print a line for each report."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with terminal.progress() as progress:
         task = progress.add_task("models", total=total)
         for report in reports:
             faults = report.faults()

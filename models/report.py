@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from models.records import ENGINE, STOCK, Report
-from profiles import files
+from profiles import files, terminal
 from profiles.report import geometric_mean
 
 
@@ -107,5 +107,4 @@ def read_json(path: Path) -> list[Report]:
 def write_json(reports: Sequence[Report], path: Path) -> None:
     """Write all numbers, and the verdicts."""
     rows = [{**asdict(report), "faults": report.faults()} for report in reports]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"environment": files.environment(), "models": rows}, indent=1) + "\n")
+    terminal.write_json({"environment": files.environment(), "models": rows}, path)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import theano
-from theano.gof.graph import Apply
 from theano.ifelse import IfElse
 
 from models import registry
@@ -21,6 +20,7 @@ from models.python_code import python_code
 from models.records import Report, Result
 from models.values import difference, is_finite, nudged
 from models.ways import ENGINE, STOCK, WAYS, Compiled
+from profiles.measure import destroyed_ranks
 from profiles.models import Model
 from profiles.models.base import shared_variables
 
@@ -151,7 +151,8 @@ def _varied(name: str | None, value: np.ndarray, step: int, steps: int) -> np.nd
 def _describe(result: Result, compiled: Compiled, way: str) -> None:
     """Record the size of the graph, and where its nodes run."""
     nodes = list(compiled.function.maker.fgraph.apply_nodes)
-    result.nodes, result.inplace = len(nodes), sum(map(_is_inplace, nodes))
+    # Overwriting a number saves nothing.
+    result.nodes, result.inplace = len(nodes), sum(any(destroyed_ranks(node)) for node in nodes)
     result.branches = sum(isinstance(node.op, IfElse) for node in nodes)
     if way in (STOCK, ENGINE):
         return
@@ -161,12 +162,6 @@ def _describe(result: Result, compiled: Compiled, way: str) -> None:
     result.on_device = sum(places.values())
     result.transfers = sum(explanation.transfers.values())
     result.stayed = [[op, why, n] for told in explanation.reports for (op, why), n in told.by_reason().most_common()]
-
-
-def _is_inplace(node: Apply) -> bool:
-    """Return whether a node overwrites an array; overwriting a number saves nothing."""
-    destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
-    return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)
 
 
 def _last_lines(error: Exception) -> str:

@@ -1,32 +1,6 @@
 """Scripts that measure how stock Theano and optdb optimize real models, and how fast the models run on a device.
 
-Read from the bottom up::
-
-    models     symbolic training functions, each with the data to run it on
-    ways       Theano's optimizer, or optdb's
-    measure    optimizes a model's graph as theano.function would, and times it
-    interpret  runs an optimized graph with NumPy, without a compiler
-    check      compares the values of two optimized graphs
-    report     evaluates the measurements;  screen, files: show and write them
-    cli        what the command lines share
-    compare, profile, lines
-               the command lines: ``python -m profiles.compare --help``
-
-These modules measure run time::
-
-    isolated   calls a function in a separate process
-    operations single operations, run by the device, Theano's C code, C programs and others
-    stopwatch  times contenders in turn;  starts: times processes up to their first results
-    training   trains a model on the device and on the host, and compares the steps
-    runtime, train
-               the command lines
-
-This package uses PyTensor instead of Theano::
-
-    pytensor   PyMC models on a device, compared with PyTensor's default
-
-Data flows one way: a `Model` is passed to ``measure``, its `Measurement` objects to ``check`` and ``report``, and their
-results to the screen. Only public names of optdb are used here.
+``python -m profiles`` lists the command lines. Only public names of optdb are used here.
 """
 
 import importlib.util

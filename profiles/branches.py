@@ -19,7 +19,7 @@ from theano.sandbox.rng_mrg import MRG_RandomStreams
 
 import optdb
 from optdb.opencl import contexts
-from profiles import screen
+from profiles import terminal
 from profiles.stopwatch import race
 
 #: The fraction of each layer's units that is dropped.
@@ -29,23 +29,11 @@ _TURN_S, _SETTLE_S = 0.3, 5.0
 
 
 @click.command()
-@click.option(
-    "--layers",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Number of layers; each has two branches.",
-)
-@click.option(
-    "--units", type=click.IntRange(min=1), default=64, show_default=True, help="Number of units in each layer."
-)
-@click.option(
-    "--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Number of examples in a step."
-)
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Number of turns of each contender."
-)
-@click.option("--device", default="opencl", show_default=True, help="Device to use.")
+@terminal.count_option("--layers", 8, "Number of layers; each has two branches.")
+@terminal.count_option("--units", 64, "Number of units in each layer.")
+@terminal.count_option("--batch", 32, "Number of examples in a step.")
+@terminal.count_option("--repeat", 15, "Number of turns of each contender.")
+@terminal.device_option()
 def main(layers: int, units: int, batch: int, repeat: int, device: str) -> None:
     """Compare a training step whose learning phase is an input with a training step whose phase is fixed."""
     contexts.register("measured", device)
@@ -56,9 +44,9 @@ def main(layers: int, units: int, batch: int, repeat: int, device: str) -> None:
     table = Table("learning phase", "ms for a step", title=f"{2 * layers} layers with branches")
     for name, times in seconds.items():
         table.add_row(name, f"{statistics.median(times) * 1e3:.3f}")
-    screen.console().print(table)
+    terminal.console().print(table)
     ratios = [one / other for one, other in zip(seconds["an input"], seconds["fixed"], strict=True)]
-    screen.console().print(f"an input / fixed: {statistics.median(ratios):.2f}")
+    terminal.console().print(f"an input / fixed: {statistics.median(ratios):.2f}")
 
 
 def _step(layers: int, units: int, fixed: bool) -> theano.compile.function_module.Function:

@@ -1,11 +1,7 @@
 """Checks whether two optimized graphs of a model compute the same values.
 
-`evaluate` runs a measured graph on the model's data, with the initial values of the shared variables, and returns all
-outputs and all new values of shared variables. `compare` compares two such results.
-
 The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)``, where ``largest`` is the largest finite magnitude
-in the array. This is a relative error, except for numbers that are much smaller than others in the array because of
-cancellation: their error is relative to the larger numbers.
+in the array. Numbers that are small because of cancellation therefore have an error relative to the larger numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Compares optimization by stock Theano and by optdb: ``python -m profiles.compare [MODELS]``.
 
-For each model, both ways take turns in one process, on fresh clones of one graph; then the last graphs of both are run
-on the model's data. The exit status is 1 if values disagree, or if a graph has more nodes or fewer in-place ops than
-stock's. ``--whole`` compares theano.function as a whole, including compilers, in separate processes (see
-`profiles.whole`). ``--whole --first`` compares the time until the first result, also with tiers (see `profiles.first`).
+Both ways take turns in one process, on fresh clones of one graph, and the last graphs of both run on the model's data.
+The exit status is 1 if values disagree, or if a graph has more nodes or fewer in-place ops than stock's.
 """
 
 from __future__ import annotations
@@ -13,10 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from profiles import check, cli, files, first, measure, models, report, screen, ways, whole
+from profiles import check, cli, files, first, measure, models, report, screen, terminal, ways, whole
 from profiles.report import STOCK
 from profiles.starts import Start
 
@@ -46,9 +42,8 @@ def compare_all(
     builders: list[Callable[[], models.Model]], baseline: str, repeat: int, values: bool
 ) -> list[report.Comparison]:
     """Compare models in turn, with a progress bar on standard error."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with terminal.progress() as progress:
         steps = 1 + 2 * repeat + 2 * values
         task = progress.add_task("warming up", total=len(builders) * steps)
         compare(models.build(measure.WARM_UP), baseline, values=False)
@@ -65,9 +60,8 @@ def compare_all(
 
 def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) -> None:
     """Compare theano.function as a whole, and show or write the measurements."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     starts: list[Start] = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with terminal.progress() as progress:
         task = progress.add_task("starting", total=4 * len(names))
         for name in names:
 
@@ -75,22 +69,18 @@ def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) 
                 progress.update(task, advance=1, description=f"{name}: {step} done")
 
             starts += whole.measure(name, tell=tell)
-    console = screen.console()
-    console.print(whole.render(starts))
-    if json_file:
-        whole.write_json(starts, json_file)
-        console.print(f"numbers: {json_file}", soft_wrap=True)
+    terminal.console().print(whole.render(starts))
+    terminal.write_json(whole.numbers(starts), json_file)
     if plot:
         whole.write_plot(starts, plot)
-        console.print(f"plot: {plot}", soft_wrap=True)
+    terminal.print_paths(numbers=json_file, plot=plot)
 
 
 def compare_first_results(names: list[str], json_file: Path | None, is_trained: bool, sides: Sequence[str]) -> None:
     """Compare the time until first results, and show or write the measurements."""
     names, missing = first.available(names)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     measured: list[first.First] = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with terminal.progress() as progress:
         task = progress.add_task("starting", total=len(sides) * len(names))
         for name in names:
 
@@ -99,24 +89,20 @@ def compare_first_results(names: list[str], json_file: Path | None, is_trained: 
 
             sizes = first.TRAINED_SIZES.get(name, {}) if is_trained else {}
             measured += first.measure(name, tell=tell, sizes=sizes, sides=sides)
-            if json_file:
-                first.write_json(measured, json_file)  # after each model, because a long run may be stopped
-    console = screen.console()
+            terminal.write_json(measured, json_file)  # after each model, because a long run may be stopped
+    console = terminal.console()
     if measured:
         console.print(first.render(measured))
     if missing:
         console.print(f"skipped: {', '.join(missing)}, whose libraries are not installed; `make models` installs them")
-    if json_file:
-        console.print(f"numbers: {json_file}", soft_wrap=True)
+    terminal.print_paths(numbers=json_file)
 
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
 @click.option("--baseline", type=click.Choice(ways.BASELINES), default="fast_run", show_default=True)
-@click.option("--repeat", type=click.IntRange(min=1), default=2, show_default=True, help="Number of runs of each way.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
-)
+@terminal.count_option("--repeat", 2, "Number of runs of each way.")
+@terminal.json_option
 @click.option("--plot", type=cli.PICTURE, help="Draw the phases into this file.")
 @click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare their values.")
 @click.option("--whole", "as_whole", is_flag=True, help="Compare theano.function with compilers, cold and warm.")
@@ -149,14 +135,11 @@ def main(
     builders = list(chosen) or [cli.MODEL.convert(name, None, None) for name in models.known()]
     comparisons = compare_all(builders, baseline, repeat, values)
 
-    console = screen.console()
-    console.print(screen.render(comparisons, baseline))
-    if json_file:
-        files.write_json(comparisons, baseline, json_file)
-        console.print(f"numbers: {json_file}", soft_wrap=True)
+    terminal.console().print(screen.render(comparisons, baseline))
+    terminal.write_json(files.numbers(comparisons, baseline), json_file)
     if plot:
         files.write_plot(comparisons, baseline, plot)
-        console.print(f"plot: {plot}", soft_wrap=True)
+    terminal.print_paths(numbers=json_file, plot=plot)
     sys.exit(1 if any(comparison.faults() for comparison in comparisons) else 0)
 
 

@@ -1,17 +1,14 @@
 """Starts processes at once on one empty compiledir, and kills some: ``python -m profiles.crowd [MODELS]``.
 
-Each process that is not killed must end with the right numbers, and no files may be left over. The time is compared
-with the time of a single process that builds, optimizes, compiles and calls all the functions one after another. Each
-process imports Theano, which the single process does once. With ``--tiered``, a function runs in Python until its C
-code is built. Each process calls the function before and after that, and both results must agree. No compiler may be
-left running.
+Each process that is not killed must return the right numbers, and neither files nor compilers may be left over. The
+time is compared with that of one process that computes all the functions. With ``--tiered``, each function is called
+before and after its C code is built.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -24,10 +21,11 @@ from typing import Any
 import click
 import numpy as np
 
-from profiles import isolated
+from profiles import isolated, terminal
 from profiles import models as zoo
 from profiles.cli import MODEL_NAME
 from profiles.models.base import shared_variables
+from profiles.stopwatch import cpu_seconds
 
 MODELS = ("mlp", "convnet", "vae", "gru30")
 
@@ -122,30 +120,16 @@ class Crowd:
 
 class _Stopwatch:
     def __init__(self) -> None:
-        self._began = self._now()
-
-    @staticmethod
-    def _now() -> Cost:
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return Cost(time.perf_counter(), children.ru_utime + children.ru_stime)
+        self._began, self._began_cpu = time.perf_counter(), cpu_seconds()
 
     def read(self) -> Cost:
-        now = self._now()
-        return Cost(now.wall - self._began.wall, now.cpu - self._began.cpu)
+        return Cost(time.perf_counter() - self._began, cpu_seconds() - self._began_cpu)
 
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=MODEL_NAME)
-@click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Number of processes that start at once.",
-)
-@click.option(
-    "--killed", type=click.IntRange(min=0), default=5, show_default=True, help="Number of processes that are killed."
-)
+@terminal.count_option("--processes", 20, "Number of processes that start at once.")
+@terminal.count_option("--killed", 5, "Number of processes that are killed.", least=0)
 @click.option("--seed", default=0, show_default=True, help="Seed of the times at which processes are killed.")
 @click.option("--timeout", default=1800.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--tiered", is_flag=True, help="Compute in Python until C code is built, as with optdb.tiered.")

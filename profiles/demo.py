@@ -1,12 +1,8 @@
 """Shows within a few minutes what optdb gains: ``python -m profiles.demo``.
 
 For each of `LEGS`, a process is measured from its start to the second result, with Theano's own optimizer and with
-optdb: with an empty cache of compiled C code, and again with the full one. The values of two calls are compared. Then
-one model runs on the OpenCL device, unless the only device is a memory checker. Progress is printed even without a
-terminal.
-
-`profiles.starts` starts the processes. ``profiles.compare`` shows the optimizer's phases and more models, and
-``profiles.runtime --cold`` shows starts on the device.
+optdb. The values of two calls are compared. Then one model runs on the OpenCL device. Progress is printed even without
+a terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from profiles import cli, isolated, starts, whole
+from profiles import cli, isolated, starts, terminal, whole
 from profiles.report import OPTDB, STOCK
 from profiles.starts import CACHES, Start
 from profiles.training import difference
@@ -122,9 +118,8 @@ def rows_of(measured: Sequence[LegStart]) -> list[Row]:
 
 def table_of(rows: Sequence[Row]) -> Table:
     """Return the table of measurements."""
-    table = Table(title=MEASURE, title_justify="left")
-    for column in ("model", "", "caches", "stock", "optdb", "quicker by", "values differ by"):
-        table.add_column(column, justify="left" if column in ("model", "", "caches") else "right")
+    columns = ("model", "", "caches", "stock", "optdb", "quicker by", "values differ by")
+    table = terminal.table(*columns, left=("model", "", "caches"), title=MEASURE, title_justify="left")
     for row in rows:
         verdict = f"{row.difference:.0e}" + ("" if row.agrees else " [red]too much[/]")
         table.add_row(
@@ -154,28 +149,20 @@ def _label(leg: Leg, start: Start) -> str:
 
 def plot(measured: Sequence[LegStart], path: Path) -> None:
     """Draw a bar for each start, divided into parts; stock and optdb are adjacent."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.45 * len(measured)), layout="constrained")
     measured = _side_by_side(measured)
     labels = [_label(leg, start) for leg, start in measured]
-    for position, (_, start) in enumerate(measured):
-        left = 0.0
-        for part, seconds in start.cpu.items():
-            axes.barh(position, seconds, left=left, color=COLORS[part], label=part if not position else None)
-            left += seconds
-        axes.text(left, position, f" {left:.1f} s", va="center", fontsize=8)
-    axes.set_yticks(range(len(measured)), labels, fontsize=8)
-    axes.invert_yaxis()
-    axes.margins(x=0.1)
-    axes.set_xlabel(MEASURE)
-    figure.legend(loc="outside lower center", ncols=len(COLORS), fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with terminal.drawing(path, (9, 1.5 + 0.45 * len(measured))) as (figure, axes):
+        for position, (_, start) in enumerate(measured):
+            left = 0.0
+            for part, seconds in start.cpu.items():
+                axes.barh(position, seconds, left=left, color=COLORS[part], label=part if not position else None)
+                left += seconds
+            axes.text(left, position, f" {left:.1f} s", va="center", fontsize=8)
+        axes.set_yticks(range(len(measured)), labels, fontsize=8)
+        axes.invert_yaxis()
+        axes.margins(x=0.1)
+        axes.set_xlabel(MEASURE)
+        figure.legend(loc="outside lower center", ncols=len(COLORS), fontsize=8)
 
 
 def _device() -> str | None:

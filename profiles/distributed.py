@@ -1,9 +1,6 @@
 """The cost and exactness of data-parallel steps, and the effect of killed workers.
 
-``python -m profiles.distributed cost`` prints the parts of a step's time, and the number of bytes through the
-scheduler. ``... equal`` compares steps of several workers with those of one device on the whole batch. ``... kills``
-kills workers at random while they train, and compares the state with that of an undisturbed run. ``... devices`` trains
-on one device and on several, with threads and with dask's workers, and prints the steps per second of each.
+``python -m profiles.distributed --help`` lists the commands.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ import optdb
 from optdb.distributed import DataParallel
 from optdb.distributed.worker_threads import switch_interval
 from optdb.opencl.simulator.packing import finish
-from profiles import models, screen
+from profiles import models, terminal
 from profiles.models import parts
 from profiles.steps_of_simulators import batches_of, compiled
 from profiles.training import CHAOS, difference, nudged
@@ -118,7 +115,7 @@ def main() -> None:
 @click.option("--workers", multiple=True, type=int, default=(2, 4), show_default=True)
 @click.option("--steps", default=20, show_default=True)
 @click.option("--model", "names", multiple=True, default=("cifar_resnet", "mlp_adam", "lstm"), show_default=True)
-@click.option("--device", default="auto", show_default=True, help="Device of the run on a single device.")
+@terminal.device_option("auto", "Device of the run on a single device.")
 @click.option("--thread", "threads", multiple=True, help="Devices of threads, instead of dask's workers.")
 @click.option("--nudges", default=12, show_default=True, help="Number of runs on one device with nudged first values.")
 def equal(
@@ -145,7 +142,7 @@ def equal(
             differ = differ or any(map(is_far, distances, allowed))
             variable = f"{most}: {f.get_shared()[most]}"
             table.add_row(name, str(count), *map(_short, distances), variable, *map(_short, allowed))
-    screen.console().print(table)
+    terminal.console().print(table)
     if differ:
         raise SystemExit(1)
 
@@ -312,7 +309,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     for key in rows[0]:
         quickest, median = np.percentile([1e3 * row[key] for row in rows], [10, 50])
         table.add_row(key, f"{median:.2f}", f"{quickest:.2f}")
-    screen.console().print(table)
+    terminal.console().print(table)
     size = sum(shared.get_value(borrow=True).nbytes for shared in f.get_shared())
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"state {size:,} bytes, batch {sum(a.nbytes for a in batches[0]):,} bytes")
@@ -462,7 +459,7 @@ def devices(
             ):
                 rate = _exact_rate("dask", statistics, train, batches, steps, settle)
             add(f"exact, dask's workers, statistics of {statistics}", rate)
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 def _exact_rate(

@@ -14,15 +14,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from profiles import models
+from profiles import models, terminal
 from profiles.cli import MODEL_NAME
 from profiles.starts import CACHES, caching_below, compilers_started
+from profiles.stopwatch import cpu_seconds
 
 #: A program that compiles and calls one function. The line that enters optdb may set `mode` and `scope`.
 SCRIPT = """\
@@ -85,11 +83,10 @@ def measure(entrance: Entrance, model: str, flags: str = "floatX=float32") -> di
 
 
 def _run(command: Sequence[str], env: dict[str, str], folder: Path) -> Cost:
-    before, began, compilers = getrusage(RUSAGE_CHILDREN), time.perf_counter(), compilers_started(folder)
+    before, began, compilers = cpu_seconds(), time.perf_counter(), compilers_started(folder)
     subprocess.run(command, env=env, check=True)
-    wall, after = time.perf_counter() - began, getrusage(RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(cpu, wall, compilers_started(folder) - compilers)
+    wall = time.perf_counter() - began
+    return Cost(cpu_seconds() - before, wall, compilers_started(folder) - compilers)
 
 
 @click.command()
@@ -100,14 +97,12 @@ def main(model: str, repeat: int) -> None:
     flags = f"floatX={models.dtype_of(model)}"
     # The ways take turns, so that a busy phase of the machine affects all of them.
     rounds = [{entrance: measure(entrance, model, flags) for entrance in ENTRANCES} for _ in range(repeat)]
-    table = Table(title=f"{model}: CPU seconds, wall-clock seconds, compilers started")
-    table.add_column("way in")
-    for cache in CACHES:
-        table.add_column(cache, justify="right")
+    title = f"{model}: CPU seconds, wall-clock seconds, compilers started"
+    table = terminal.table("way in", *CACHES, left=["way in"], title=title)
     for entrance in ENTRANCES:
         cells = [_median([costs[entrance][cache] for costs in rounds]) for cache in CACHES]
         table.add_row(entrance.name, *(f"{cost.cpu:.2f}  {cost.wall:.2f}  {cost.compilers}" for cost in cells))
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def _median(costs: list[Cost]) -> Cost:

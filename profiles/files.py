@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from datetime import datetime, timezone
@@ -12,8 +11,9 @@ from pathlib import Path
 import theano
 
 import optdb
+from profiles import terminal
 from profiles.measure import PHASES, Measurement
-from profiles.report import OPTDB, STOCK, Comparison, geometric_mean
+from profiles.report import OPTDB, STOCK, Comparison, add_legend, draw_shares, geometric_mean
 
 
 def environment() -> dict[str, object]:
@@ -32,9 +32,9 @@ def environment() -> dict[str, object]:
     }
 
 
-def write_json(comparisons: list[Comparison], baseline: str, path: Path) -> None:
-    """Write every run of every model, with the medians and the verdict."""
-    document = {
+def numbers(comparisons: list[Comparison], baseline: str) -> dict[str, object]:
+    """Return every run of every model, with the medians and the verdict, for a file."""
+    return {
         "environment": environment(),
         "baseline": baseline,
         "models": [_model(comparison) for comparison in comparisons],
@@ -43,40 +43,19 @@ def write_json(comparisons: list[Comparison], baseline: str, path: Path) -> None
             "rewriting": geometric_mean(comparison.rewriting_ratio for comparison in comparisons),
         },
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def write_plot(comparisons: list[Comparison], baseline: str, path: Path) -> None:
     """Draw two stacked bars for each model, as shares of stock's time."""
-    # Matplotlib takes a second to import, and needs a display by default.
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.patches import Rectangle
-
-    width = 0.38
-    figure, axes = pyplot.subplots(figsize=(3 + 1.3 * len(comparisons), 6), layout="constrained")
-    colors = dict(zip(PHASES, pyplot.get_cmap("tab20")(range(len(PHASES)))))
-    for position, comparison in enumerate(comparisons):
-        whole = comparison.seconds(STOCK)
-        for way, offset in ((STOCK, -width / 2), (OPTDB, width / 2)):
-            height = 0.0
-            for phase, seconds in comparison.phases(way).items():
-                axes.bar(position + offset, seconds / whole, width * 0.95, bottom=height, color=colors[phase])
-                height += seconds / whole
-            label = f"{way}\n{comparison.seconds(way):.2f} s"
-            axes.text(position + offset, height, label, ha="center", va="bottom", fontsize=7)
-    axes.set_xticks(range(len(comparisons)), [comparison.model for comparison in comparisons])
-    axes.set_ylabel(f"CPU seconds, as a share of stock's ({baseline})")
-    axes.set_title("Optimization time by phase")
-    axes.margins(y=0.12)
-    patches = [Rectangle((0, 0), 1, 1, color=colors[phase]) for phase in reversed(PHASES)]
-    figure.legend(patches, list(reversed(PHASES)), loc="outside right center", fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    bars = [
+        (comparison.model, [(way, comparison.seconds(way), comparison.phases(way)) for way in (STOCK, OPTDB)])
+        for comparison in comparisons
+    ]
+    with terminal.drawing(path, (3 + 1.3 * len(comparisons), 6)) as (figure, axes):
+        draw_shares(axes, bars, PHASES, "tab20")
+        axes.set_ylabel(f"CPU seconds, as a share of stock's ({baseline})")
+        axes.set_title("Optimization time by phase")
+        add_legend(figure, PHASES, "tab20")
 
 
 def _model(comparison: Comparison) -> dict[str, object]:

@@ -1,20 +1,17 @@
 """Compares the time until the first result of a function, with empty caches: stock, optdb, and optdb with tiers.
 
-Each side runs in its own process. Seconds are wall seconds from the call of ``theano.function``. With tiers, the
-process also calls the function eleven more times, waits for the C code, and times calls in C. A run therefore shows how
-slow calls are before the C code is ready, and how much longer the C code takes than in a start without tiers. A call
-runs in one thread; its time is the CPU seconds of that thread, because compilers and other programs run at the same
-time.
+Seconds are wall seconds from the call of ``theano.function`` in a new process. With tiers, the process also times calls
+before and after the C code is ready. The time of a call is the CPU time of its thread, because compilers run at the
+same time.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
@@ -22,7 +19,7 @@ from rich.table import Table
 from profiles import isolated, models, starts
 from profiles.report import OPTDB, STOCK, geometric_mean
 
-__all__ = ["MODELS", "TIERED", "TRAINED_SIZES", "First", "available", "measure", "render", "start", "write_json"]
+__all__ = ["MODELS", "TIERED", "TRAINED_SIZES", "First", "available", "measure", "render", "start"]
 
 TIERED = "tiered"
 
@@ -171,9 +168,3 @@ def _by_model(measured: Sequence[First]) -> list[dict[str, First]]:
     for first in measured:
         found.setdefault(first.model, {})[first.side] = first
     return [sides for sides in found.values() if {OPTDB, TIERED} <= sides.keys()]
-
-
-def write_json(measured: Sequence[First], path: Path) -> None:
-    """Write all numbers."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([asdict(first) for first in measured], indent=1))

@@ -7,16 +7,15 @@ node: linear time is a flat line.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from profiles import cli, files, measure, models, screen, ways
+from profiles import cli, files, measure, models, terminal, ways
 
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
 
@@ -97,9 +96,10 @@ def _next(points: list[Point], point: Point) -> float:
 
 def table(points: list[Point]) -> Table:
     """Return the measurements of optdb and stock in adjacent columns."""
-    result = Table(title="CPU seconds of the whole optimizer, by size of the graph")
-    for heading in ("family", "nodes", "optdb", "µs per node", "stock", "µs per node", "ratio"):
-        result.add_column(heading, justify="left" if heading == "family" else "right")
+    headings = ("family", "nodes", "optdb", "µs per node", "stock", "µs per node", "ratio")
+    result = terminal.table(
+        *headings, left=["family"], title="CPU seconds of the whole optimizer, by size of the graph"
+    )
     for ours in (p for p in points if p.way == "optdb"):
         stock = [p for p in points if p.way == "stock" and (p.family, p.nodes) == (ours.family, ours.nodes)]
         theirs = [f"{p.seconds:.2f}" for p in stock] + [f"{p.per_node:.0f}" for p in stock]
@@ -111,43 +111,34 @@ def table(points: list[Point]) -> Table:
 
 def plot(points: list[Point], path: Path) -> None:
     """Draw CPU microseconds per node against nodes: a color for each family, a line style for each way."""
-    import matplotlib  # the import takes a second
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
-
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     colors = {family: f"C{number}" for number, family in enumerate(dict.fromkeys(p.family for p in points))}
-    for family, way in dict.fromkeys((p.family, p.way) for p in points):
-        line = [p for p in points if (p.family, p.way) == (family, way)]
-        style = "o-" if way == "optdb" else "s--"
-        nodes, times = [p.nodes for p in line], [p.per_node for p in line]
-        axes.plot(nodes, times, style, color=colors[family], label=f"{family}, {way}")
-    axes.set(xscale="log", yscale="log", xlabel="apply nodes before optimization", ylabel="CPU µs per node")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
-        axis.set_minor_locator(ticker.NullLocator())
-    axes.grid(True, alpha=0.3)
-    axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    pyplot.close(figure)
+    with terminal.drawing(path, (8, 5)) as (_, axes):
+        from matplotlib import ticker
+
+        for family, way in dict.fromkeys((p.family, p.way) for p in points):
+            line = [p for p in points if (p.family, p.way) == (family, way)]
+            style = "o-" if way == "optdb" else "s--"
+            nodes, times = [p.nodes for p in line], [p.per_node for p in line]
+            axes.plot(nodes, times, style, color=colors[family], label=f"{family}, {way}")
+        axes.set(xscale="log", yscale="log", xlabel="apply nodes before optimization", ylabel="CPU µs per node")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+            axis.set_minor_locator(ticker.NullLocator())
+        axes.grid(True, alpha=0.3)
+        axes.legend()
 
 
 @click.command()
 @click.argument("chosen", metavar="[FAMILIES]...", nargs=-1, type=click.Choice(sorted(FAMILIES)))
 @click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Numbers of nodes to measure.")
 @click.option("--bearable", default=60.0, show_default=True, help="CPU seconds after which stock is aborted.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers to this file."
-)
+@terminal.json_option
 @click.option("--plot", "plot_file", type=cli.PICTURE, help="Draw the numbers into this file.")
 def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plot_file: Path | None) -> None:
     """Optimize FAMILIES (all, if none is named) of models at growing sizes."""
     # The gradient of a deep graph is computed recursively.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 500_000))
-    console = screen.console()
     try:
         wanted = [int(size) for size in sizes.split(",")]
     except ValueError:
@@ -159,15 +150,11 @@ def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plo
         click.echo(f"{point.family}, {point.way}: {point.nodes} nodes, {point.seconds:.2f} s", err=True)
 
     points = [point for name in chosen or FAMILIES for point in grow(name, wanted, bearable, tell)]
-    console.print(table(points))
-    if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        document = {"environment": files.environment(), "points": [asdict(point) for point in points]}
-        json_file.write_text(json.dumps(document, indent=1) + "\n")
-        console.print(f"numbers: {json_file}", soft_wrap=True)
+    terminal.console().print(table(points))
+    terminal.write_json({"environment": files.environment(), "points": points}, json_file)
     if plot_file:
         plot(points, plot_file)
-        console.print(f"plot: {plot_file}", soft_wrap=True)
+    terminal.print_paths(numbers=json_file, plot=plot_file)
 
 
 if __name__ == "__main__":

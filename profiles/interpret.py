@@ -1,11 +1,8 @@
 """A linker that runs a graph with NumPy, so that values can be checked without waiting for a compiler.
 
-Theano's own Python linkers would do this, except for three kinds of nodes. They evaluate fused elementwise graphs
-(Composite) number by number, and shared subexpressions once per user; here each scalar op is applied once, to whole
-arrays. They compile the inner functions of Scan, which are interpreted here. They reject ops whose Python code is
-missing (the convolutions) or fails with current NumPy (the poolings); here, only these ops are compiled.
-
-In-place nodes do overwrite their inputs, so an optimizer that destroys a value too early is detected.
+Fused elementwise graphs are applied to whole arrays, and the inner functions of Scan are interpreted. Only ops whose
+Python code is missing or fails with current NumPy are compiled. In-place nodes overwrite their inputs, so an optimizer
+that destroys a value too early is detected.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ result is each way's median CPU seconds.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ import click
 from rich.table import Table
 
 import models
-from profiles import isolated, measure, screen, ways
+from profiles import isolated, measure, terminal, ways
 from profiles import models as zoo
 from profiles.report import geometric_mean
 
@@ -96,10 +95,8 @@ def table(rows: Iterable[Row]) -> Table:
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1)
-@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Number of runs of each way.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
-)
+@terminal.count_option("--repeat", 3, "Number of runs of each way.")
+@terminal.json_option
 def main(chosen: tuple[str, ...], repeat: int, json_file: Path | None) -> None:
     """Compare the optimizer on MODELS of other libraries (all that can be built here, if none is named).
 
@@ -120,12 +117,10 @@ def main(chosen: tuple[str, ...], repeat: int, json_file: Path | None) -> None:
         except isolated.Failed as error:
             failed = True
             click.echo(f"{name}: {error}", err=True)
-    console = screen.console()
+    console = terminal.console()
     console.print(table(rows))
-    if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-        console.print(f"numbers: {json_file}", soft_wrap=True)
+    terminal.write_json(rows, json_file)
+    terminal.print_paths(numbers=json_file)
     sys.exit(1 if failed or any(row.is_worse for row in rows) else 0)
 
 

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import click
 import theano
-from rich.table import Table
 from theano.compile.mode import optdb as compile_db
 from theano.gof import Query
 from theano.gof.fg import FunctionGraph
@@ -27,7 +26,7 @@ import optdb
 from optdb import opencl
 from optdb.lifters import Device, Lifter
 from optdb.opencl.device import POSITION
-from profiles import cli, measure, models, screen, ways
+from profiles import cli, measure, models, terminal, ways
 
 DEFAULT_MODELS = ("resnet50", "sb_resnet", "gru30")
 CONTEXT = "dev0"
@@ -126,9 +125,11 @@ def compare(build: Callable[[], models.Model], stepwise: bool = True) -> Compari
 @click.option("--stepwise/--no-stepwise", default=True, show_default=True, help="Also lift node by node.")
 def main(chosen: tuple, stepwise: bool) -> None:
     """Lift MODELS to an OpenCL device in one pass and node by node."""
-    table = Table(title="Lifts to an OpenCL device: CPU seconds, one pass / node by node")
-    for name in ("model", "nodes", "seconds", "ratio", "share of optimizer", "on device", "transfers", "detours"):
-        table.add_column(name, justify="left" if name == "model" else "right")
+    table = terminal.table(
+        *("model", "nodes", "seconds", "ratio", "share of optimizer", "on device", "transfers", "detours"),
+        left=["model"],
+        title="Lifts to an OpenCL device: CPU seconds, one pass / node by node",
+    )
     for build in chosen or [cli.MODEL.convert(name, None, None) for name in DEFAULT_MODELS]:
         comparison = compare(build, stepwise)
         one, step = comparison.one_pass, comparison.stepwise
@@ -142,7 +143,7 @@ def main(chosen: tuple, stepwise: bool) -> None:
             f"{one.transfers} / {step.transfers}",
             f"{one.detours} / {step.detours}",
         )
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 USE_RATIO = 10.0

@@ -1,12 +1,7 @@
 """Optimizes a model as ``theano.function`` would, and times each phase.
 
-`specify` turns a `Model` into the inputs and outputs of a compilation, once. `optimize` makes a fresh graph from them,
-queries the optimizer inside a `Way`, and runs it with a stopwatch around each of its members. The returned
-`Measurement` has the seconds of each phase, counts of the graph before and after, and the graph itself, which ``check``
-can run. `alternate` does this for several ways in turn.
-
 Seconds are CPU seconds of this process (`time.process_time`): they exclude compilers that a phase starts, but include
-the time to write their input. A run in which something had to be compiled is therefore repeated, see `optimize_warm`.
+the time to write their input. A run in which something had to be compiled is therefore repeated (`optimize_warm`).
 """
 
 from __future__ import annotations
@@ -202,7 +197,7 @@ def _inner_nodes(node: Apply) -> int:
     return 0
 
 
-def _destroyed_ranks(node: Apply) -> set[int]:
+def destroyed_ranks(node: Apply) -> set[int]:
     """Return the ranks of the inputs that a node destroys; a random state, which has no rank, counts as a vector."""
     destroyed = itertools.chain(*getattr(node.op, "destroy_map", {}).values())
     return {getattr(node.inputs[i].type, "ndim", 1) for i in destroyed}
@@ -233,13 +228,13 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         phases=seconds,
         before=before,
         after=len(graph.apply_nodes),
-        inplace=sum(any(_destroyed_ranks(node)) for node in graph.apply_nodes),
+        inplace=sum(any(destroyed_ranks(node)) for node in graph.apply_nodes),
         inner=sum(_inner_nodes(node) for node in graph.apply_nodes),
         failures=list(failures),
         graph=graph,
         compiled=compiled,
         inplace_scalars=sum(
-            0 in _destroyed_ranks(node) and not any(_destroyed_ranks(node)) for node in graph.apply_nodes
+            0 in destroyed_ranks(node) and not any(destroyed_ranks(node)) for node in graph.apply_nodes
         ),
     )
 

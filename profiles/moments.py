@@ -1,15 +1,8 @@
 """Prints the errors of float32 sums that are accumulated in float32: ``python -m profiles.moments``.
 
-Batch normalization computes the mean and the variance of each channel, and its gradient two sums. Processors accumulate
-these in float64. Other devices, most of which have slow float64, accumulate them in float32, together with the rounding
-error of each addition (compensated sums). Libraries may write batch normalization as separate ops. The graph then has
-reductions instead of one op, with the same choice of methods.
-
-An error is the error of a channel's float32 number in units in the last place: a correctly rounded number has an error
-of at most 0.5. Means and sums may be close to zero, because their terms cancel. If the spread of a number's terms is
-larger than the number, the unit is the unit in the last place of the spread. The spread is the standard deviation for a
-mean, and the root of the sum of squared terms for a sum. Errors are the maximum of all channels. The exact numbers are
-computed with NumPy's longest floats.
+An error is the error of a channel's float32 number in units in the last place, or in those of the spread of its terms
+if that is larger. The spread is the standard deviation for a mean, and the root of the sum of squared terms for a sum.
+The exact numbers are computed with NumPy's longest floats.
 """
 
 from __future__ import annotations
@@ -20,7 +13,6 @@ from dataclasses import dataclass
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from optdb.codegen.normalization.operations import BatchNormGradient, BatchNormTraining
@@ -30,6 +22,7 @@ from optdb.codegen.scalars.program import ProgramBuilder, Scalar, ScalarProgram
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
+from profiles import terminal
 
 #: Shapes that models of the zoo normalize, over all axes except the second.
 SHAPES = {
@@ -42,8 +35,6 @@ AXES = (0, 2, 3)
 EPSILON = 1e-12
 
 QUANTITIES = ("mean", "1 / deviation", "sum of dy", "sum of dy * (x - mean)")
-#: Number of columns if the output is not a terminal.
-WIDTH = 130
 
 
 def _normal(rng: np.random.Generator, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -235,13 +226,11 @@ def render(rows: Iterable[MomentErrors]) -> Table:
     "--shape", "shapes", multiple=True, type=click.Choice(list(SHAPES)), help="Only this shape; can be repeated."
 )
 @click.option("--data", multiple=True, type=click.Choice(list(DATA)), help="Kind of data; all by default.")
-@click.option("--device", default="opencl", show_default=True, help="Device, named as in the flag optdb.device.")
+@terminal.device_option(what="Device, named as in the flag optdb.device.")
 def main(shapes: tuple[str, ...], data: tuple[str, ...], device: str) -> None:
     """Print the errors of compensated float32 sums, compared with float64, for batch normalization."""
     chosen = {name: SHAPES[name] for name in shapes or SHAPES}
-    screen = Console()
-    screen = screen if screen.is_terminal else Console(width=max(screen.width, WIDTH))
-    screen.print(render(measure(chosen, data or DATA, device)))
+    terminal.console().print(render(measure(chosen, data or DATA, device)))
 
 
 if __name__ == "__main__":

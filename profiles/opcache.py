@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 import click
 import theano
-from rich.table import Table
 from theano.gof.fg import FunctionGraph
 from theano.gof.op import PureOp
 from theano.scan_module.scan_op import Scan
 
-from profiles import cli, measure, models, report, screen, ways
+from profiles import cli, measure, models, report, terminal, ways
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,13 @@ def _four_ways() -> list[ways.Way]:
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
-@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Number of runs of each way.")
+@terminal.count_option("--repeat", 3, "Number of runs of each way.")
 def main(chosen: tuple, repeat: int) -> None:
     """Compare optimization of MODELS (all, if none is named) with and without the cache of ops."""
     measure_model(lambda: models.build(measure.WARM_UP), 1)
-    table = Table(title="Singleton ops: CPU seconds without / with, medians; op objects / different ones")
-    table.add_column("model")
-    for way in ("stock", "optdb"):
-        table.add_column(way, justify="right")
-        table.add_column("ratio", justify="right")
-        table.add_column("ops without", justify="right")
-        table.add_column("with", justify="right")
+    title = "Singleton ops: CPU seconds without / with, medians; op objects / different ones"
+    columns = [column for way in ("stock", "optdb") for column in (way, "ratio", "ops without", "with")]
+    table = terminal.table("model", *columns, left=["model"], title=title)
     ratios: dict[str, list[float]] = {"stock": [], "optdb": []}
     for build in chosen or [cli.MODEL.convert(name, None, None) for name in models.known()]:
         name, runs, ops = measure_model(build, repeat)
@@ -102,7 +97,7 @@ def main(chosen: tuple, repeat: int) -> None:
     means = [f"{report.geometric_mean(values):.2f}x" for values in ratios.values()]
     table.add_section()
     table.add_row("geometric mean", "", means[0], "", "", "", means[1])
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from profiles.check import Agreement
 from profiles.measure import PHASES, REWRITING, Measurement
@@ -75,3 +76,38 @@ def geometric_mean(ratios: Iterable[float]) -> float:
 
 def _ratio(stock: float, ours: float) -> float:
     return stock / ours if ours else math.nan
+
+
+#: For a model, the name, the seconds and the seconds of each part of two bars, stock's first.
+Bars = tuple[str, Sequence[tuple[str, float, Mapping[str, float]]]]
+
+
+def draw_shares(axes: Any, models: Sequence[Bars], parts: Sequence[str], colors: str) -> None:
+    """Draw two stacked bars for each model, as shares of the first bar's seconds."""
+    color_of = _colors(parts, colors)
+    for position, (_, bars) in enumerate(models):
+        whole = bars[0][1]
+        for offset, (name, total, seconds) in zip((-0.2, 0.2), bars, strict=True):
+            height = 0.0
+            for part in parts:
+                share = seconds[part] / whole
+                axes.bar(position + offset, share, 0.38, bottom=height, color=color_of[part])
+                height += share
+            label = f"{name}\n{total:.2f} s"
+            axes.text(position + offset, height, label, ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(range(len(models)), [name for name, _ in models])
+    axes.margins(y=0.15)
+
+
+def add_legend(figure: Any, parts: Sequence[str], colors: str) -> None:
+    """Name the parts of the bars beside the plot, in the order of the bars."""
+    from matplotlib.patches import Rectangle
+
+    patches = [Rectangle((0, 0), 1, 1, color=color) for color in reversed(_colors(parts, colors).values())]
+    figure.legend(patches, list(reversed(parts)), loc="outside right center", fontsize=8)
+
+
+def _colors(parts: Sequence[str], colors: str) -> dict[str, Any]:
+    from matplotlib import pyplot
+
+    return dict(zip(parts, pyplot.get_cmap(colors)(range(len(parts))), strict=True))

@@ -1,33 +1,27 @@
 """The speed of a device: ``python -m profiles.runtime``.
 
 Times single operations and training steps on the device, with Theano's C code, and, if possible, with NumPy and a C
-program. The contenders take turns in one process, and times are medians by the clock. ``--cold MODEL`` instead times a
-training step from the start of a process to the first result, with empty and with full caches.
-
-A training task continues for many steps: a turn is several consecutive steps, after some seconds of training.
+program. ``--cold MODEL`` instead times a training step from the start of a process to the first result.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import theano
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from profiles import cli, files, isolated, operations, screen, starts, stopwatch
+from profiles import cli, files, isolated, operations, starts, stopwatch, terminal
 from profiles.starts import WALL_PARTS as PARTS
 from profiles.starts import Start
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 MODELS = ("mlp", "cifar_resnet", "lstm", "gru30", "transformer")
 
@@ -70,11 +64,9 @@ def measure(tasks: Iterable[operations.Task], repeat: int) -> Iterator[Race]:
 
 def render(races: Sequence[Race]) -> Table:
     """Return the table of tasks."""
-    table = Table(title="Milliseconds, medians", caption="ratio: Theano's C code / the device")
-    table.add_column("task")
-    for contender in operations.CONTENDERS:
-        table.add_column(contender, justify="right")
-    table.add_column("ratio", justify="right")
+    columns = ("task", *operations.CONTENDERS, "ratio")
+    caption = "ratio: Theano's C code / the device"
+    table = terminal.table(*columns, left=["task"], title="Milliseconds, medians", caption=caption)
     for race in races:
         cells = [f"{race.median(name) * 1000:.2f}" if name in race.seconds else "" for name in operations.CONTENDERS]
         table.add_row(race.task, *cells, f"{race.ratio:.2f}x")
@@ -83,71 +75,42 @@ def render(races: Sequence[Race]) -> Table:
 
 def render_starts(model: str, starts: Sequence[Start]) -> Table:
     """Return the table of starts."""
-    table = Table(title=f"Seconds from the start of a process to the first result of {model}")
-    for heading in ("computed by", "caches"):
-        table.add_column(heading)
-    for heading in (*PARTS, "all", "of processors"):
-        table.add_column(heading, justify="right")
+    title = f"Seconds from the start of a process to the first result of {model}"
+    left = ("computed by", "caches")
+    table = terminal.table(*left, *PARTS, "all", "of processors", left=left, title=title)
     for start in starts:
         cells = [f"{start.wall[part]:.2f}" for part in PARTS]
         table.add_row(start.side, start.cache, *cells, f"{start.wall_total:.2f}", f"{start.cpu_total:.2f}")
     return table
 
 
-def write_json(numbers: dict[str, object], path: Path) -> None:
-    """Write all numbers, and everything that they depend on besides the code."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"environment": files.environment(), **numbers}, indent=1) + "\n")
-
-
 def write_plot(races: Sequence[Race], path: Path) -> None:
     """Draw, for each task, each contender's speed relative to Theano's C code."""
-    # Matplotlib takes a second to import, and needs a display by default.
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.4 * len(races)), layout="constrained")
-    for contender in operations.CONTENDERS:
-        there = [(row, race) for row, race in enumerate(races) if contender in race.seconds]
-        times = [race.median(operations.THEANO) / race.median(contender) for _, race in there]
-        axes.plot(times, [row for row, _ in there], "o", label=contender)
-    axes.set_yticks(range(len(races)), [race.task for race in races])
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlabel("speedup over Theano's C code")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right center")
-    _save(figure, path)
+    with terminal.drawing(path, (9, 1.5 + 0.4 * len(races))) as (figure, axes):
+        for contender in operations.CONTENDERS:
+            there = [(row, race) for row, race in enumerate(races) if contender in race.seconds]
+            times = [race.median(operations.THEANO) / race.median(contender) for _, race in there]
+            axes.plot(times, [row for row, _ in there], "o", label=contender)
+        axes.set_yticks(range(len(races)), [race.task for race in races])
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlabel("speedup over Theano's C code")
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside right center")
 
 
 def write_plot_of_starts(model: str, starts: Sequence[Start], path: Path) -> None:
     """Draw a stacked bar for each start."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 3.5), layout="constrained")
     names = [f"{start.side}, {start.cache}" for start in starts]
     left = [0.0] * len(starts)
-    for part in PARTS:
-        widths = [start.wall[part] for start in starts]
-        axes.barh(names, widths, left=left, label=part)
-        left = [before + width for before, width in zip(left, widths)]
-    axes.invert_yaxis()
-    axes.set_xlabel(f"seconds to the first result of {model}")
-    axes.legend()
-    _save(figure, path)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    from matplotlib import pyplot
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with terminal.drawing(path, (8, 3.5)) as (_, axes):
+        for part in PARTS:
+            widths = [start.wall[part] for start in starts]
+            axes.barh(names, widths, left=left, label=part)
+            left = [before + width for before, width in zip(left, widths)]
+        axes.invert_yaxis()
+        axes.set_xlabel(f"seconds to the first result of {model}")
+        axes.legend()
 
 
 def _tasks(small: bool, single: bool, larger: bool, chosen: Sequence[str], device: str) -> Iterator[operations.Task]:
@@ -165,15 +128,11 @@ def _tasks(small: bool, single: bool, larger: bool, chosen: Sequence[str], devic
 @click.option("--single/--no-single", default=True, show_default=True, help="Also measure single operations.")
 @click.option("--small", is_flag=True, help="Measure operations on small arrays, to show the overhead of a call.")
 @click.option("--larger/--no-larger", default=True, show_default=True, help="Also train models of larger sizes.")
-@click.option("--device", default="opencl", show_default=True, help="Device, named as in the flag optdb.device.")
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Number of turns of each contender."
-)
+@terminal.device_option(what="Device, named as in the flag optdb.device.")
+@terminal.count_option("--repeat", 15, "Number of turns of each contender.")
 @click.option("--cold", "cold_model", metavar="MODEL", type=cli.MODEL_NAME, help="Measure the start of this model.")
 @click.option("--timeout", type=float, help="Timeout of a start, in seconds.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
-)
+@terminal.json_option
 @click.option("--plot", type=cli.PICTURE, help="Draw the numbers into this file.")
 def main(
     chosen: tuple,
@@ -193,34 +152,30 @@ def main(
     """
     if theano.config.optdb.device != "cpu":
         raise click.UsageError("with the flag optdb.device, nothing would run in C code: use --device instead")
-    console = screen.console()
+    console = terminal.console()
     if cold_model:
         try:
             starts = measure_starts(cold_model, device, timeout)
         except isolated.Failed as failure:
             raise click.ClickException(f"{cold_model}: {failure}") from None
         console.print(render_starts(cold_model, starts))
-        numbers: dict[str, object] = {"model": cold_model, "starts": [asdict(start) for start in starts]}
+        numbers: dict[str, object] = {"model": cold_model, "starts": starts}
     else:
         with theano.change_flags(floatX="float32"):
             races = _with_progress(_tasks(small, single, larger, chosen or MODELS, device), repeat)
         console.print(render(races))
-        numbers = {"tasks": [asdict(race) for race in races]}
-    if json_file:
-        write_json(numbers, json_file)
-        console.print(f"numbers: {json_file}", soft_wrap=True)
+        numbers = {"tasks": races}
+    terminal.write_json({"environment": files.environment(), **numbers}, json_file)
     if plot and cold_model:
         write_plot_of_starts(cold_model, starts, plot)
     elif plot:
         write_plot(races, plot)
-    if plot:
-        console.print(f"plot: {plot}", soft_wrap=True)
+    terminal.print_paths(numbers=json_file, plot=plot)
 
 
 def _with_progress(tasks: Iterable[operations.Task], repeat: int) -> list[Race]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     races = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with terminal.progress() as progress:
         bar = progress.add_task("operations and models", total=None)
         for race in measure(tasks, repeat):
             races.append(race)

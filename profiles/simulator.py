@@ -1,9 +1,6 @@
 """The cost of a plan in Python per kernel, and the memory that many calls leave allocated.
 
-``python -m profiles.simulator overhead`` runs a chain of unfused kernels on small arrays: with a plan, with its bound
-commands alone, with PyOpenCL's enqueue functions for the same commands, and with Theano's virtual machine in C. ``...
-copies`` compares calls that use arguments and results in place with calls that copy them. ``... soak`` calls a training
-step many times with changing shapes, and prints its memory use.
+``python -m profiles.simulator --help`` lists the commands.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from optdb.opencl import contexts, get_context
 from optdb.runtime import host_buffers
 from optdb.runtime.commands import CommandList
 from optdb.runtime.context import Context
-from profiles import screen
+from profiles import terminal
 from profiles.stopwatch import race
 
 #: Number of timed loops of calls, and the seconds of each.
@@ -40,19 +37,13 @@ def main() -> None:
 
 
 @main.command()
-@click.option(
-    "--kernels", type=click.IntRange(min=1), default=100, show_default=True, help="Number of kernels in the chain."
-)
-@click.option(
-    "--elements", type=click.IntRange(min=1), default=1000, show_default=True, help="Number of elements of each array."
-)
+@terminal.count_option("--kernels", 100, "Number of kernels in the chain.")
+@terminal.count_option("--elements", 1000, "Number of elements of each array.")
 @click.option(
     "--tanh/--no-tanh", default=False, show_default=True, help="Whether every other kernel computes tanh, or a sum."
 )
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=200, show_default=True, help="Number of turns of each contender."
-)
-@click.option("--device", default="opencl", show_default=True, help="Device to use.")
+@terminal.count_option("--repeat", 200, "Number of turns of each contender.")
+@terminal.device_option()
 def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) -> None:
     """Compare a plan with bound commands, and with Theano's C code."""
     contexts.register("measured", device)
@@ -90,22 +81,20 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
     table.add_row("bound commands, the same", f"{each['bound']:.2f}")
     table.add_row("PyOpenCL with an event each, the same", f"{each['pyopencl']:.2f}")
     table.add_row("ratio (goal: at most 1.5)", f"{each['plan'] / each['bound']:.2f}")
-    screen.console().print(table)
+    terminal.console().print(table)
     table = Table("a call, in microseconds", "in turns", "in a loop", title="medians; results are downloaded")
     for name, description in _DESCRIPTIONS.items():
         medians = [np.median(seconds[name]) * 1e6 for seconds in (taking_turns, looped)]
         table.add_row(description, *(f"{median:.0f}" for median in medians))
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 @main.command()
 @click.option(
     "--megabytes", type=click.FloatRange(min=0, min_open=True), default=8, show_default=True, help="Size of each array."
 )
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=50, show_default=True, help="Number of turns of each contender."
-)
-@click.option("--device", default="opencl", show_default=True, help="Device to use.")
+@terminal.count_option("--repeat", 50, "Number of turns of each contender.")
+@terminal.device_option()
 def copies(megabytes: float, repeat: int, device: str) -> None:
     """Compare zero-copy calls with calls that copy arguments and results."""
     x, y = tt.fvectors("xy")
@@ -133,7 +122,7 @@ def copies(megabytes: float, repeat: int, device: str) -> None:
     table = Table(f"{megabytes:g} MB each", "zero-copy", "copied", title=title)
     for name, found in seconds.items():
         table.add_row(name, *(f"{np.median(one) * 1e3:.2f}" for one in found.values()))
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[[], object]:
@@ -210,9 +199,9 @@ def _finished(bound: CommandList, queue: cl.CommandQueue) -> None:
 
 
 @main.command()
-@click.option("--calls", type=click.IntRange(min=100), default=100_000, show_default=True, help="Number of calls.")
-@click.option("--shapes", type=click.IntRange(min=1), default=30, show_default=True, help="Number of batch sizes.")
-@click.option("--device", default="opencl", show_default=True, help="Device to use.")
+@terminal.count_option("--calls", 100_000, "Number of calls.", least=100)
+@terminal.count_option("--shapes", 30, "Number of batch sizes.")
+@terminal.device_option()
 def soak(calls: int, shapes: int, device: str) -> None:
     """Call a training step many times with changing shapes."""
     rng = np.random.RandomState(0)
@@ -232,7 +221,7 @@ def soak(calls: int, shapes: int, device: str) -> None:
             gc.collect()
             table.add_row(f"{number:,}", f"{_resident():,}", f"{len(gc.get_objects()):,}")
     assert np.isfinite(result)
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 def _resident() -> int:

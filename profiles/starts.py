@@ -1,9 +1,6 @@
 """Times the starts of processes with empty or full caches, from the interpreter to a function's first calls.
 
-`start` runs in the new process and times its parts. `measure` starts it for several sides, which differ in
-THEANO_FLAGS, each with its own folders for caches: Theano's compiled modules, and the OpenCL programs of optdb,
-PyOpenCL and the driver. A compiler wrapper counts calls of the real compiler. CPU seconds are those of the process and
-of the compilers that it starts; wall seconds are those of the clock.
+CPU seconds are those of the process and of the compilers that it starts; wall seconds are those of the clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Wall-clock seconds of several contenders that take turns, so that a busy phase affects all of them."""
+"""Wall-clock seconds of contenders that take turns, so that a busy phase affects all of them; and CPU seconds."""
 
 from __future__ import annotations
 
 import gc
+import resource
 import time
 from collections.abc import Callable, Mapping
 
@@ -39,6 +40,12 @@ def race(
         if collecting:
             gc.enable()
     return seconds
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of its ended child processes."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _call(contender: Callable[[], object], at_least: float) -> float:

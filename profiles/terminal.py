@@ -1,16 +1,38 @@
-"""Standard output for tables, and the type of an option that names a file for a plot."""
+"""What the command lines share: options, tables, progress bars, plots, and files of numbers."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+__all__ = [
+    "PICTURE",
+    "console",
+    "count_option",
+    "device_option",
+    "drawing",
+    "json_option",
+    "print_paths",
+    "progress",
+    "table",
+    "write_json",
+]
 
 NARROWEST = 132
 """Columns to assume where the output is not a terminal, which would be taken to have 80."""
+
+OptionDecorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def console() -> Console:
@@ -35,3 +57,61 @@ class Picture(click.Path):
 
 
 PICTURE = Picture()
+
+json_option: OptionDecorator = click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
+)
+
+
+def count_option(name: str, default: int, what: str, least: int = 1) -> OptionDecorator:
+    """Return an option for a number that is at least `least`."""
+    return click.option(name, type=click.IntRange(min=least), default=default, show_default=True, help=what)
+
+
+def device_option(default: str = "opencl", what: str = "Device to use.") -> OptionDecorator:
+    """Return the option for a device, named as in the flag optdb.device."""
+    return click.option("--device", default=default, show_default=True, help=what)
+
+
+def table(*columns: str, left: Collection[str] = (), **options: Any) -> Table:
+    """Return a table whose columns are justified to the right, except those in `left`."""
+    result = Table(**options)
+    for column in columns:
+        result.add_column(column, justify="left" if column in left else "right")
+    return result
+
+
+def progress() -> Progress:
+    """Return a progress bar on standard error, which disappears at the end."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def drawing(path: Path, size: tuple[float, float], rows: int = 1, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes, which the block draws into; then write the plot."""
+    import matplotlib  # takes a second to import
+
+    matplotlib.use("Agg")  # needs no display
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(rows, figsize=size, layout="constrained", **options)
+    yield figure, axes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without the date, equal numbers make equal files.
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    pyplot.close(figure)
+
+
+def write_json(numbers: Any, path: Path | None) -> None:
+    """Write numbers, which may be in dataclasses, to a file if a path is given."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(numbers, indent=1, default=asdict) + "\n")
+
+
+def print_paths(**paths: Path | None) -> None:
+    """Print the names of the files that were written, and what they contain."""
+    for what, path in paths.items():
+        if path is not None:
+            console().print(f"{what}: {path}", soft_wrap=True)

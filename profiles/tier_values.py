@@ -1,16 +1,13 @@
 """Compares the values of the first tier with those of C code: ``python -m profiles.tier_values [MODELS]``.
 
-Each model is compiled in a separate process whose compilers wait. All its nodes run in Python and then, from the same
-values of the shared variables, in C. The difference of an output or a shared variable is relative to the largest number
-of the array; the positions of NaN and infinities have to be equal. Rounding alone may have as large an effect. To show
-this effect, one column has the difference within the first tier between a run and a run whose initial floats are a few
-units in the last place away.
+All nodes of a model run in Python and then, from the same values of the shared variables, in C. A difference is
+relative to the largest number of the array. Rounding alone may have as large an effect: one column has the difference
+between two runs in the first tier whose initial floats differ by a few units in the last place.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 import sys
 import tempfile
 import threading
@@ -23,10 +20,10 @@ import click
 import numpy as np
 from rich.table import Table
 
-from profiles import isolated, models, screen, starts
+from profiles import isolated, models, starts, terminal
 from profiles.cli import MODEL_NAME
 from profiles.models.base import shared_variables
-from profiles.training import difference, nudged
+from profiles.training import nudged, value_difference
 
 __all__ = ["TOLERANCE", "Compared", "compare", "render"]
 
@@ -89,8 +86,8 @@ def measure(name: str) -> tuple[float, str, float, int, int]:
     in_c = call()
     names = [f"output {number}" for number in range(len(in_c) - len(variables))]
     names += [f"shared variable {var.name or number}" for number, var in enumerate(variables)]
-    largest, where = max(zip(map(_difference, in_python, in_c), names, strict=True), default=(0.0, ""))
-    chaos = max(map(_difference, in_python, from_nudged), default=0.0)
+    largest, where = max(zip(map(value_difference, in_python, in_c), names, strict=True), default=(0.0, ""))
+    chaos = max(map(value_difference, in_python, from_nudged), default=0.0)
     return largest, where, chaos, first_tier.in_python, tier.in_c
 
 
@@ -108,18 +105,6 @@ def _hold_compilers() -> Callable[[], None]:
     return may_begin.set
 
 
-def _difference(a: Any, b: Any) -> float:
-    if isinstance(a, np.random.RandomState):
-        states = zip(a.get_state(), b.get_state(), strict=True)
-        return 0.0 if all(np.array_equal(*pair) for pair in states) else math.inf
-    a, b = np.asarray(a), np.asarray(b)
-    if a.dtype != b.dtype:
-        return math.inf
-    if a.dtype.kind not in "fc":
-        return 0.0 if np.array_equal(a, b) else math.inf
-    return difference(a, b)
-
-
 def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
     """Compare the tiers of a model in a separate process."""
     with tempfile.TemporaryDirectory(prefix="optdb-tiers-") as made:
@@ -132,10 +117,11 @@ def compare(name: str, dtype: str, timeout: float | None = None) -> Compared:
 
 def render(compared: Sequence[Compared]) -> Table:
     """Return a table of models."""
-    table = Table("model", "floatX", title="Values of the first tier compared with C code")
-    for column in ("difference", "by a nudge", "nodes in Python", "then in C"):
-        table.add_column(column, justify="right")
-    table.add_column("largest at")
+    table = terminal.table(
+        *("model", "floatX", "difference", "by a nudge", "nodes in Python", "then in C", "largest at"),
+        left=("model", "floatX", "largest at"),
+        title="Values of the first tier compared with C code",
+    )
     for one in compared:
         style = None if one.agrees else "red"
         numbers = f"{one.difference:.1e}", f"{one.chaos:.1e}", str(one.in_python), str(one.in_c)
@@ -163,7 +149,7 @@ def main(chosen: tuple[str, ...], dtypes: tuple[str, ...], timeout: float) -> No
                 click.echo(failures[-1], err=True)
                 continue
             click.echo(f"{name}, {dtype}: {compared[-1].difference:.1e}", err=True)
-    screen.console().print(render(compared))
+    terminal.console().print(render(compared))
     sys.exit(1 if failures or not all(one.agrees for one in compared) else 0)
 
 

@@ -1,16 +1,11 @@
 """Compares training on the device with training on the host: ``python -m profiles.train [MODELS]``.
 
-Each model runs some steps on the host and, from the same values, equally many on the OpenCL device. The table has the
-differences of all results, the nodes on both sides, and the transfers in one call; below it are the nodes that stayed
-on the host, with the reasons.
-
 A chaotic model is trained a second time, with settings that keep it calm (see ``training``). The exit status is 0 only
 if both sides agreed for each model, the first or the second time.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -18,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from profiles import cli, files, models, screen
+from profiles import cli, files, models, terminal
 from profiles.training import CHAOTIC, DIFFERS, FAILS, SAME, TOLERANCE, Comparison, Settings, compare
 
 SHOWN = 6
@@ -34,9 +27,8 @@ STYLES = {SAME: "green", CHAOTIC: "yellow", DIFFERS: "bold red", FAILS: "bold re
 
 def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[Comparison]:
     """Compare models in turn, with a progress bar on standard error."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     comparisons = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with terminal.progress() as progress:
         task = progress.add_task("", total=len(names))
         for name in names:
             progress.update(task, description=name)
@@ -67,27 +59,16 @@ def described(comparison: Comparison) -> str:
 
 def render(comparisons: Sequence[Comparison], settings: Settings) -> Table:
     """Return the table of models."""
-    table = Table(
+    columns = ("first step", "largest", "nudged", "moved", "on device", "on host", "transfers", "kB", "ms")
+    table = terminal.table(
+        *("model", *columns, "verdict"),
+        left=("model", "verdict"),
         title=f"{settings.steps} training steps on the device and on the host",
         caption="differences are relative to the largest number of an output; nudged: change of the host's values "
         "if the first values change by some units in the last place; moved: change of the values from the "
         "first step to the last; ms: median of a step, host / device. The row below a chaotic model, with "
         "calmer settings, decides",
     )
-    for name in (
-        "model",
-        "first step",
-        "largest",
-        "nudged",
-        "moved",
-        "on device",
-        "on host",
-        "transfers",
-        "kB",
-        "ms",
-        "verdict",
-    ):
-        table.add_column(name, justify="left" if name in ("model", "verdict") else "right")
     for comparison in with_calm(comparisons):
         host, device = comparison.host, comparison.device
         if host is None or device is None:
@@ -125,8 +106,8 @@ def render_stayed(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def write_json(comparisons: Sequence[Comparison], path: Path) -> None:
-    """Write all numbers, except the outputs themselves."""
+def numbers(comparisons: Sequence[Comparison]) -> dict[str, object]:
+    """Return all numbers, except the outputs themselves."""
     rows = []
     for comparison in with_calm(comparisons):
         row = {**asdict(comparison), "differences": comparison.differences(), "chaos": comparison.chaos()}
@@ -135,8 +116,7 @@ def write_json(comparisons: Sequence[Comparison], path: Path) -> None:
             del side["outputs"], side["nudged"]
         row["verdict"] = comparison.verdict
         rows.append(row)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"environment": files.environment(), "models": rows}, indent=1) + "\n")
+    return {"environment": files.environment(), "models": rows}
 
 
 class Size(click.ParamType):
@@ -159,10 +139,8 @@ class Size(click.ParamType):
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL_NAME)
-@click.option(
-    "--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Number of steps of each side."
-)
-@click.option("--device", default="opencl", show_default=True, help="Value of the flag optdb.device.")
+@terminal.count_option("--steps", 20, "Number of steps of each side.")
+@terminal.device_option(what="Value of the flag optdb.device.")
 @click.option(
     "--topo/--no-topo", default=True, show_default=True, help="Optimize with optdb's engine, or with Theano's."
 )
@@ -177,14 +155,12 @@ class Size(click.ParamType):
     help="Replace a model's default size or learning rate.",
 )
 @click.option("--stayed/--no-stayed", default=True, show_default=True, help="List the nodes that stayed on the host.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers to this file."
-)
+@terminal.json_option
 def main(chosen: tuple, stayed: bool, json_file: Path | None, float_x: str, sizes: tuple, **options: Any) -> None:
     """Train MODELS (all, if none is named) on the device and on the host, and compare."""
     settings = Settings(floatX=float_x, sizes=dict(sizes), **options)
     comparisons = compare_all(list(chosen) or models.known(), lambda name: compare(name, settings))
-    console = screen.console()
+    console = terminal.console()
     console.print(render(comparisons, settings))
     if stayed and any(c.device is not None and c.device.stayed for c in comparisons):
         console.print(render_stayed(comparisons))
@@ -192,8 +168,8 @@ def main(chosen: tuple, stayed: bool, json_file: Path | None, float_x: str, size
         if comparison.error:
             console.print(Text(f"{comparison.model} fails {comparison.error}", style="bold red"))
     if json_file:
-        write_json(comparisons, json_file)
-        console.print(f"numbers: {json_file}", soft_wrap=True)
+        terminal.write_json(numbers(comparisons), json_file)
+    terminal.print_paths(numbers=json_file)
     sys.exit(0 if all(comparison.agrees for comparison in comparisons) else 1)
 
 

@@ -1,13 +1,8 @@
 """Trains a model on both sides, each in a separate process, and compares the results.
 
-`train` runs in the new process, and describes the result in a `Training`; `compare` starts the processes, and makes a
-`Comparison` of both.
-
-Some models are chaotic: a rounding error in the first step affects all digits in the tenth. The host therefore repeats
-its steps from values that differ by a few units in the last place, and a difference as large as this effect (`CHAOS`)
-is not attributed to the device. Such a difference does not prove that the device is right either. The model is
-therefore trained once more with settings that keep it calm (`calmed`): in float64, and with a learning rate at which it
-learns smoothly. It passes only if both sides then agree.
+In a chaotic model, a rounding error in the first step affects all digits in the tenth. A difference as large as the
+effect of nudged initial values on the host (`CHAOS`) is therefore not attributed to the device. The model is then
+trained once more with settings that keep it calm (`calmed`), and passes only if both sides agree.
 """
 
 from __future__ import annotations
@@ -140,6 +135,19 @@ def difference(a: Any, b: Any) -> float:
     a, b = a[np.isfinite(a)], b[np.isfinite(b)]
     largest = max(np.abs(a).max(initial=0), np.abs(b).max(initial=0))
     return float(np.abs(a - b).max(initial=0) / largest) if largest else 0.0
+
+
+def value_difference(a: Any, b: Any) -> float:
+    """Return the difference of two values of one type; infinite if types, integers or states of generators differ."""
+    if isinstance(a, np.random.RandomState):
+        states = zip(a.get_state(), b.get_state(), strict=True)
+        return 0.0 if all(np.array_equal(*pair) for pair in states) else math.inf
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype != b.dtype:
+        return math.inf
+    if a.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(a, b) else math.inf
+    return difference(a, b)
 
 
 def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[str, Any]:

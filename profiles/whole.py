@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from profiles import models
+from profiles import models, terminal
 from profiles import starts as starting
-from profiles.report import OPTDB, STOCK, geometric_mean
+from profiles.report import OPTDB, STOCK, add_legend, draw_shares, geometric_mean
 from profiles.starts import CACHES, Start
 
 PARTS = ("import", "model", "optimize", "link", "compilers")
@@ -73,40 +72,20 @@ def _pairs(starts: Sequence[Start], cache: str) -> list[tuple[Start, Start]]:
     return [(found[name, STOCK], found[name, OPTDB]) for name in names if {(name, STOCK), (name, OPTDB)} <= set(found)]
 
 
-def write_json(starts: Sequence[Start], path: Path) -> None:
-    """Write all numbers."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    numbers = [{**asdict(start), "cpu_total": start.cpu_total, "wall_total": start.wall_total} for start in starts]
-    path.write_text(json.dumps(numbers, indent=1))
+def numbers(starts: Sequence[Start]) -> list[dict[str, object]]:
+    """Return all numbers, for a file."""
+    return [{**asdict(start), "cpu_total": start.cpu_total, "wall_total": start.wall_total} for start in starts]
 
 
 def write_plot(starts: Sequence[Start], path: Path) -> None:
     """Draw the parts of each start as stacked bars, as shares of stock's time with the same caches."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.patches import Rectangle
-
-    figure, rows = pyplot.subplots(len(CACHES), 1, figsize=(11, 8), layout="constrained")
-    colors = dict(zip(PARTS, pyplot.get_cmap("tab10")(range(len(PARTS)))))
-    for axes, cache in zip(rows, CACHES, strict=True):
-        pairs = _pairs(starts, cache)
-        for position, pair in enumerate(pairs):
-            for one, offset in zip(pair, (-0.2, 0.2), strict=True):
-                height = 0.0
-                for part in PARTS:
-                    share = one.cpu[part] / pair[0].cpu_total
-                    axes.bar(position + offset, share, 0.38, bottom=height, color=colors[part])
-                    height += share
-                label = f"{one.side}\n{one.cpu_total:.1f} s"
-                axes.text(position + offset, height, label, ha="center", va="bottom", fontsize=7)
-        axes.set_xticks(range(len(pairs)), [stock.model for stock, _ in pairs])
-        axes.set_ylabel("CPU seconds, share of stock's")
-        axes.set_title(f"From the start of a process to a function, {cache} caches")
-        axes.margins(y=0.15)
-    patches = [Rectangle((0, 0), 1, 1, color=colors[part]) for part in reversed(PARTS)]
-    figure.legend(patches, list(reversed(PARTS)), loc="outside right center", fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with terminal.drawing(path, (11, 8), len(CACHES)) as (figure, rows):
+        for axes, cache in zip(rows, CACHES, strict=True):
+            bars = [
+                (stock.model, [(one.side, one.cpu_total, one.cpu) for one in (stock, ours)])
+                for stock, ours in _pairs(starts, cache)
+            ]
+            draw_shares(axes, bars, PARTS, "tab10")
+            axes.set_ylabel("CPU seconds, share of stock's")
+            axes.set_title(f"From the start of a process to a function, {cache} caches")
+        add_legend(figure, PARTS, "tab10")

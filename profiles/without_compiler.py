@@ -14,16 +14,14 @@ from typing import Any
 import click
 from rich.table import Table
 
-from profiles import isolated, screen
+from profiles import isolated, terminal
 from profiles.first import ONE_THREAD, TRAINED_SIZES
 
 
 @click.command()
 @click.argument("models", nargs=-1)
 @click.option("--small", is_flag=True, help="Use the models' default sizes.")
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Number of steps after the first one."
-)
+@terminal.count_option("--repeat", 10, "Number of steps after the first one.")
 def main(models: tuple[str, ...], small: bool, repeat: int) -> None:
     """Compare a step of each of MODELS without a C compiler with a step of its C code."""
     table = Table("model", "C, ms", "without, ms", "ratio")
@@ -33,8 +31,8 @@ def main(models: tuple[str, ...], small: bool, repeat: int) -> None:
         compiled, python = (_step_s(name, sizes, repeat, flags) for flags in ("", "cxx="))
         ratios.append(python / compiled)
         table.add_row(name, f"{compiled * 1e3:.2f}", f"{python * 1e3:.2f}", f"{ratios[-1]:.1f}")
-    screen.console().print(table)
-    screen.console().print(f"geometric mean: {statistics.geometric_mean(ratios):.1f}")
+    terminal.console().print(table)
+    terminal.console().print(f"geometric mean: {statistics.geometric_mean(ratios):.1f}")
 
 
 def _step_s(name: str, sizes: dict[str, int], repeat: int, flags: str) -> float:

@@ -9,12 +9,12 @@ import functools
 import sys
 from collections.abc import Collection
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 
 from fuzzing.claims.cases import Case
 from fuzzing.claims.comparing import compare
 from fuzzing.claims.strategies import cases
-from fuzzing.machines import end_with_failure
+from fuzzing.machines import chosen_settings, end_with_failure
 from fuzzing.profiles import use_smallest_batches
 
 __all__ = ["run"]
@@ -24,14 +24,7 @@ def run(way: str, number: int, examples: int, device: str = "auto", without: Col
     """Compare random cases in one way; raise the error of the smallest example that fails."""
 
     @seed(number)
-    @settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-    )
+    @chosen_settings(examples)
     @given(cases(without=without))
     def examine(case: Case) -> None:
         compare(case, way, device)

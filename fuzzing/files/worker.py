@@ -1,10 +1,8 @@
 """Loads mutants in order: a process with its own limits, which `fuzzing.files.runner` starts and watches.
 
-A mutant is loaded, and its functions are bound to memory and kernels for arguments that the valid file accepts. They
-are called if their kernels are those of the valid file. A few mutants with changed kernels are also built and called:
-since kernels may do anything, a crash or hang in one of these is reported separately.
-
-The worker writes two lines for each mutant: one when it begins, and one with the outcome.
+A mutant's functions are bound to memory and kernels, and called if their kernels are those of the valid file. A few
+mutants with changed kernels are also called; since kernels may do anything, a crash in one of these is reported
+separately.
 """
 
 from __future__ import annotations

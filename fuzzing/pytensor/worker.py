@@ -17,24 +17,7 @@ __all__ = ["run"]
 
 
 def run(number: int, runs: int, steps: int, *, shorten: bool = True) -> None:
-    """Make random runs.
-
-    Parameters
-    ----------
-    number : int
-        The seed.
-    runs : int
-        Number of runs.
-    steps : int
-        Maximum number of steps of a run.
-    shorten : bool
-        Whether to search for the shortest run that fails, which takes many times as long as finding one.
-
-    Raises
-    ------
-    Exception
-        The error of the shortest run that fails.
-    """
+    """Make random runs of at most `steps` steps; raise the error of a failing run, see `make_runs`."""
     # An interrupt while modules are imported would leave half of them.
     host_groups.compile_errors()
     # Python's linker compiles nothing.

@@ -20,6 +20,7 @@ from fuzzing.quality import densities, nets, recurrences
 from fuzzing.quality.drawn import Drawn
 from models.python_code import python_code
 from profiles.interpret import Interpreter
+from profiles.measure import destroyed_ranks
 
 # isort: split
 
@@ -90,13 +91,8 @@ def _graph(drawn: Drawn, mode: Any) -> Any:
 
 def _counts(graph: Any) -> Counts:
     nodes = graph.apply_nodes
-    return Counts(len(nodes), sum(map(_is_inplace, nodes)))
-
-
-def _is_inplace(node: Any) -> bool:
-    """Return whether a node overwrites an array; overwriting a scalar saves nothing."""
-    destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
-    return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)
+    # Overwriting a scalar saves nothing.
+    return Counts(len(nodes), sum(any(destroyed_ranks(node)) for node in nodes))
 
 
 def write_comparisons(kind: str, first: int, stop: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from fuzzing.machines import Runs, report_runs, seeds
+from fuzzing.machines import Runs, report_runs, run_options, seeds
 from fuzzing.profiles import kernels_option, memory_option
 from fuzzing.runner import run_worker, without_compiler
 
@@ -28,14 +28,10 @@ class RunsOnDevice(Runs):
 
 
 @click.command()
-@click.option("--runs", default=1000, show_default=True, help="Number of runs.")
-@click.option("--steps", default=30, show_default=True, help="Maximum number of steps of a run.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@run_options(runs=1000, steps=30, processes=os.cpu_count() or 1, timeout=900.0)
 @click.option("--device", default="auto", show_default=True, help="Device, named as in optdb.mode.")
 @kernels_option
 @memory_option
-@click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 def main(
     runs: int,
     steps: int,

@@ -16,26 +16,7 @@ __all__ = ["run"]
 
 
 def run(number: int, runs: int, steps: int, device: str = "auto", *, shorten: bool = True) -> None:
-    """Make random runs.
-
-    Parameters
-    ----------
-    number : int
-        The seed.
-    runs : int
-        Number of runs.
-    steps : int
-        Maximum number of steps of a run.
-    device : str
-        The device, as `optdb.mode` names it.
-    shorten : bool
-        Whether to search for the shortest run that fails, which takes many times as long as finding one.
-
-    Raises
-    ------
-    Exception
-        The error of the shortest failing run if runs are shortened, else of the first failing run.
-    """
+    """Make random runs of at most `steps` steps on a device; raise the error of a failing run, see `make_runs`."""
     make_runs(type("SharedVariables", (SharedVariables,), {"device": device}), number, runs, steps, shorten)
 
 

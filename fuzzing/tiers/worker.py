@@ -18,23 +18,9 @@ __all__ = ["run"]
 
 
 def run(number: int, runs: int, steps: int) -> None:
-    """Make random runs.
+    """Make random runs of at most `steps` steps; raise the error of the first failing run.
 
     A run is not shortened, since threads alternate in another order each time.
-
-    Parameters
-    ----------
-    number : int
-        The seed.
-    runs : int
-        Number of runs.
-    steps : int
-        Maximum number of steps of a run.
-
-    Raises
-    ------
-    Exception
-        The error of the first run that fails.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompilerWarning)

@@ -1,10 +1,8 @@
 """The times of single kernels on a GPU, compared with CuPy: ``python -m profiles.gpu.kernels``.
 
-Milliseconds of float32 operations whose operands and results stay on the device: ``exp(x) * y``, sums of a matrix, its
-rows and its columns, and matrix products (CuPy uses cuBLAS, with tensor cores off). A copy by CuPy shows the device's
-bandwidth. The first column is the mean time of a step in a call of many steps, by the host's clock; the result is
-written to a variable's memory. The second column is the time of the step's kernels by the device's clock. With
-``CUPY_TF32=1 THEANO_FLAGS=optdb.matmul_precision=default``, both libraries multiply on tensor cores.
+Times are milliseconds of float32 operations on the device: of a step in a call of many steps, by the host's clock, and
+of its kernels, by the device's clock. Without ``CUPY_TF32=1``, CuPy uses no tensor cores; optdb uses them with
+``THEANO_FLAGS=optdb.matmul_precision=default``.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import optdb
 from optdb.opencl.simulator.packing import finish
 from optdb.runtime.dispatch import listened
 from optdb.runtime.timing import Timer
-from profiles import screen
+from profiles import terminal
 
 #: Number of elements in ``exp(x) * y``, side of the matrix that is summed, and sides of the matrices that are
 #: multiplied.
@@ -122,10 +120,8 @@ def rate(name: str, milliseconds: float, sizes: tuple[int, int, tuple[int, ...]]
 
 
 @click.command()
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Number of runs of each kernel."
-)
+@terminal.device_option("gpu")
+@terminal.count_option("--repeat", 20, "Number of runs of each kernel.")
 @click.option("--cupy/--no-cupy", default=find_spec("cupy") is not None, help="Compare with CuPy.")
 @click.option("--only", default="", help="Only work whose name contains this text, such as product.")
 @click.option("--small", is_flag=True, help="Use small operands, for a quick test.")
@@ -141,7 +137,7 @@ def main(device: str, repeat: int, cupy: bool, only: str, small: bool) -> None:
         columns = [*ours.get(name, (None, None)), *([theirs.get(name)] if cupy else [])]
         cells = ([f"{time:.4f}", rate(name, time, sizes)] if time is not None else ["", ""] for time in columns)
         table.add_row(name, *(cell for pair in cells for cell in pair))
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,8 @@
 """The longest calls while launches are merged, and their causes: ``python -m profiles.gpu.longest_calls``.
 
-Each model trains in a separate process with empty caches, from its first call until the launches to merge are chosen.
-Four batches alternate, and each call waits for its cost. A call's ratio is relative to the median of the calls before
-it. Below each of the longest calls are the events during it: messages of optdb, runs of Python's garbage collector,
-compilers, and the positions of threads, sampled by a watching thread. If it could not sample, another thread held the
-GIL, or the machine was busy. With ``THEANO_FLAGS=optdb.persistent_launches=never`` nothing is merged: this shows how
-much calls vary without merging.
+Each model trains in a separate process with empty caches. A call's ratio is relative to the median of the calls before
+it. Below each of the longest calls are the events during it. If a watching thread could not sample, another thread held
+the GIL, or the machine was busy.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ import theano
 import optdb
 from optdb import trace_log
 from optdb.opencl.registry import context_of, get_context
-from profiles import models
+from profiles import models, terminal
 from profiles.gpu.steps import SIZES, SMALL, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
 
@@ -243,7 +240,7 @@ def say(line: str) -> None:
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@terminal.device_option("gpu")
 @click.option("--calls", default=2000, show_default=True, help="Minimum number of calls after the plan is made.")
 @click.option("--most", "most_s", default=55.0, show_default=True, help="Maximum time for each model, in seconds.")
 @click.option("--caches", type=click.Path(), help="Folder of caches; by default an empty one.")

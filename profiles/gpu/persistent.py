@@ -1,9 +1,6 @@
-"""Persistent launches on a GPU: ``python -m profiles.gpu.persistent trial``, ``model NAME`` or ``random``.
+"""Persistent launches on a GPU: ``python -m profiles.gpu.persistent --help`` lists the commands.
 
-``trial`` prints which barriers over all groups work on the device, and how long they take. ``model`` computes some
-training steps with persistent launches and without, compares all results and shared variables, and times the steps and
-each launch. ``random`` compares random functions. Processes may run at the same time: they take turns on the device
-while they time.
+Processes may run at the same time: they take turns on the device while they time.
 """
 
 from __future__ import annotations
@@ -32,9 +29,10 @@ from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.grid_barriers import GRID_BARRIERS, try_barriers
 from optdb.runtime.timing import seconds_of, timed_beside
-from profiles import models
-from profiles.gpu.steps import SIZES, last_plan
+from profiles import models, terminal
+from profiles.gpu.steps import SIZES, elapsed_ms, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
+from profiles.training import difference
 
 _STARTED = time.monotonic()
 #: Number of calls whose results are compared.
@@ -158,8 +156,8 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: t
 def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, float]:
     """Return the time of a step in a call of many steps, and the time of a call."""
     sim.call_n_times(5, *data)
-    step = min(_elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat for _ in range(3))
-    return step, statistics.median(_elapsed_ms(lambda: sim(*data)) for _ in range(repeat))
+    step = min(elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat for _ in range(3))
+    return step, statistics.median(elapsed_ms(lambda: sim(*data)) for _ in range(repeat))
 
 
 def _time_commands(name: str, wish: str, plan: Any) -> None:
@@ -189,12 +187,12 @@ def _time_commands(name: str, wish: str, plan: Any) -> None:
 def _compare(name: str, one: Any, other: Any) -> None:
     """Print the differences of results and shared variables."""
     for number, (a, b) in enumerate(zip(one[0], other[0])):
-        differences = [_difference(x, y) for x, y in zip(a, b)]
+        differences = [difference(x, y) for x, y in zip(a, b)]
         say(
             f"{name}: results of call {number} differ by {max(differences, default=0):.2e}",
             [float(np.sum(x)) for x in b][:2],
         )
-    by_variable = {var: _difference(one[1][var], other[1][var]) for var in one[1]}
+    by_variable = {var: difference(one[1][var], other[1][var]) for var in one[1]}
     worst = sorted(by_variable.items(), key=lambda item: -item[1])[:5]
     right = max(by_variable.values(), default=0) < 1e-2
     say(
@@ -204,23 +202,8 @@ def _compare(name: str, one: Any, other: Any) -> None:
     )
 
 
-def _difference(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the largest difference, relative to the largest number."""
-    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return float("inf")
-    finite = np.isfinite(a)
-    a, b = a[finite].astype(float), b[finite].astype(float)
-    return float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-30)) if a.size else 0.0
-
-
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _elapsed_ms(call: Any) -> float:
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1e3
 
 
 @click.group()
@@ -236,7 +219,7 @@ def main(log: bool) -> None:
 
 
 @main.command()
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@terminal.device_option("gpu")
 def trial(device: str) -> None:
     """Try each barrier over all groups."""
     context = get_context(context_of(device))
@@ -247,10 +230,8 @@ def trial(device: str) -> None:
 
 @main.command()
 @click.argument("name", type=click.Choice(sorted(SIZES)))
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="Number of steps of each kind."
-)
+@terminal.device_option("gpu")
+@terminal.count_option("--repeat", 20, "Number of steps of each kind.")
 @click.option("--wait", type=click.Path(path_type=Path), help="Folder in which processes wait for each other.")
 @click.option("--ready", type=int, default=1, help="Number of processes that wait for each other.")
 @click.option("--patience", type=float, default=40.0, show_default=True, help="Seconds to wait for other processes.")
@@ -270,7 +251,7 @@ def model(
 
 
 @main.command()
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@terminal.device_option("gpu")
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed.")
 @click.option("--count", type=int, default=20, show_default=True, help="Number of functions.")
 def random(device: str, seed: int, count: int) -> None:
@@ -298,7 +279,7 @@ def random(device: str, seed: int, count: int) -> None:
                 plan = last_plan(sim)
                 assert plan is not None  # made by the calls above
                 enqueued = plan.commands, plan.enqueued
-        differences = [_difference(got[0], other) for other in got[1:]]
+        differences = [difference(got[0], other) for other in got[1:]]
         right = max(differences) < 1e-3
         say(
             f"random {number}: always and split differ by",

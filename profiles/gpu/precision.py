@@ -1,11 +1,8 @@
 """Training errors for each precision of products: ``python -m profiles.gpu.precision [MODELS]``.
 
-Each model runs some steps on a device with each value of the flag ``optdb.matmul_precision``, and in float64. All runs
-start with the same values. An error is the largest difference from float64's numbers, relative to the largest number of
-an array. The arrays are the costs of all steps, and the changes of the shared variables. ``--curves FILE`` draws the
-costs of a longer training of one model with each precision.
-
-If a device has no tensor cores that optdb can use, all precisions give the same results.
+Each model runs some steps on a device with each value of the flag ``optdb.matmul_precision``, and in float64. An error
+is the largest difference from float64's numbers, relative to the largest number of an array. If a device has no tensor
+cores that optdb can use, all precisions give the same results.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import theano
 from rich.table import Table
 
 import optdb
-from profiles import models, screen
+from profiles import models, terminal
 from profiles.gpu.steps import SIZES, SMALL
 from profiles.models.base import shared_variables
 from profiles.steps_of_simulators import compiled
@@ -122,24 +119,17 @@ def _pictures(model: models.Model, count: int) -> Iterator[list[np.ndarray]]:
 
 def draw(costs: dict[str, list[float]], path: Path) -> None:
     """Draw curves of costs, each compared with the first curve."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (whole, apart) = plt.subplots(2, sharex=True, figsize=(7, 6), constrained_layout=True)
     first = np.array(next(iter(costs.values())))
-    for name, values in costs.items():
-        whole.plot(values, label=name, linewidth=1)
-        if values is not costs[next(iter(costs))]:
-            apart.plot(np.abs(values - first) / np.abs(first), label=f"{name} beside highest", linewidth=1)
-    whole.set(ylabel="cost", title="cifar_resnet for each precision of products")
-    is_apart = any(not np.array_equal(values, first) for values in costs.values())
-    apart.set(xlabel="step", ylabel="relative difference", yscale="log" if is_apart else "linear")
-    whole.legend()
-    apart.legend()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+    with terminal.drawing(path, (7, 6), 2, sharex=True) as (_, (whole, apart)):
+        for name, values in costs.items():
+            whole.plot(values, label=name, linewidth=1)
+            if values is not costs[next(iter(costs))]:
+                apart.plot(np.abs(values - first) / np.abs(first), label=f"{name} beside highest", linewidth=1)
+        whole.set(ylabel="cost", title="cifar_resnet for each precision of products")
+        is_apart = any(not np.array_equal(values, first) for values in costs.values())
+        apart.set(xlabel="step", ylabel="relative difference", yscale="log" if is_apart else "linear")
+        whole.legend()
+        apart.legend()
 
 
 def _table(rows: Sequence[Errors]) -> Table:
@@ -151,15 +141,11 @@ def _table(rows: Sequence[Errors]) -> Table:
 
 @click.command(help=__doc__.split("\n\n")[1])
 @click.argument("names", nargs=-1, type=click.Choice(sorted(SIZES_TO_COMPARE)))
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
-@click.option(
-    "--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Number of steps of each model."
-)
+@terminal.device_option("gpu")
+@terminal.count_option("--steps", 5, "Number of steps of each model.")
 @click.option("--small", is_flag=True, help="Use the models' small sizes, for a quick test.")
 @click.option("--curves", "picture", type=click.Path(path_type=Path), help="Draw training curves into this file.")
-@click.option(
-    "--curve-steps", type=click.IntRange(min=1), default=200, show_default=True, help="Number of steps of the curves."
-)
+@terminal.count_option("--curve-steps", 200, "Number of steps of the curves.")
 def main(names: tuple[str, ...], device: str, steps: int, small: bool, picture: Path | None, curve_steps: int) -> None:
     """Print the errors of models."""
     theano.config.floatX = "float32"
@@ -176,7 +162,7 @@ def main(names: tuple[str, ...], device: str, steps: int, small: bool, picture: 
         for row in errors(name, sizes, device, steps):
             rows.append(row)
             click.echo(f"{row.model}, {row.precision}: {row.cost:.1e} {row.parameters:.1e}", err=True)
-    screen.console().print(_table(rows))
+    terminal.console().print(_table(rows))
 
 
 if __name__ == "__main__":

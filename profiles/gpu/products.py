@@ -1,10 +1,8 @@
 """The times of matrix products on a GPU, compared with cuBLAS: ``python -m profiles.gpu.products``.
 
-The table has the microseconds of a product whose operands and result stay on the device. The time of optdb is the
-median of several products by the device's clock, including the kernels that pack operands and add partial sums. The
-time of cuBLAS, which PyTorch calls, is the mean of the products in a CUDA graph. Neither time includes waits for
-Python. The products are square, or come from layers of the models: tall, thin, transposed and batched. Each is computed
-in float32 without tensor cores, in TF32 and in float16.
+Times are microseconds without waits for Python. The time of optdb is a median by the device's clock, including the
+kernels that pack operands and add partial sums. The time of cuBLAS, which PyTorch calls, is the mean of the products in
+a CUDA graph.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import theano
 import theano.tensor as tt
 from rich.table import Table
 
-from profiles import screen
+from profiles import terminal
 from profiles.gpu.kernels import time_theano
 
 
@@ -135,8 +133,8 @@ def measure(rows: list[Multiplication], device: str, repeat: int, cublas: bool) 
 
 
 @click.command()
-@click.option("--device", default="gpu", show_default=True, help="Which device.")
-@click.option("--repeat", type=click.IntRange(min=1), default=20, show_default=True, help="How often each is done.")
+@terminal.device_option("gpu", "Which device.")
+@terminal.count_option("--repeat", 20, "How often each is done.")
 @click.option("--cublas/--no-cublas", default=find_spec("torch") is not None, help="Whether to compare with PyTorch.")
 @click.option("--small", is_flag=True, help="Small operands, to try whether it works.")
 def main(device: str, repeat: int, cublas: bool, small: bool) -> None:
@@ -148,7 +146,7 @@ def main(device: str, repeat: int, cublas: bool, small: bool) -> None:
     table = Table("rows x columns x terms", *named)
     for cells in measure(SMALL if small else SQUARE + LAYERS, device, repeat, cublas):
         table.add_row(*cells)
-    screen.console().print(table)
+    terminal.console().print(table)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.operation import ArraySpec
@@ -25,6 +23,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.dispatch import listened
 from optdb.runtime.library import cl
 from optdb.runtime.timing import Timer, seconds_of, timed_beside
+from profiles import terminal
 
 REPEAT = 15
 #: Number of random numbers; longer arrays repeat them.
@@ -121,15 +120,15 @@ def copy_bandwidth(context: Context, nbytes: int) -> float:
 
 
 @click.command()
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
+@terminal.device_option("gpu")
 @click.option("--small", is_flag=True, help="Use small arrays, for a quick test.")
 def main(device: str, small: bool) -> None:
     """Measure float32 sums on a device, and compare them with NumPy's in float64."""
     context = Context(device)
     copied = copy_bandwidth(context, 1 << 20 if small else 1 << 28)
-    table = Table(title=f"Sums on {context.profile.name}", caption=f"a copy moves {copied / 1e9:,.0f} GB/s")
-    for heading in ("sum", "shape", "us", "GB/s", "of a copy", "error"):
-        table.add_column(heading, justify="left" if heading in ("sum", "shape") else "right", no_wrap=True)
+    headings = ("sum", "shape", "us", "GB/s", "of a copy", "error")
+    caption = f"a copy moves {copied / 1e9:,.0f} GB/s"
+    table = terminal.table(*headings, left=("sum", "shape"), title=f"Sums on {context.profile.name}", caption=caption)
     for case in CASES:
         if small:
             case = case.scaled(24)
@@ -137,7 +136,7 @@ def main(device: str, small: bool) -> None:
         speed = nbytes / seconds
         figures = f"{seconds * 1e6:,.1f}", f"{speed / 1e9:,.0f}", f"{speed / copied:.0%}", f"{error:.1e}"
         table.add_row(case.name, "x".join(map(str, case.shape)), *figures)
-    Console(width=110).print(table)
+    terminal.console().print(table)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """The times of training steps on a GPU, compared with JAX: ``python -m profiles.gpu.steps [MODELS]``.
 
-The first table has the mean milliseconds of a step over many steps with resident inputs: in `call_n_times`, in JAX with
-float32 products ('highest'), and in JAX by default. Without JAX, these columns are missing. The costs of the first
-steps are compared. The second table has the milliseconds of a call with NumPy arguments that waits for its cost, of
-`run_async` (until it returns, and until the call is done), and of one of many queued calls. Commands are counted in a
-step in which nothing changes. Commands that commit updates are left out, and merged commands count as one.
+The first table has the mean milliseconds of a step over many steps with resident inputs, in `call_n_times` and in JAX.
+The second table has the milliseconds of calls with NumPy arguments. Merged commands count as one, and commands that
+commit updates are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from rich.table import Table
 import optdb
 from optdb.device.plans.plan import Plan
 from optdb.opencl.linking.planned_vm import PlannedVM
-from profiles import models, screen
+from profiles import models, terminal
 from profiles.gpu import jax_nets
 from profiles.report import geometric_mean
 from profiles.steps_of_simulators import compiled
@@ -80,14 +78,14 @@ def measured(name: str, sizes: dict[str, Any], device: str, repeat: int, trainin
         plan = last_plan(sim)
         commands = 0 if plan is None else plan.enqueued
         call = _median_ms(lambda: sim(*data), repeat)
-        resident = _elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
+        resident = elapsed_ms(lambda: sim.call_n_times(repeat, *data)) / repeat
         returned, done = [], []
         pending: list[Any] = []
         for _ in range(repeat):
-            begin = _elapsed_ms(lambda: pending.append(sim.run_async(*data)))
+            begin = elapsed_ms(lambda: pending.append(sim.run_async(*data)))
             returned.append(begin)
-            done.append(begin + _elapsed_ms(pending.pop().wait))
-        queued = _elapsed_ms(lambda: [one.wait() for one in [sim.run_async(*data) for _ in range(repeat)]]) / repeat
+            done.append(begin + elapsed_ms(pending.pop().wait))
+        queued = elapsed_ms(lambda: [one.wait() for one in [sim.run_async(*data) for _ in range(repeat)]]) / repeat
     return Step(name, commands, resident, call, statistics.median(returned), statistics.median(done), queued, costs)
 
 
@@ -145,14 +143,15 @@ def _times_of_jax(train: Callable[..., Any], state: Any, data: list[Any], repeat
 
     resident = [jax.numpy.asarray(value) for value in data]
     many(*resident)
-    return _elapsed_ms(lambda: many(*resident)) / repeat, _median_ms(call, repeat)
+    return elapsed_ms(lambda: many(*resident)) / repeat, _median_ms(call, repeat)
 
 
 def _median_ms(call: Callable[[], Any], repeat: int) -> float:
-    return statistics.median(_elapsed_ms(call) for _ in range(repeat))
+    return statistics.median(elapsed_ms(call) for _ in range(repeat))
 
 
-def _elapsed_ms(call: Callable[[], Any]) -> float:
+def elapsed_ms(call: Callable[[], Any]) -> float:
+    """Return the milliseconds of a call."""
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1e3
@@ -189,10 +188,8 @@ def numpy_table(steps: list[Step]) -> Table:
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
-@click.option("--device", default="gpu", show_default=True, help="Device to use.")
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=100, show_default=True, help="Number of steps of each kind."
-)
+@terminal.device_option("gpu")
+@terminal.count_option("--repeat", 100, "Number of steps of each kind.")
 @click.option(
     "--training",
     default=5.0,
@@ -213,7 +210,7 @@ def main(names: tuple[str, ...], device: str, repeat: int, training: float, jax:
         click.echo(f"{name}: {steps[-1].resident:.2f} ms, {steps[-1].commands} commands", err=True)
         if jax:
             measure_jax(steps[-1], sizes, repeat)
-    screen.console().print(resident_table(steps), numpy_table(steps))
+    terminal.console().print(resident_table(steps), numpy_table(steps))
 
 
 if __name__ == "__main__":

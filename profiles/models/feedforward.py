@@ -1,9 +1,8 @@
 """Feedforward nets: a multilayer perceptron, a convolutional net, and residual nets of bottleneck blocks.
 
 The residual nets are ResNet-50 and the deep CIFAR net of 9n+2 layers (He et al., 2015). Channels and pictures are
-small, since their sizes leave the graph as it is: there are as many nodes at a width of 16 as at 64. At the usual
-`rate`, training of the deep nets is unstable from the first step on, since their gradients are large; at a rate of 1e-6
-they learn smoothly.
+small, since their sizes do not affect the number of nodes. At the usual `rate`, training of the deep nets is unstable;
+at a rate of 1e-6 they learn smoothly.
 """
 
 from __future__ import annotations

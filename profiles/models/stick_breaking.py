@@ -1,9 +1,8 @@
 """The stick-breaking residual net, whose depth is adaptive.
 
 The weight of a residual block is the remaining length of a stick, which is one at the start. Each block breaks off a
-random share. The share has a Kumaraswamy distribution, whose two parameters the block computes from its input; a
-Kullback-Leibler term keeps these posteriors near a Beta prior. The architecture is the same as in MarcCote/sb_resnet:
-three phases of n bottleneck blocks with preactivation, 9n+2 layers in all.
+random share with a Kumaraswamy distribution, whose parameters it computes from its input. A Kullback-Leibler term keeps
+these posteriors near a Beta prior. The architecture is that of MarcCote/sb_resnet.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Compares modes OPENCL and OPENCL_AUTO with PyTensor's default: values, gradients and times of many small models.
 
-Each model has its own process, in which the three modes take turns. The fastest turn of each mode is reported, because
-other programs disturb the measurement. Values are compared at three points, relative to the largest number of the
-default's array, and again with data of another length, if the model has any. The command fails if values differ, if
-mode OPENCL_AUTO takes longer than `MOST_BY_CHOICE` times the default's time, or if a model cannot be evaluated.
+The three modes take turns in a process per model, and the fastest turn of each counts. Values are compared again with
+data of another length, if the model has any. The command fails if values differ, if mode OPENCL_AUTO takes longer than
+`MOST_BY_CHOICE` times the default's time, or if a model cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -143,12 +142,12 @@ def compare(
 
 def render(outcomes: Sequence[Outcome]) -> Table:
     """Return a table of models."""
-    table = Table(
+    table = terminal.table(
+        *("model", "difference", "default", "OPENCL", "ratio", "OPENCL_AUTO", "ratio", "keeps", "on the host"),
+        left=("model", "keeps"),
         title="An evaluation of logp and dlogp, beside PyTensor's default",
         caption=f"milliseconds and ratios of the clock; differences of at most {TOLERANCE:.0e} agree",
     )
-    for column in ("model", "difference", "default", "OPENCL", "ratio", "OPENCL_AUTO", "ratio", "keeps", "on the host"):
-        table.add_column(column, justify="left" if column in ("model", "keeps") else "right")
     for row in outcomes:
         if row.failure:
             table.add_row(row.model, "failed", *"-" * 7)
@@ -162,15 +161,9 @@ def render(outcomes: Sequence[Outcome]) -> Table:
 
 @click.command()
 @click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice([*models.MODELS, *GALLERY]))
-@click.option(
-    "--size",
-    type=click.Choice(["small", "large"]),
-    default="small",
-    show_default=True,
-    help="Size of the data of the twelve models, and of those with missing data.",
-)
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout of a model, in seconds.")
-@cli.json_option
+@cli.sizes_option(what="Size of the data of the twelve models, and of those with missing data.")
+@cli.timeout_option("a model")
+@terminal.json_option
 def main(names: tuple[str, ...], size: str, timeout: float | None, json_file: Path | None) -> None:
     """Compare MODELs, or the twelve that grow and all of the gallery."""
     cli.chosen_sides(["default", "opencl"])
@@ -179,7 +172,7 @@ def main(names: tuple[str, ...], size: str, timeout: float | None, json_file: Pa
     for name in names or [*models.MODELS, *GALLERY]:
         outcomes.append(compare(name, size, timeout))
         console.print(f"{name}: {'right' if outcomes[-1].is_right else 'not right'}", highlight=False)
-        cli.write_json(outcomes, json_file)
+        terminal.write_json(outcomes, json_file)
     console.print(render(outcomes))
     for row in outcomes:
         if row.failure:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import click
 
@@ -16,20 +12,43 @@ if find_spec("pymc") is None:
     sys.exit("PyMC is not installed. The cure: make pytensor, then .venv-pytensor/bin/python -m profiles.pytensor...")
 
 from profiles.pytensor import models, sides
+from profiles.terminal import OptionDecorator
 
-__all__ = ["chosen_sides", "json_option", "model_names", "models_argument", "sizes", "sizes_option", "write_json"]
+__all__ = [
+    "chosen_sides",
+    "model_names",
+    "models_argument",
+    "side_option",
+    "sides_option",
+    "sizes",
+    "sizes_option",
+    "timeout_option",
+]
 
 models_argument = click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice(list(models.MODELS)))
-sizes_option = click.option(
-    "--size",
-    type=click.Choice(["small", "large"]),
-    default="small",
-    show_default=True,
-    help="Size of the models' data.",
+SIDE = click.Choice(list(sides.SIDES))
+side_option = click.option(
+    "--side", type=SIDE, default=sides.OPENCL, show_default=True, help="Side to compare with the reference."
 )
-json_option = click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers to this file."
-)
+
+
+def sizes_option(default: str = "small", what: str = "Size of the models' data.") -> OptionDecorator:
+    """Return the option for the size of the data."""
+    sizes = click.Choice(["small", "large"])
+    return click.option("--size", type=sizes, default=default, show_default=True, help=what)
+
+
+def sides_option(what: str, *chosen: str) -> OptionDecorator:
+    """Return the option for several sides, the first of which is the reference."""
+    what = f"Sides that {what}; the first is the reference."
+    return click.option("--side", "chosen", multiple=True, type=SIDE, default=chosen, show_default=True, help=what)
+
+
+def timeout_option(whose: str) -> OptionDecorator:
+    """Return the option for the timeout of a process."""
+    return click.option(
+        "--timeout", type=click.FloatRange(min=0, min_open=True), help=f"Timeout of {whose}, in seconds."
+    )
 
 
 def model_names(names: Sequence[str]) -> list[str]:
@@ -51,10 +70,3 @@ def chosen_sides(names: Sequence[str]) -> list[str]:
     if len(left) < 2:
         raise click.ClickException("fewer than two sides can be compared. The cure: pip install 'optdb[pymc]'")
     return left
-
-
-def write_json(records: Sequence[Any], path: Path | None) -> None:
-    """Write dataclasses if a path is given."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps([asdict(record) for record in records], indent=1))

@@ -59,9 +59,12 @@ def _series(
 
 def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides.DEFAULT) -> Table:
     """Render a table: for each model and side, the size from which it is faster than the reference."""
-    table = Table(title=f"The size from which a side is faster than {reference}", caption=f"by the {clock} clock")
-    for column in ("model", "side", "pays from", "unit", "ratio at the smallest", "at the largest"):
-        table.add_column(column, justify="left" if column in ("model", "side", "unit") else "right")
+    table = terminal.table(
+        *("model", "side", "pays from", "unit", "ratio at the smallest", "at the largest"),
+        left=("model", "side", "unit"),
+        title=f"The size from which a side is faster than {reference}",
+        caption=f"by the {clock} clock",
+    )
     for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
         size = crossing(sizes, ratios)
         pays = "-" if size is None else f"{float(f'{size:.1g}'):,.0f}"
@@ -71,48 +74,30 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
 
 def draw(evaluations: Sequence[Evaluation], clock: str, path: Path, reference: str = sides.DEFAULT) -> None:
     """Draw a line for each model and side: the ratio over the size."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
-        style = "-" if side == sides.OPENCL else ":"
-        axes.plot(sizes, ratios, style, marker="o", label=f"{name}, {side} ({models.entry(name).unit})")
-    axes.axhline(1, color="black", linewidth=0.8)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="size",
-        ylabel=f"time relative to {reference} ({clock} clock)",
-        title="An evaluation of logp and dlogp: a device pays off below the line",
-    )
-    axes.legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with terminal.drawing(path, (8, 4.5)) as (_, axes):
+        for (name, side), (sizes, ratios) in _series(evaluations, clock, reference).items():
+            style = "-" if side == sides.OPENCL else ":"
+            axes.plot(sizes, ratios, style, marker="o", label=f"{name}, {side} ({models.entry(name).unit})")
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="size",
+            ylabel=f"time relative to {reference} ({clock} clock)",
+            title="An evaluation of logp and dlogp: a device pays off below the line",
+        )
+        axes.legend(fontsize=8)
 
 
 @click.command()
 @cli.models_argument
-@click.option(
-    "--side",
-    "chosen",
-    multiple=True,
-    type=click.Choice(list(sides.SIDES)),
-    default=(sides.DEFAULT, sides.OPENCL),
-    show_default=True,
-    help="Sides that evaluate; the first is the reference.",
-)
-@click.option(
-    "--points", type=click.IntRange(min=2), default=6, show_default=True, help="Number of sizes of each model."
-)
+@cli.sides_option("evaluate", sides.DEFAULT, sides.OPENCL)
+@terminal.count_option("--points", 6, "Number of sizes of each model.", least=2)
 @click.option(
     "--clock", type=click.Choice(speed.CLOCKS), default="wall", show_default=True, help="Clock whose time is shown."
 )
 @click.option("--plot", "path", type=PICTURE, help="Draw the ratios into this file.")
-@cli.json_option
+@terminal.json_option
 def main(
     names: tuple[str, ...], chosen: tuple[str, ...], points: int, clock: str, path: Path | None, json_file: Path | None
 ) -> None:
@@ -129,7 +114,7 @@ def main(
     console.print(render(evaluations, clock, left[0]))
     if path is not None:
         draw(evaluations, clock, path, left[0])
-    cli.write_json(evaluations, json_file)
+    terminal.write_json(evaluations, json_file)
 
 
 if __name__ == "__main__":

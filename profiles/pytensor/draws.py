@@ -76,7 +76,7 @@ def _compiled(variable: str, length: int, mode: Any, kind: Any) -> Any:
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(list(VARIABLES)))
 @click.option("--length", default=10**6, show_default=True, help="The number of draws.")
-@click.option("--turns", type=click.IntRange(min=1), default=15, show_default=True, help="The median counts.")
+@terminal.count_option("--turns", 15, "The median counts.")
 @click.option("--device", help="A device, as the flag optdb.device names it; by default, the likely fastest one.")
 def main(names: tuple[str, ...], length: int, turns: int, device: str | None) -> None:
     """Measure the CPU milliseconds of a call that draws numbers and sums log(1 + x^2) over them."""

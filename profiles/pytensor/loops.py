@@ -21,7 +21,6 @@ from rich.table import Table
 
 import optdb.pytensor  # noqa: F401  (registers the mode)
 from profiles import terminal
-from profiles.pytensor.cli import json_option, write_json
 
 __all__ = ["LOOPS", "LoopCase", "LoopTimes", "main", "measure"]
 
@@ -211,12 +210,10 @@ def _ms_of_call(function: Any, arguments: list[Any], seconds: float) -> tuple[fl
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(list(LOOPS)))
-@click.option(
-    "--turns", type=click.IntRange(min=1), default=7, show_default=True, help="Number of runs; the median is shown."
-)
+@terminal.count_option("--turns", 7, "Number of runs; the median is shown.")
 @click.option("--settle", default=5.0, show_default=True, help="Seconds of warm-up calls.")
 @click.option("--jax", "has_jax", is_flag=True, help="Compare with JAX instead of PyTensor's default mode.")
-@json_option
+@terminal.json_option
 def main(names: tuple[str, ...], turns: int, settle: float, has_jax: bool, json_file: Any) -> None:
     """Measure the milliseconds of a call of functions with loops; the sides take turns."""
     table = Table("loop", "side", "CPU ms a call", "ms a call", "s until the first", "difference")
@@ -229,7 +226,7 @@ def main(names: tuple[str, ...], turns: int, settle: float, has_jax: bool, json_
             times = [f"{loop.cpu_ms:.3f}", f"{loop.wall_ms:.3f}", f"{loop.first_s:.1f}", f"{loop.difference:.0e}"]
             table.add_row(loop.name, loop.side, *times)
     terminal.console().print(table)
-    write_json(loops, json_file)
+    terminal.write_json(loops, json_file)
 
 
 if __name__ == "__main__":

@@ -55,9 +55,7 @@ def measure(device: str | None = None, turns: int = 20) -> Overhead:
 @click.option(
     "--device", help="Device, named as in the flag optdb.device; by default, the one that is probably fastest."
 )
-@click.option(
-    "--turns", type=click.IntRange(min=1), default=20, show_default=True, help="Number of runs; the median is shown."
-)
+@terminal.count_option("--turns", 20, "Number of runs; the median is shown.")
 def main(device: str | None, turns: int) -> None:
     """Measure a call without work."""
     found = measure(device, turns)

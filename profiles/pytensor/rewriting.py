@@ -22,7 +22,7 @@ from rich.table import Table
 
 import optdb.pytensor
 from profiles import terminal
-from profiles.pytensor import cli, gallery, models, unrolled
+from profiles.pytensor import gallery, models, unrolled
 from profiles.pytensor.densities import difference
 
 __all__ = ["Comparison", "Rewritten", "compare", "main", "render", "rewrite", "values"]
@@ -162,9 +162,9 @@ def _median(turns: Sequence[Rewritten]) -> Rewritten:
 
 def render(rows: Sequence[Comparison]) -> Table:
     """Return a table of graphs: seconds, nodes, in-place nodes, and the difference of the values."""
-    table = Table(title="Rewriting", caption="CPU seconds; nodes (in place) without and with optdb")
-    for column in ("graph", "size", "PyTensor", "optdb", "ratio", "nodes", "values differ by"):
-        table.add_column(column, justify="left" if column == "graph" else "right")
+    columns = ("graph", "size", "PyTensor", "optdb", "ratio", "nodes", "values differ by")
+    caption = "CPU seconds; nodes (in place) without and with optdb"
+    table = terminal.table(*columns, left=["graph"], title="Rewriting", caption=caption)
     for row in rows:
         stock, ours = row.stock, row.ours
         table.add_row(
@@ -184,15 +184,13 @@ def render(rows: Sequence[Comparison]) -> Table:
     "names", metavar="[GRAPH]...", nargs=-1, type=click.Choice([*MEASURED, *models.MODELS, *gallery.GALLERY])
 )
 @click.option("--size", type=int, help="Number of nodes instead of the graphs' defaults.")
-@click.option(
-    "--turns", type=click.IntRange(min=1), default=3, show_default=True, help="Number of runs; the median is shown."
-)
+@terminal.count_option("--turns", 3, "Number of runs; the median is shown.")
 @click.option(
     "--values/--no-values", "with_values", default=True, show_default=True, help="Compare values, computed with numba."
 )
 @click.option("--gallery", "with_gallery", is_flag=True, help="Use models of the gallery instead.")
 @click.option("--mode", default="NUMBA", show_default=True, help="PyTensor's mode.")
-@cli.json_option
+@terminal.json_option
 def main(
     names: tuple[str, ...],
     size: int | None,
@@ -217,7 +215,7 @@ def main(
         rows.append(compare(name, size or own_size, turns, with_values, mode))
         console.print(f"{name}: {rows[-1].ratio:.2f}x", highlight=False)
     console.print(render(rows))
-    cli.write_json(rows, json_file)
+    terminal.write_json(rows, json_file)
     if any(row.is_worse for row in rows):
         raise SystemExit(1)
 

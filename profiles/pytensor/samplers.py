@@ -1,14 +1,11 @@
 """Compares sampling on a device with PyTensor's default, with PyMC's NUTS and nutpie's: times and posterior means.
 
-Each sampler draws with the same seed on both sides, each in a separate process, with its chains in sequence. Times are
-from the finished model to the draws. They include all compilation and count all threads and processes; caches on disk
-are used as they are. If rounding makes chains diverge, means may differ, but only within the sampling error. The
-command fails if means differ by more than this error.
+Times are from the finished model to the draws. They include all compilation and count all threads and processes. The
+command fails if means differ by more than the sampling error.
 """
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +20,7 @@ from rich.table import Table
 from profiles import isolated, terminal
 from profiles.pytensor import cli, sides
 from profiles.pytensor.models import regression, series
+from profiles.stopwatch import cpu_seconds
 
 __all__ = ["MODELS", "SAMPLERS", "Sampling", "compare", "draw", "main", "render"]
 
@@ -63,19 +61,13 @@ def draw(name: str, sampler: str, side: str, draws: int, tune: int, seed: int = 
     """Sample a model; return its seconds, and the means and standard deviations of its variables."""
     mode = sides.load(side)
     model = MODELS[name]()
-    began, began_cpu = time.perf_counter(), _cpu_s()
+    began, began_cpu = time.perf_counter(), cpu_seconds()
     trace = _DRAW[sampler](model, mode, draws, tune, seed)
-    seconds = {"wall_s": time.perf_counter() - began, "cpu_s": _cpu_s() - began_cpu}
+    seconds = {"wall_s": time.perf_counter() - began, "cpu_s": cpu_seconds() - began_cpu}
     values = {name: np.asarray(values) for name, values in trace.posterior.data_vars.items()}
     means = {name: np.ravel(array.mean(axis=(0, 1))).tolist() for name, array in values.items()}
     deviations = {name: np.ravel(array.std(axis=(0, 1))).tolist() for name, array in values.items()}
     return {**seconds, "means": means, "deviations": deviations}
-
-
-def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of the child processes that it has waited for."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _by_pymc(model: Any, mode: str | None, draws: int, tune: int, seed: int) -> Any:
@@ -136,9 +128,12 @@ def _difference(reference: dict[str, Any], result: dict[str, Any]) -> float:
 
 def render(rows: Sequence[Sampling]) -> Table:
     """Return a table of models and samplers."""
-    table = Table(title="From a model to its draws", caption="differences of means in standard deviations")
-    for column in ("model", "sampler", "side", "s", "CPU s", "means differ by", ""):
-        table.add_column(column, justify="left" if column in ("model", "sampler", "side", "") else "right")
+    table = terminal.table(
+        *("model", "sampler", "side", "s", "CPU s", "means differ by", ""),
+        left=("model", "sampler", "side", ""),
+        title="From a model to its draws",
+        caption="differences of means in standard deviations",
+    )
     for row in rows:
         verdict = "[green]agrees[/]" if row.agrees else "[red]differs[/]"
         seconds = (f"{row.wall_s:.1f}", f"{row.cpu_s:.1f}")
@@ -151,16 +146,10 @@ def render(rows: Sequence[Sampling]) -> Table:
 @click.option(
     "--sampler", "chosen", multiple=True, type=click.Choice(SAMPLERS), default=SAMPLERS, show_default=True, help="Who."
 )
-@click.option(
-    "--side",
-    type=click.Choice(list(sides.SIDES)),
-    default=sides.OPENCL,
-    show_default=True,
-    help="Side to compare with the reference.",
-)
-@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="Number of draws to keep.")
-@click.option("--tune", type=click.IntRange(min=1), default=200, show_default=True, help="Number of tuning draws.")
-@cli.json_option
+@cli.side_option
+@terminal.count_option("--draws", 200, "Number of draws to keep.", least=2)
+@terminal.count_option("--tune", 200, "Number of tuning draws.")
+@terminal.json_option
 def main(
     names: tuple[str, ...], chosen: tuple[str, ...], side: str, draws: int, tune: int, json_file: Path | None
 ) -> None:
@@ -176,7 +165,7 @@ def main(
                 raise click.ClickException(f"{name}, {sampler}: {failure}") from None
             console.print(f"{name}, {sampler}: {'agrees' if rows[-1].agrees else 'does not agree'}", highlight=False)
     console.print(render(rows))
-    cli.write_json(rows, json_file)
+    terminal.write_json(rows, json_file)
     sys.exit(0 if all(row.agrees for row in rows) else 1)
 
 

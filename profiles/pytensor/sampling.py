@@ -1,11 +1,8 @@
 """Compares pm.sample of PyMC models on a device with PyTensor's default: posterior means for the same seed.
 
-Both sides draw with the same seed, with PyMC's NUTS, in one chain, each in a separate process. Their draws are equal
-except for rounding errors, which each step of the sampler passes on to the next. If the posterior is well determined,
-the difference stays small; otherwise the sampler is chaotic, and the chains of any two linkers diverge after several
-dozen draws. Therefore, only the models in `SIZES` are compared: their posteriors are well determined. The command fails
-if a mean differs by more than `TOLERANCE`, relative to the variable's standard deviation or to one, whichever is
-larger.
+The posteriors of the models in `SIZES` are well determined; other chains diverge after several dozen draws, because
+each step of the sampler passes on rounding errors. The command fails if a mean differs by more than `TOLERANCE`,
+relative to the variable's standard deviation or to one, whichever is larger.
 """
 
 from __future__ import annotations
@@ -100,9 +97,12 @@ def compare(
 
 def render(compared: Sequence[Draws]) -> Table:
     """Return a table of models."""
-    table = Table(title="pm.sample, the same seed", caption=f"a mean that differs by at most {TOLERANCE:.0e} agrees")
-    for column in ("model", "size", "side", "means differ by", "CPU s", "reference, CPU s", ""):
-        table.add_column(column, justify="left" if column in ("model", "side", "") else "right")
+    table = terminal.table(
+        *("model", "size", "side", "means differ by", "CPU s", "reference, CPU s", ""),
+        left=("model", "side", ""),
+        title="pm.sample, the same seed",
+        caption=f"a mean that differs by at most {TOLERANCE:.0e} agrees",
+    )
     for row in compared:
         table.add_row(
             *(row.model, f"{row.size:,}", row.side, f"{row.difference:.0e}"),
@@ -114,19 +114,13 @@ def render(compared: Sequence[Draws]) -> Table:
 
 @click.command()
 @click.argument("names", metavar="[MODEL]...", nargs=-1, type=click.Choice(list(SIZES)))
-@click.option(
-    "--side",
-    type=click.Choice(list(sides.SIDES)),
-    default=sides.OPENCL,
-    show_default=True,
-    help="Side to compare with the reference.",
-)
+@cli.side_option
 @click.option(
     "--reference", type=click.Choice(list(sides.SIDES)), default=sides.DEFAULT, show_default=True, help="With what."
 )
-@click.option("--draws", type=click.IntRange(min=2), default=200, show_default=True, help="Number of draws to keep.")
-@click.option("--tune", type=click.IntRange(min=0), default=200, show_default=True, help="Number of tuning draws.")
-@cli.json_option
+@terminal.count_option("--draws", 200, "Number of draws to keep.", least=2)
+@terminal.count_option("--tune", 200, "Number of tuning draws.", least=0)
+@terminal.json_option
 def main(names: tuple[str, ...], side: str, reference: str, draws: int, tune: int, json_file: Path | None) -> None:
     """Sample MODELs: by default, ar, ordinal and gp."""
     cli.chosen_sides([reference, side])
@@ -139,7 +133,7 @@ def main(names: tuple[str, ...], side: str, reference: str, draws: int, tune: in
             raise click.ClickException(f"{name}: {failure}") from None
         console.print(f"{name}: {'agrees' if compared[-1].agrees else 'does not agree'}", highlight=False)
     console.print(render(compared))
-    cli.write_json(compared, json_file)
+    terminal.write_json(compared, json_file)
     sys.exit(0 if all(row.agrees for row in compared) else 1)
 
 

@@ -82,13 +82,12 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
         by_model.setdefault((one.model, one.size), {})[one.side] = one
     others = [side for side in chosen if side != reference]
     meaning = "CPU milliseconds of all threads" if clock == "cpu" else "milliseconds of the clock"
-    table = Table(title="An evaluation of logp and dlogp", caption=f"{meaning}, medians; ratios to {reference}")
-    table.add_column("model")
-    table.add_column("size", justify="right")
-    for side in chosen:
-        table.add_column(side, justify="right")
-    for side in others:
-        table.add_column(f"{side} / {reference}", justify="right")
+    table = terminal.table(
+        *("model", "size", *chosen, *(f"{side} / {reference}" for side in others)),
+        left=["model"],
+        title="An evaluation of logp and dlogp",
+        caption=f"{meaning}, medians; ratios to {reference}",
+    )
     for (name, size), row in by_model.items():
         times = [f"{row[side].ms(clock):.4g}" if side in row else "-" for side in chosen]
         ratios = [
@@ -101,27 +100,11 @@ def render(evaluations: Sequence[Evaluation], clock: str, reference: str = sides
 
 @click.command()
 @cli.models_argument
-@click.option(
-    "--size",
-    type=click.Choice(["small", "large"]),
-    default="large",
-    show_default=True,
-    help="Size of the models' data.",
-)
-@click.option(
-    "--side",
-    "chosen",
-    multiple=True,
-    type=click.Choice(list(sides.SIDES)),
-    default=(sides.DEFAULT, sides.OPENCL, "jax"),
-    show_default=True,
-    help="Sides that evaluate; the first is the reference.",
-)
+@cli.sizes_option("large")
+@cli.sides_option("evaluate", sides.DEFAULT, sides.OPENCL, "jax")
 @click.option("--clock", type=click.Choice(CLOCKS), default="cpu", show_default=True, help="Clock whose time is shown.")
-@click.option(
-    "--turns", type=click.IntRange(min=1), default=5, show_default=True, help="Number of runs; the median is shown."
-)
-@cli.json_option
+@terminal.count_option("--turns", 5, "Number of runs; the median is shown.")
+@terminal.json_option
 def main(
     names: tuple[str, ...], size: str, chosen: tuple[str, ...], clock: str, turns: int, json_file: Path | None
 ) -> None:
@@ -134,7 +117,7 @@ def main(
         evaluations += rows
         console.print(f"{name}: {', '.join(f'{row.side} {row.ms(clock):.4g} ms' for row in rows)}", highlight=False)
     console.print(render(evaluations, clock, left[0]))
-    cli.write_json(evaluations, json_file)
+    terminal.write_json(evaluations, json_file)
 
 
 if __name__ == "__main__":

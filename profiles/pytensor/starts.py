@@ -1,14 +1,11 @@
 """Measures the time until a PyMC model's first evaluation, with empty and with full caches.
 
-A start is a process: it imports what the side needs, builds the model, compiles logp and dlogp, and evaluates them. The
-result is the CPU seconds from the finished model to the first values, including compilers that the process starts. Each
-side has its own folders for the caches of PyTensor, numba, JAX, PyOpenCL and the drivers, which are empty at the first
-start.
+The result is the CPU seconds from the finished model to the first values of logp and dlogp, including compilers that
+the process starts.
 """
 
 from __future__ import annotations
 
-import resource
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +17,7 @@ from rich.table import Table
 
 from profiles import isolated, terminal
 from profiles.pytensor import cli, sides
+from profiles.stopwatch import cpu_seconds
 
 __all__ = ["CACHES", "Start", "main", "measure", "render", "start"]
 
@@ -43,24 +41,18 @@ class Start:
     first_s: float
 
 
-def _cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of its ended child processes."""
-    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
-
-
 def start(name: str, size: int, side: str) -> list[float]:
     """Compile a model and evaluate it once, in a new process; return the seconds of a `Start`."""
     from profiles.pytensor import densities, models
 
     mode = sides.load(side)
-    imported = _cpu_seconds()
+    imported = cpu_seconds()
     model = models.build(name, size)
     [point] = densities.points_of(model, 1)
-    built = _cpu_seconds()
+    built = cpu_seconds()
     function = model.logp_dlogp_function(ravel_inputs=True, mode=mode)._pytensor_function
     densities.Density(function, [point])(point)
-    return [imported, built - imported, _cpu_seconds() - built]
+    return [imported, built - imported, cpu_seconds() - built]
 
 
 def caching_below(folder: Path) -> dict[str, str]:
@@ -110,9 +102,8 @@ def render(starts: Sequence[Start], reference: str = sides.DEFAULT) -> Table:
         show_footer=True,
     )
     table.add_column("model", footer="geometric mean")
-    table.add_column("size", justify="right")
-    for side, cache in columns:
-        table.add_column(f"{side}, {cache}", justify="right")
+    for heading in ("size", *(f"{side}, {cache}" for side, cache in columns)):
+        table.add_column(heading, justify="right")
     for column in compared:
         ratios = [ratio for row in by_model.values() if (ratio := _sooner(row, column, reference))]
         footer = f"{statistics.geometric_mean(ratios):.1f}x" if ratios else "-"
@@ -132,21 +123,11 @@ def _sooner(seconds: Mapping[tuple[str, str], float], column: tuple[str, str], r
 
 @click.command()
 @cli.models_argument
-@cli.sizes_option
-@click.option(
-    "--side",
-    "chosen",
-    multiple=True,
-    type=click.Choice(list(sides.SIDES)),
-    default=(sides.DEFAULT, sides.OPENCL, "jax"),
-    show_default=True,
-    help="Sides that compile; the first is the reference.",
-)
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs; the median is shown."
-)
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout of a start, in seconds.")
-@cli.json_option
+@cli.sizes_option()
+@cli.sides_option("compile", sides.DEFAULT, sides.OPENCL, "jax")
+@terminal.count_option("--repeat", 1, "Number of runs; the median is shown.")
+@cli.timeout_option("a start")
+@terminal.json_option
 def main(
     names: tuple[str, ...],
     size: str,
@@ -167,7 +148,7 @@ def main(
                 click.echo(f"failed: {name}, {side}: {failure}", err=True)
         console.print(f"{name}: started", highlight=False)
     console.print(render(starts, left[0]))
-    cli.write_json(starts, json_file)
+    terminal.write_json(starts, json_file)
 
 
 if __name__ == "__main__":

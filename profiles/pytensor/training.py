@@ -24,7 +24,6 @@ from rich.table import Table
 
 from profiles import isolated, terminal
 from profiles.pytensor import training_steps
-from profiles.pytensor.cli import json_option, write_json
 
 __all__ = ["Step", "Training", "main", "measure"]
 
@@ -120,9 +119,9 @@ def measure(
 def render(steps: Sequence[Step]) -> Table:
     """Return a table with each side's microseconds of CPU time and wall time."""
     sides = list(dict.fromkeys(step.side for step in steps))
-    table = Table(title="A training step", caption="microseconds of all threads / of the clock, medians")
-    for column in ("model", "updates", "size", *sides):
-        table.add_column(column, justify="left" if column in ("model", "updates", "size") else "right")
+    left = ("model", "updates", "size")
+    caption = "microseconds of all threads / of the clock, medians"
+    table = terminal.table(*left, *sides, left=left, title="A training step", caption=caption)
     for key, group in itertools.groupby(steps, lambda step: (step.model, step.updates, step.size)):
         table.add_row(*key, *[f"{step.cpu_us:,.0f} / {step.wall_us:,.0f}" for step in group])
     return table
@@ -134,11 +133,9 @@ def render(steps: Sequence[Step]) -> Table:
 @click.option(
     "--other", type=click.Path(exists=True, path_type=Path), help="Another checkout of optdb to compare with."
 )
-@click.option(
-    "--turns", type=click.IntRange(min=1), default=5, show_default=True, help="Number of runs; the median is shown."
-)
+@terminal.count_option("--turns", 5, "Number of runs; the median is shown.")
 @click.option("--settle", default=6.0, show_default=True, help="Seconds of warm-up steps.")
-@json_option
+@terminal.json_option
 def main(
     sizes: tuple[str, ...],
     models: tuple[str, ...],
@@ -156,7 +153,7 @@ def main(
         console.print(*[f"{step.side} {step.cpu_us:.0f} / {step.wall_us:.0f}" for step in found], sep=", ")
         steps += found
     console.print(render(steps))
-    write_json(steps, json_file)
+    terminal.write_json(steps, json_file)
 
 
 if __name__ == "__main__":

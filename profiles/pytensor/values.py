@@ -68,12 +68,12 @@ def compare(
 
 def render(comparisons: Sequence[Comparison]) -> Table:
     """Return a table of models."""
-    table = Table(
+    table = terminal.table(
+        *("model", "size", "side", "reference", "logp", "dlogp", ""),
+        left=("model", "side", "reference", ""),
         title="logp and dlogp, relative differences from the reference",
         caption=f"at three points; at most {TOLERANCE:.0e} agrees",
     )
-    for column in ("model", "size", "side", "reference", "logp", "dlogp", ""):
-        table.add_column(column, justify="right" if column in ("size", "logp", "dlogp") else "left")
     for row in comparisons:
         verdict = "[green]agrees[/]" if row.agrees else "[red]failed[/]" if row.failure else "[red]differs[/]"
         table.add_row(
@@ -84,19 +84,13 @@ def render(comparisons: Sequence[Comparison]) -> Table:
 
 @click.command()
 @cli.models_argument
-@cli.sizes_option
-@click.option(
-    "--side",
-    type=click.Choice(list(sides.SIDES)),
-    default=sides.OPENCL,
-    show_default=True,
-    help="Side to compare with the reference.",
-)
+@cli.sizes_option()
+@cli.side_option
 @click.option(
     "--reference", type=click.Choice(list(sides.SIDES)), default=sides.DEFAULT, show_default=True, help="With what."
 )
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout of a side, in seconds.")
-@cli.json_option
+@cli.timeout_option("a side")
+@terminal.json_option
 def main(
     names: tuple[str, ...], size: str, side: str, reference: str, timeout: float | None, json_file: Path | None
 ) -> None:
@@ -111,7 +105,7 @@ def main(
     for row in comparisons:
         if row.failure:
             console.print(f"{row.model}: {row.failure}", markup=False, highlight=False)
-    cli.write_json(comparisons, json_file)
+    terminal.write_json(comparisons, json_file)
     sys.exit(0 if all(row.agrees for row in comparisons) else 1)
 
 

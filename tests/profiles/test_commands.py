@@ -8,7 +8,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import __main__ as listing
-from profiles import check, compare, demo, growth, lines, models, profile, runtime, terminal
+from profiles import check, compare, demo, growth, lines, models, runtime, terminal
 from tests.processes import python
 
 
@@ -46,7 +46,7 @@ def test_compare_fails_where_values_disagree(monkeypatch):
 
 @pytest.mark.parametrize(
     ("command", "arguments"),
-    [(compare.main, ()), (profile.main, ()), (lines.main, ("theano.gof.fg.FunctionGraph.replace",))],
+    [(compare.main, ()), (lines.main, ("theano.gof.fg.FunctionGraph.replace",))],
 )
 def test_unknown_model_lists_the_known(command, arguments):
     result = run(command, *arguments, "nope")
@@ -60,16 +60,6 @@ def test_without_matplotlib_nothing_is_measured(command, monkeypatch, tmp_path):
     result = run(command, "--plot", str(tmp_path / "plot.png"))
     assert result.exit_code == 2
     assert "pip install 'optdb[profiles]'" in result.output.replace("\n", " ")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["stock", "optdb"])
-def test_profile_prints_functions_and_saves(tmp_path, way):
-    saved = tmp_path / "mlp.pstats"
-    result = run(profile.main, "mlp", "--way", way, "--top", "3", "--save", str(saved))
-    assert result.exit_code == 0, result.output
-    assert "Ordered by: internal time" in result.output
-    assert saved.exists()
 
 
 @pytest.mark.slow

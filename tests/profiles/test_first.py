@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from profiles import compare, first, isolated
+from profiles import compare, first, isolated, terminal
 from profiles.report import OPTDB, STOCK
 
 
@@ -56,7 +56,7 @@ def test_each_side_starts_with_empty_caches(monkeypatch, tmp_path):
     assert [is_tiered for is_tiered, *_ in calls] == [False, False, True]
     assert len({folder for *_, folder in calls}) == 3
     assert "optdb.tiered=True" in calls[2][1]
-    first.write_json(firsts, tmp_path / "a" / "numbers.json")
+    terminal.write_json(firsts, tmp_path / "a" / "numbers.json")
     assert json.loads((tmp_path / "a" / "numbers.json").read_text())[2]["tenth"] == 3.0
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from profiles import files, measure, screen
+from profiles import files, measure, screen, terminal
 from profiles.check import Agreement
 from profiles.measure import Measurement
 from profiles.report import Comparison, geometric_mean
@@ -61,7 +61,7 @@ def test_geometric_mean():
 
 def test_screen_shows_figures_and_faults(capsys):
     good, bad = comparison(Agreement(True, 0.0, "nowhere")), comparison(after=11)
-    screen.console().print(screen.render([good, bad], "fast_run"))
+    terminal.console().print(screen.render([good, bad], "fast_run"))
     shown = capsys.readouterr().out
     for text in ("made up", "10 / 11", "4.00 / 2.00", "2.00x", "identical", "not run", "11 apply nodes instead of 10"):
         assert text in shown
@@ -69,7 +69,7 @@ def test_screen_shows_figures_and_faults(capsys):
 
 def test_json_holds_every_run(tmp_path):
     path = tmp_path / "new" / "numbers.json"
-    files.write_json([comparison(Agreement(True, 0.0, "nowhere"))], "fast", path)
+    terminal.write_json(files.numbers([comparison(Agreement(True, 0.0, "nowhere"))], "fast"), path)
     document = json.loads(path.read_text())
     assert document["baseline"] == "fast"
     assert document["environment"]["theano"]

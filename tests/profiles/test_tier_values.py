@@ -33,7 +33,7 @@ def test_tolerances(one, agrees):
 
 
 def test_differences_of_values():
-    difference = tier_values._difference
+    difference = tier_values.value_difference
     assert difference(np.array([1.0, np.nan]), np.array([1.0, np.nan])) == 0
     assert difference(np.array([1.0, np.nan]), np.array([1.0, 2.0])) == math.inf
     assert difference(np.array([4.0, 1.0]), np.array([4.0, 1.5])) == 0.125

@@ -4,7 +4,7 @@ import json
 
 from rich.console import Console
 
-from profiles import isolated, whole
+from profiles import isolated, terminal, whole
 from profiles import starts as starting
 from profiles.report import OPTDB, STOCK
 
@@ -41,7 +41,7 @@ def test_models_that_lack_a_side_are_left_out():
 
 
 def test_files(tmp_path):
-    whole.write_json(starts(), tmp_path / "a" / "numbers.json")
+    terminal.write_json(whole.numbers(starts()), tmp_path / "a" / "numbers.json")
     whole.write_plot(starts(), tmp_path / "b" / "plot.png")
     assert json.loads((tmp_path / "a" / "numbers.json").read_text())[0]["cpu_total"] == 40.0
     assert (tmp_path / "b" / "plot.png").stat().st_size > 1000
