@@ -15,7 +15,15 @@ class Aborted(RuntimeError):
 
 
 class NotSplittable(Exception):
-    """A node's results for a batch cannot be combined from its results for parts of the batch; inputs have no node."""
+    """A node's results for a batch cannot be combined from its results for parts of the batch.
+
+    Parameters
+    ----------
+    node : Apply or None
+        A node in the user's graph; None for an input, which has no node.
+    reason : str
+        The reason.
+    """
 
     def __init__(self, node: Apply | None, reason: str) -> None:
         what = "" if node is None else f"{node.op} of {', '.join(map(str, node.inputs))}: "
