@@ -18,7 +18,7 @@ from rich.console import Console
 
 from fuzzing.operations import OPERATIONS
 from fuzzing.pairs import Pairs, shown
-from fuzzing.runner import run_chunks, run_worker
+from fuzzing.runner import options, run_chunks, run_worker
 from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
@@ -48,9 +48,7 @@ class Restriction(click.ParamType):
 
 
 @click.command()
-@click.option("--examples", default=1000, show_default=True, help="Number of examples.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@options(examples=1000, seed=0, processes=os.cpu_count() or 1, timeout=1200.0)
 @click.option(
     "--only", multiple=True, type=Restriction(), help="Restrict a switch to this value; repeat for several values."
 )
@@ -59,7 +57,6 @@ class Restriction(click.ParamType):
 @click.option("--shrink/--no-shrink", default=True, show_default=True, help="Shrink failing examples.")
 @click.option("--differences", default=3, show_default=True, help="Number of differences after which a process ends.")
 @click.option("--minutes", type=float, help="Minutes after which no new example begins.")
-@click.option("--timeout", default=1200.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option(
     "--pairs",
     "pairs_file",

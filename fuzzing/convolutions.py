@@ -23,7 +23,7 @@ from theano.tensor.signal import pool
 import optdb
 from fuzzing.machines import chosen_settings
 from fuzzing.profiles import kernels_option, replace_profile
-from fuzzing.runner import End, run_chunks, run_worker, without_compiler
+from fuzzing.runner import End, options, run_chunks, run_worker, without_compiler
 from optdb.codegen.convolve.geometry import axes_of
 
 __all__ = ["Case", "compare", "convolutions", "poolings"]
@@ -258,12 +258,10 @@ def _run(chunk: Chunk, timeout: float) -> End:
 
 
 @click.command()
-@click.option("--examples", default=1000, show_default=True, help="Number of examples.")
+@options(examples=1000, processes=os.cpu_count() or 1, timeout=900.0)
 @click.option("--seed", "number", default=0, show_default=True, help="Seed of the random numbers.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
 @click.option("--device", default="auto", show_default=True, help="Device, named as in optdb.mode.")
 @kernels_option
-@click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
 @click.option("--worker", is_flag=True, hidden=True)
 def main(
     examples: int, number: int, processes: int, device: str, kernels: tuple[str, ...], timeout: float, worker: bool

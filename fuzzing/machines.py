@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import click
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
@@ -22,7 +21,6 @@ __all__ = [
     "in_threads",
     "make_runs",
     "report_runs",
-    "run_options",
     "run_processes",
     "seeds",
 ]
@@ -44,25 +42,6 @@ class Runs:
 
 
 Chunk = TypeVar("Chunk", bound=Runs)
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def run_options(runs: int, steps: int, processes: int, timeout: float) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command the options of runs, with these defaults."""
-    options = (
-        click.option("--runs", default=runs, show_default=True, help="Number of runs."),
-        click.option("--steps", default=steps, show_default=True, help="Maximum number of steps of a run."),
-        click.option("--seed", default=0, show_default=True, help="Seed of the random numbers."),
-        click.option("--processes", default=processes, show_default=True, help="Number of processes at a time."),
-        click.option("--timeout", default=timeout, show_default=True, help="Timeout of a process, in seconds."),
-    )
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def run_processes(

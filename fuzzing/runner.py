@@ -14,12 +14,35 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import click
 from rich.console import Console
 
-__all__ = ["End", "report_chunks", "run_chunks", "run_worker", "without_compiler"]
+__all__ = ["End", "options", "report_chunks", "run_chunks", "run_worker", "without_compiler"]
 
+#: The options of several commands, and what they say.
+_OPTIONS = {
+    "examples": "Number of examples.",
+    "runs": "Number of runs.",
+    "steps": "Maximum number of steps of a run.",
+    "seed": "Seed of the random numbers.",
+    "processes": "Number of processes at a time.",
+    "timeout": "Timeout of a process, in seconds.",
+}
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
+
+
+def options(**defaults: float) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command some of these options, with their defaults."""
+
+    def decorate(command: Command) -> Command:
+        for name, default in reversed(defaults.items()):
+            command = click.option(f"--{name}", default=default, show_default=True, help=_OPTIONS[name])(command)
+        return command
+
+    return decorate
 
 
 def run_chunks(

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, starmap
@@ -222,32 +222,25 @@ def _complete(client: Client, workers: int, timeout: float) -> bool:
 
 
 def _killed_run(
-    f: Any,
-    client: Client,
-    batches: Sequence[Any],
-    expected: Sequence[Any],
-    rng: random.Random,
-    kills: int,
-    timeout: float,
+    f: Any, client: Client, batches: list[Any], expected: list[Any], rng: random.Random, kills: int, timeout: float
 ) -> tuple[float, float, int]:
     at = sorted(rng.sample(range(1, len(batches)), kills))
     slowest, killed = 0.0, 0
     with DataParallel(f, client, timeout=timeout) as train:
         for number, batch in enumerate(batches):
-            start = time.perf_counter()
-            killer = None
+            kills_one = False
             if number in at:
                 # At least one worker must stay alive, because only the workers hold the state.
                 end = time.monotonic() + timeout
                 while len(train.refresh()) < 2 and time.monotonic() < end:
                     time.sleep(0.1)
-                if len(train.workers) > 1:
-                    start = time.perf_counter()
-                    killer = _killer(client, train, rng)
-                    killed += 1
+                kills_one = len(train.workers) > 1
+            start = time.perf_counter()
+            killer = _killer(client, train, rng) if kills_one else None
             train(*batch)
             if killer is not None:
                 killer.join()
+                killed += 1
             slowest = max(slowest, time.perf_counter() - start)
         state = [train.get(shared) for shared in f.get_shared()]
     return max(map(difference, state, expected)), slowest, killed
@@ -296,7 +289,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
             train.get(train.shared[0])  # waits for the last update
             part = [value[: len(value) // workers] for value in given]
             for row in rows:
-                alone_seconds = _seconds_alone(alone, part)
+                alone_seconds = _seconds(lambda: (alone(*part), finish(alone)))
                 row["a worker's part alone, with its update"] = alone_seconds
                 row["besides it"] = row["whole step"] - alone_seconds
             return rows
@@ -316,18 +309,14 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     print(f"through the scheduler: {moved:,.0f} bytes a step, both ways")
 
 
-def _seconds_alone(alone: optdb.SimulatorOCL, part: Sequence[Any]) -> float:
-    """Return the time of a worker's part alone, including its update."""
+def _seconds(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
-    alone(*part)
-    finish(alone)
+    call()
     return time.perf_counter() - start
 
 
 def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
-    start = time.perf_counter()
-    train(*batch)
-    whole = time.perf_counter() - start
+    whole = _seconds(partial(train, *batch))
     longest = {key: max(seconds[key] for seconds in train.seconds) for key in train.seconds[0]}
     # The worker that waits least for other workers shows the time of the work itself.
     longest["exchange"] = min(seconds["exchange"] for seconds in train.seconds)
@@ -482,9 +471,7 @@ def _exact_rate(
 def _ahead_rate(train: DataParallel, batches: Sequence[Any], steps: int) -> float:
     """Return the steps per second of `train`: all steps divided by all seconds, as single steps are not awaited."""
     train.train(batches)
-    start = time.perf_counter()
-    train.train(batches[number % len(batches)] for number in range(steps))
-    return steps / (time.perf_counter() - start)
+    return steps / _seconds(lambda: train.train(batches[number % len(batches)] for number in range(steps)))
 
 
 def _several_devices(count: int) -> list[str]:
@@ -504,21 +491,16 @@ def _tiny() -> Any:
 def _warm_up(step: Callable[[], Any], settle: float) -> None:
     """Run steps until kernels are compiled and chosen, and launches are merged."""
     stop = time.perf_counter() + settle
-    for number in itertools.count():
-        if number >= _WARM_UP and time.perf_counter() >= stop:
-            return
+    number = 0
+    while number < _WARM_UP or time.perf_counter() < stop:
         step()
+        number += 1
 
 
 def _rate(step: Callable[[int], Any], steps: int, settle: float) -> float:
     """Return the steps per second of a loop, computed from the median time of a step."""
     _warm_up(partial(step, 0), settle)
-    seconds = []
-    for number in range(steps):
-        start = time.perf_counter()
-        step(number)
-        seconds.append(time.perf_counter() - start)
-    return 1 / float(np.median(seconds))
+    return 1 / float(np.median([_seconds(partial(step, number)) for number in range(steps)]))
 
 
 def _make_steps(sim: optdb.SimulatorOCL, batches: Sequence[Any], steps: int) -> None:
@@ -531,14 +513,9 @@ def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int, s
     sims = [optdb.SimulatorOCL(f, name) for name in names]
     for sim in sims:
         _warm_up(partial(_make_steps, sim, batches, 1), settle)
-    threads = [threading.Thread(target=_make_steps, args=(sim, batches, steps)) for sim in sims]
-    start = time.perf_counter()
-    with switch_interval.held():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    rate = len(sims) * steps / (time.perf_counter() - start)
+    with switch_interval.held(), ThreadPoolExecutor(len(sims)) as pool:
+        seconds = _seconds(lambda: list(pool.map(lambda sim: _make_steps(sim, batches, steps), sims)))
+    rate = len(sims) * steps / seconds
     for sim in sims:
         sim.close()
     return rate

@@ -101,7 +101,7 @@ def count(graph: FunctionGraph, seconds: float = 0.0) -> Lifted:
     return Lifted(seconds, len(on_device), len(transfers), len(detours))
 
 
-def compare(build: Callable[[], models.Model], stepwise: bool = True) -> Comparison:
+def compare(build: Callable[[], models.Model]) -> Comparison:
     """Lift one model in both ways."""
     specification = measure.specify(build())
     whole = measure.optimize_warm(specification, ways.topological()).seconds
@@ -114,16 +114,13 @@ def compare(build: Callable[[], models.Model], stepwise: bool = True) -> Compari
         len(graph.apply_nodes),
         whole,
         lift(graph, one_pass.optimize),
-        lift(graph, lambda clone: lift_stepwise(clone, list(dict.fromkeys(lifters)), opencl.OPENCL))
-        if stepwise
-        else Lifted(0.0, 0, 0, 0),
+        lift(graph, lambda clone: lift_stepwise(clone, list(dict.fromkeys(lifters)), opencl.OPENCL)),
     )
 
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
-@click.option("--stepwise/--no-stepwise", default=True, show_default=True, help="Also lift node by node.")
-def main(chosen: tuple, stepwise: bool) -> None:
+def main(chosen: tuple) -> None:
     """Lift MODELS to an OpenCL device in one pass and node by node."""
     table = terminal.table(
         *("model", "nodes", "seconds", "ratio", "share of optimizer", "on device", "transfers", "detours"),
@@ -131,7 +128,7 @@ def main(chosen: tuple, stepwise: bool) -> None:
         title="Lifts to an OpenCL device: CPU seconds, one pass / node by node",
     )
     for build in chosen or [cli.MODEL.convert(name, None, None) for name in DEFAULT_MODELS]:
-        comparison = compare(build, stepwise)
+        comparison = compare(build)
         one, step = comparison.one_pass, comparison.stepwise
         table.add_row(
             comparison.model,

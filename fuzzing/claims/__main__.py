@@ -14,7 +14,7 @@ import click
 
 from fuzzing.claims.operations import OPERATIONS
 from fuzzing.claims.ways import WAYS
-from fuzzing.runner import report_chunks, run_worker, without_compiler
+from fuzzing.runner import options, report_chunks, run_worker, without_compiler
 from memcheck.log import parse
 
 #: Number of examples per process, which keeps compiled code in memory.
@@ -37,9 +37,7 @@ class Chunk:
 
 
 @click.command()
-@click.option("--examples", default=1000, show_default=True, help="Number of examples, over all ways.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
+@options(examples=1000, seed=0, processes=os.cpu_count() or 1, timeout=600.0)
 @click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="Ways to test; all by default.")
 @click.option(
     "--device",
@@ -48,7 +46,6 @@ class Chunk:
     help=f"Devices to use in turn, named as in optdb.mode; {OCLGRIND} finds each out-of-bounds access.",
 )
 @click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Exclude an operation.")
-@click.option("--timeout", default=600.0, show_default=True, help="Timeout of a process, in seconds.")
 def main(
     examples: int,
     seed: int,

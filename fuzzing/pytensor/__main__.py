@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from fuzzing.machines import run_options, run_processes
+from fuzzing.machines import run_processes
+from fuzzing.runner import options
 
 
 @click.command()
-@run_options(runs=500, steps=20, processes=1, timeout=1800.0)
+@options(runs=500, steps=20, seed=0, processes=1, timeout=1800.0)
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
     """Use PyTensor's shared variables in functions of all modes alternately.
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from fuzzing.runner import run_chunks, run_worker
+from fuzzing.runner import options, run_chunks, run_worker
 
 #: Number of models per process.
 CHUNK = 20
@@ -23,8 +23,7 @@ KINDS = ("nets", "densities", "recurrences")
 @click.option("--seed", default=0, show_default=True, help="Seed of the first graph.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Kinds of graphs; all by default.")
 @click.option("--hash-seed", "hash_seeds", multiple=True, default=(0,), show_default=True, help="PYTHONHASHSEED.")
-@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="Number of processes at a time.")
-@click.option("--timeout", default=900.0, show_default=True, help="Timeout of a process, in seconds.")
+@options(processes=os.cpu_count() or 1, timeout=900.0)
 def main(
     examples: int, seed: int, kinds: tuple[str, ...], hash_seeds: tuple[int, ...], processes: int, timeout: float
 ) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import click
 
-from fuzzing.machines import Runs, report_runs, run_options, seeds
+from fuzzing.machines import Runs, report_runs, seeds
 from fuzzing.profiles import kernels_option, memory_option
-from fuzzing.runner import run_worker, without_compiler
+from fuzzing.runner import options, run_worker, without_compiler
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RunsOnDevice(Runs):
 
 
 @click.command()
-@run_options(runs=1000, steps=30, processes=os.cpu_count() or 1, timeout=900.0)
+@options(runs=1000, steps=30, seed=0, processes=os.cpu_count() or 1, timeout=900.0)
 @click.option("--device", default="auto", show_default=True, help="Device, named as in optdb.mode.")
 @kernels_option
 @memory_option

@@ -6,11 +6,12 @@ import os
 
 import click
 
-from fuzzing.machines import run_options, run_processes
+from fuzzing.machines import run_processes
+from fuzzing.runner import options
 
 
 @click.command()
-@run_options(runs=2000, steps=12, processes=1, timeout=900.0)
+@options(runs=2000, steps=12, seed=0, processes=1, timeout=900.0)
 def main(runs: int, steps: int, seed: int, processes: int, timeout: float) -> None:
     """Bring tiered functions into every state, and call them in threads and with interrupts.
 

@@ -5,8 +5,6 @@ from models.zoo import (  # noqa: F401  imported because they register themselve
     keras_images,
     keras_sequences,
     lasagne_nets,
-    pymc3_mixtures,
-    pymc3_processes,
-    pymc3_regressions,
+    pymc3_densities,
     pymc3_variational,
 )

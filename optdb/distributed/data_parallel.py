@@ -284,12 +284,12 @@ class DataParallel:
     @property
     def workers(self) -> list[str]:
         """The names of the workers, in the order of their parts."""
-        return self._group.names
+        return list(self._group.names)
 
     @property
     def addresses(self) -> list[str]:
         """The addresses of dask's workers, or the names of threads, in the order of their parts."""
-        return self._group.addresses
+        return list(self._group.addresses)
 
     @property
     def shared(self) -> list[SharedVariable]:

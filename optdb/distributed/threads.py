@@ -61,7 +61,8 @@ class ThreadGroup:
                 "The cure: name different devices, or parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
             )
         self._replicas: list[Replica] = [replica_of(training, device) for device in devices]
-        self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
+        #: The names of workers in messages.
+        self.names = self.addresses = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
         # Either all devices lend or none of them does: the vectors of a device that shares the host's memory are added
         # up on the host.
@@ -69,7 +70,7 @@ class ThreadGroup:
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
         self._links = [
-            ThreadLink(rank, self._mailboxes, self._names, self._lends, self._members.member(rank), readers)
+            ThreadLink(rank, self._mailboxes, self.names, self._lends, self._members.member(rank), readers)
             for rank in range(len(devices))
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
@@ -85,13 +86,6 @@ class ThreadGroup:
         self._pending: deque[PendingStep] = deque()
         #: A step's error that the caller has not received.
         self._unreported: Exception | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """The names of workers in messages."""
-        return list(self._names)
-
-    addresses = names
 
     def refresh(self) -> None:
         """Do nothing, since the number of threads is fixed."""
@@ -198,7 +192,7 @@ class ThreadGroup:
             if unfinished is not None and not outcomes:
                 outcomes.append(_outcome_of(self._finish, unfinished, rank, ending))
             if not isinstance(error, _Skipped):
-                self._abort(step, f"{self._names[rank]} has failed: {error}")
+                self._abort(step, f"{self.names[rank]} has failed: {error}")
             raise
         finally:
             exchange.launched()
@@ -238,7 +232,7 @@ class ThreadGroup:
         try:
             yield
         except BaseException as error:
-            self._abort(step, f"{self._names[rank]} has failed: {error}")
+            self._abort(step, f"{self.names[rank]} has failed: {error}")
             raise
 
     def _abort(self, step: PendingStep, reason: str) -> None:
@@ -267,19 +261,16 @@ class ThreadGroup:
 
     def _give_up(self) -> None:
         """Abort the steps that have begun and wait for their threads, because the caller was interrupted."""
-        without_sigint(self._abort_all)
+
+        def abort_all() -> None:
+            for step in self._pending:
+                step.is_given_up = True
+                self._abort(step, "the step was interrupted")
+
+        without_sigint(abort_all)
         for step in self._pending:
             step.wait()
-        without_sigint(self._pop_all)
-
-    def _abort_all(self) -> None:
-        for step in self._pending:
-            step.is_given_up = True
-            self._abort(step, "the step was interrupted")
-
-    def _pop_all(self) -> None:
-        while self._pending:
-            self._pop_first()
+        without_sigint(lambda: [self._pop_first() for _ in range(len(self._pending))])
 
     def _pop_first(self) -> None:
         """Remove the first pending step, which all threads have ended, and count it if it is committed."""
@@ -302,7 +293,7 @@ class ThreadGroup:
             return
         # Workers that raised `Aborted` stopped only because another worker failed.
         rank = next((rank for rank in failed if not isinstance(errors[rank], Aborted)), failed[0])
-        step.error = WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}")
+        step.error = WorkerFailed(f"{self.names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}")
         step.error.__cause__ = errors[rank]
         step.root = step.error
         if not step.is_given_up:
@@ -323,18 +314,19 @@ class ThreadGroup:
             try:
                 prepared.append(self._replicas[rank].complete(outcome))
             except Exception as error:
-                raise WorkerFailed(f"{self._names[rank]}: {type(error).__name__}: {error}") from error
+                raise WorkerFailed(f"{self.names[rank]}: {type(error).__name__}: {error}") from error
         return prepared
 
     def state(self) -> list[Any]:
         """Wait for all steps that have begun, and return the values of the shared variables."""
         self._end_all()
-        return without_sigint(self._state)
 
-    def _state(self) -> list[Any]:
-        for replica in self._replicas:
-            replica.settle(self._steps)
-        return self._replicas[0].state()
+        def read() -> list[Any]:
+            for replica in self._replicas:
+                replica.settle(self._steps)
+            return self._replicas[0].state()
+
+        return without_sigint(read)
 
     def load(self, state: Sequence[Any], steps: int) -> None:
         """Set the state of all replicas to the state after `steps` steps."""

@@ -137,8 +137,8 @@ def _shown(frame: Any) -> str:
     return " > ".join(f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in entries)
 
 
-def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: float, emulates: bool) -> None:
-    """Train a model, and print its longest calls."""
+def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most: float, emulates: bool) -> None:
+    """Train a model for at most `most` seconds, and print its longest calls."""
     started = time.perf_counter()
     model = models.build(name, **sizes)
     batches = batches_of(model, 4)
@@ -158,7 +158,7 @@ def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: f
             sim(*batch)
             end = time.perf_counter()
             watch.began = None
-            if end - started > most_s:
+            if end - started > most:
                 break
             if plan is None:
                 # Calls up to this one are not counted: they were recorded, or made the plan.
@@ -180,13 +180,7 @@ def measure(name: str, sizes: dict[str, Any], device: str, calls: int, most_s: f
 
 
 def report(
-    name: str,
-    commands: str,
-    seconds: list[float],
-    begins: list[float],
-    calls: int,
-    settled_at: int | None,
-    events: Events,
+    name: str, commands: str, seconds: list[float], begins: list[float], calls: int, settled: int | None, events: Events
 ) -> None:
     """Print the median, the longest calls, and the events during them."""
     if not seconds:
@@ -194,8 +188,8 @@ def report(
         return
     numbers = range(len(seconds))
     normal = [statistics.median(seconds[max(0, number - _BEFORE) : number] or seconds) for number in numbers]
-    end = settled_at if settled_at is not None else len(seconds)
-    say(f"{name}: {commands}; {len(seconds)} calls since the plan, {'' if settled_at else 'NOT '}settled")
+    end = settled if settled is not None else len(seconds)
+    say(f"{name}: {commands}; {len(seconds)} calls since the plan, {'' if settled else 'NOT '}settled")
     halves = (("until merged", seconds[:end]), ("since", seconds[end:]))
     say("   median " + ", ".join(f"{what} {statistics.median(part) * 1e3:.3f} ms" for what, part in halves if part))
     for what, last in ((f"first {calls}", calls), ("all", len(seconds))):
@@ -242,35 +236,30 @@ def say(line: str) -> None:
 @click.argument("names", nargs=-1, type=click.Choice(list(SIZES)))
 @terminal.device_option("gpu")
 @click.option("--calls", default=2000, show_default=True, help="Minimum number of calls after the plan is made.")
-@click.option("--most", "most_s", default=55.0, show_default=True, help="Maximum time for each model, in seconds.")
-@click.option("--caches", type=click.Path(), help="Folder of caches; by default an empty one.")
+@click.option("--most", default=55.0, show_default=True, help="Maximum time for each model, in seconds.")
 @click.option("--small", is_flag=True, help="Use the models' small sizes, for a quick test.")
 @click.option("--emulates", is_flag=True, help="Merge launches early and as on a GPU, on any device.")
 @click.option("--here", is_flag=True, hidden=True)
-def main(names: tuple[str, ...], here: bool, small: bool, caches: str | None, **options: Any) -> None:
+def main(names: tuple[str, ...], here: bool, small: bool, emulates: bool, **options: Any) -> None:
     """Find the longest calls of the models NAMES, or of gru30, mlp, lstm and cifar_resnet."""
     if here:
         for name in names:
             sizes = SMALL.get(name.split()[0], {}) if small else SIZES[name]
             with theano.change_flags(floatX="float32"):
-                measure(name.split()[0], sizes, **options)
+                measure(name.split()[0], sizes, emulates=emulates, **options)
         return
     for name in names or MODELS:
         with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
             places = {"CUDA_CACHE_PATH": "cuda", "XDG_CACHE_HOME": "xdg", "POCL_CACHE_DIR": "pocl"}
-            env = {variable: str(Path(caches or folder, place)) for variable, place in places.items()}
+            env = {variable: str(Path(folder, place)) for variable, place in places.items()}
             # The driver does not create the folders that these variables name, so they must exist before it starts.
             for path in env.values():
                 Path(path).mkdir(parents=True, exist_ok=True)
             flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), "floatX=float32"]))
             command = [sys.executable, "-m", "profiles.gpu.longest_calls", name, "--here"]
-            command += [word for key, value in options.items() if key != "emulates" for word in _option(key, value)]
-            command += ["--small"] * small + ["--emulates"] * options["emulates"]
+            command += [word for key, value in options.items() for word in (f"--{key}", str(value))]
+            command += ["--small"] * small + ["--emulates"] * emulates
             subprocess.run(command, env={**os.environ, **env, "THEANO_FLAGS": flags}, check=False)
-
-
-def _option(key: str, value: Any) -> list[str]:
-    return ["--" + {"most_s": "most"}.get(key, key), str(value)]
 
 
 if __name__ == "__main__":

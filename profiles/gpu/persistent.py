@@ -1,20 +1,10 @@
-"""Persistent launches on a GPU: ``python -m profiles.gpu.persistent --help`` lists the commands.
-
-Processes may run at the same time: they take turns on the device while they time.
-"""
+"""Persistent launches on a GPU: ``python -m profiles.gpu.persistent --help`` lists the commands."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,18 +13,16 @@ import theano
 import theano.tensor as tt
 
 import optdb
-from optdb.device.launches import persistent, persistent_program, residencies
+from optdb.device.launches import persistent_program
 from optdb.device.launches.programs import PERSISTENT
 from optdb.opencl.registry import context_of, get_context
-from optdb.runtime.build import BuildError, make
-from optdb.runtime.grid_barriers import GRID_BARRIERS, try_barriers
+from optdb.runtime.grid_barriers import try_barriers
 from optdb.runtime.timing import seconds_of, timed_beside
 from profiles import models, terminal
 from profiles.gpu.steps import SIZES, elapsed_ms, last_plan
 from profiles.steps_of_simulators import batches_of, compiled
 from profiles.training import difference
 
-_STARTED = time.monotonic()
 #: Number of calls whose results are compared.
 _CALLS = 4
 #: An operation of the random functions.
@@ -54,76 +42,12 @@ _STEPS = (
 )
 
 
-@contextlib.contextmanager
-def turn(folder: Path | None, ready: int, patience_s: float) -> Iterator[None]:
-    """Prevent other processes from timing anything within the block.
-
-    If there is a folder, each process first waits until `ready` processes are ready, or until the time limit.
-    """
-    folder = folder or Path(tempfile.gettempdir())
-    (folder / f"ready-{os.getpid()}").touch()
-    while len(list(folder.glob("ready-*"))) < ready and time.monotonic() - _STARTED < patience_s:
-        time.sleep(0.1)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def say(*words: Any) -> None:
     """Print a line at once: a process may be killed at any time."""
     print(*words, flush=True)
 
 
-class Variant:
-    """Changes to the way persistent launches run."""
-
-    def __init__(self, barrier: str, groups: int, registers: int, inline: bool, teams: bool, rounds: int) -> None:
-        self._barrier, self._groups, self._registers = barrier, groups, registers
-        self._inline, self._teams = inline, teams
-        if rounds:
-            persistent.MAX_ROUNDS = rounds
-        # A hanging launch is given up after a second or two.
-        persistent_program._POLLS = 1 << 21
-        self._choose = residencies.residency
-        residencies.residency = self.residency
-
-    def residency(self, context: Any, setting: str) -> Any:
-        """Return how a context runs persistent launches."""
-        resident = self._choose(context, setting)
-        if resident is None or not resident.barrier.meets:
-            return resident
-        barrier = GRID_BARRIERS[self._barrier] if self._barrier else resident.barrier
-        options = nvidia_options(context, self._registers) if "nvidia" in context.profile.platform_name.lower() else ()
-        attribute = "" if self._inline else resident.attribute
-        groups = resident.groups * self._groups
-        barrier = replace(barrier, has_teams=barrier.has_teams and self._teams)
-        return replace(resident, barrier=barrier, groups=groups, options=options, attribute=attribute)
-
-
-def nvidia_options(context: Any, registers: int) -> tuple[str, ...]:
-    """Return compiler options that limit registers, if requested, and make the compiler report how many it uses."""
-    for options in ((f"-cl-nv-maxrregcount={registers}",), ("-cl-nv-maxrregcount", str(registers))):
-        if not registers:
-            return ("-cl-nv-verbose",)
-        with contextlib.suppress(BuildError):
-            make(context, "__kernel void limited(__global int *x) { x[0] = 1; }", options)
-            return ("-cl-nv-verbose", *options)
-    say("the compiler does not support a limit of registers")
-    return ()
-
-
-class CompilerNotes(logging.Handler):
-    """Prints the reports of NVIDIA's compiler about registers."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the lines about the persistent kernel."""
-        lines = record.getMessage().splitlines()
-        for number, line in enumerate(lines):
-            if PERSISTENT in line:
-                say("    compiler:", " | ".join(text.strip() for text in lines[number : number + 4])[:500])
-
-
-def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: tuple[Path | None, int, float]) -> None:
+def measured(name: str, sizes: dict[str, int], device: str, repeat: int) -> None:
     """Compare a model's steps with and without persistent launches, and time both."""
     begun = time.perf_counter()
     function = compiled(models.build(name, **sizes))
@@ -144,13 +68,12 @@ def measured(name: str, sizes: dict[str, int], device: str, repeat: int, wait: t
             assert plan is not None  # made by the calls above
             say(f"{name} {wish}: {plan.commands} commands, {plan.enqueued} enqueued")
     _compare(name, found["never"], found["always"])
-    with turn(*wait):
-        for wish in ("never", "always", "never", "always"):
-            sim = simulators[wish]
-            step, call = _times_ms(sim, data, repeat)
-            say(f"{name} {wish}: {step:.3f} ms a step of many, {call:.3f} a call")
-        for wish, sim in simulators.items():
-            _time_commands(name, wish, last_plan(sim))
+    for wish in ("never", "always", "never", "always"):
+        sim = simulators[wish]
+        step, call = _times_ms(sim, data, repeat)
+        say(f"{name} {wish}: {step:.3f} ms a step of many, {call:.3f} a call")
+    for wish, sim in simulators.items():
+        _time_commands(name, wish, last_plan(sim))
 
 
 def _times_ms(sim: Any, data: list[np.ndarray], repeat: int) -> tuple[float, float]:
@@ -207,13 +130,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 @click.group()
-@click.option("--log", is_flag=True, help="Print what the persistent kernels and the compiler report.")
+@click.option("--log", is_flag=True, help="Print what the persistent kernels report.")
 def main(log: bool) -> None:
     """Try persistent launches."""
-    builder = logging.getLogger("optdb.runtime.build")
-    builder.setLevel(logging.INFO)
-    builder.propagate = False
-    builder.addHandler(CompilerNotes())
+    # A hanging launch is given up after a second or two.
+    persistent_program._POLLS = 1 << 21
     if log:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message).600s")
 
@@ -232,22 +153,10 @@ def trial(device: str) -> None:
 @click.argument("name", type=click.Choice(sorted(SIZES)))
 @terminal.device_option("gpu")
 @terminal.count_option("--repeat", 20, "Number of steps of each kind.")
-@click.option("--wait", type=click.Path(path_type=Path), help="Folder in which processes wait for each other.")
-@click.option("--ready", type=int, default=1, help="Number of processes that wait for each other.")
-@click.option("--patience", type=float, default=40.0, show_default=True, help="Seconds to wait for other processes.")
 @click.option("--small", is_flag=True, help="Use the model's small size, for a quick test.")
-@click.option("--barrier", type=click.Choice(["", *GRID_BARRIERS]), default="", help="Which barrier.")
-@click.option("--groups", type=int, default=1, show_default=True, help="Work groups per compute unit.")
-@click.option("--registers", type=int, default=0, help="Maximum number of registers per work item, on NVIDIA.")
-@click.option("--inline", is_flag=True, help="Allow the compiler to inline the bodies of kernels.")
-@click.option("--teams/--no-teams", default=True, help="Run several small work groups within one large group.")
-@click.option("--rounds", type=int, default=0, help="Commands with more tiles per work group remain separate launches.")
-def model(
-    name: str, device: str, repeat: int, small: bool, wait: Path | None, ready: int, patience: float, **variant: Any
-) -> None:
+def model(name: str, device: str, repeat: int, small: bool) -> None:
     """Compare and time the training steps of a model."""
-    Variant(**variant)
-    measured(name, {} if small else SIZES[name], device, repeat, (wait, ready, patience))
+    measured(name, {} if small else SIZES[name], device, repeat)
 
 
 @main.command()
@@ -256,7 +165,6 @@ def model(
 @click.option("--count", type=int, default=20, show_default=True, help="Number of functions.")
 def random(device: str, seed: int, count: int) -> None:
     """Compare random functions."""
-    Variant("", 1, 0, False, True, 0)
     for number in range(seed, seed + count):
         rng = np.random.RandomState(number)
         x = tt.fmatrix("x")

@@ -59,10 +59,17 @@ class Sampling:
 
 def draw(name: str, sampler: str, side: str, draws: int, tune: int, seed: int = 17) -> dict[str, Any]:
     """Sample a model; return its seconds, and the means and standard deviations of its variables."""
+    return draw_from(MODELS[name], sampler, side, draws, tune, seed)
+
+
+def draw_from(
+    build: Callable[[], Any], sampler: str, side: str, draws: int, tune: int, seed: int, chains: int = CHAINS
+) -> dict[str, Any]:
+    """Build a model and sample it; return its seconds, and the means and standard deviations of its variables."""
     mode = sides.load(side)
-    model = MODELS[name]()
+    model = build()
     began, began_cpu = time.perf_counter(), cpu_seconds()
-    trace = _DRAW[sampler](model, mode, draws, tune, seed)
+    trace = _DRAW[sampler](model, mode, draws, tune, seed, chains)
     seconds = {"wall_s": time.perf_counter() - began, "cpu_s": cpu_seconds() - began_cpu}
     values = {name: np.asarray(values) for name, values in trace.posterior.data_vars.items()}
     means = {name: np.ravel(array.mean(axis=(0, 1))).tolist() for name, array in values.items()}
@@ -70,13 +77,13 @@ def draw(name: str, sampler: str, side: str, draws: int, tune: int, seed: int = 
     return {**seconds, "means": means, "deviations": deviations}
 
 
-def _by_pymc(model: Any, mode: str | None, draws: int, tune: int, seed: int) -> Any:
+def _by_pymc(model: Any, mode: str | None, draws: int, tune: int, seed: int, chains: int) -> Any:
     import pymc
 
     return pymc.sample(
         draws,
         tune=tune,
-        chains=CHAINS,
+        chains=chains,
         cores=1,
         random_seed=seed,
         model=model,
@@ -87,14 +94,14 @@ def _by_pymc(model: Any, mode: str | None, draws: int, tune: int, seed: int) -> 
     )
 
 
-def _by_nutpie(model: Any, mode: str | None, draws: int, tune: int, seed: int) -> Any:
+def _by_nutpie(model: Any, mode: str | None, draws: int, tune: int, seed: int, chains: int) -> Any:
     import nutpie
 
     from optdb.pytensor import compile_nutpie
 
     compiled = nutpie.compile_pymc_model(model) if mode is None else compile_nutpie(model, mode)
     return nutpie.sample(
-        compiled, draws=draws, tune=tune, chains=CHAINS, cores=1, seed=seed, progress_bar=False, save_warmup=False
+        compiled, draws=draws, tune=tune, chains=chains, cores=1, seed=seed, progress_bar=False, save_warmup=False
     )
 
 
@@ -114,16 +121,18 @@ def compare(
     results = [run("profiles.pytensor.samplers:draw", name, sampler, each, draws, tune) for each in chosen]
     reference = results[0]
     return [
-        Sampling(name, sampler, each, result["wall_s"], result["cpu_s"], _difference(reference, result), CHAINS * draws)
+        Sampling(name, sampler, each, result["wall_s"], result["cpu_s"], difference(reference, result), CHAINS * draws)
         for each, result in zip(chosen, results, strict=True)
     ]
 
 
-def _difference(reference: dict[str, Any], result: dict[str, Any]) -> float:
-    means, deviations = reference["means"], reference["deviations"]
-    return float(
-        max(np.max(np.abs(np.subtract(result["means"][name], means[name])) / deviations[name]) for name in means)
-    )
+def difference(reference: dict[str, Any], result: dict[str, Any], least_deviation: float = 0.0) -> float:
+    """Return the largest difference of a mean, in the reference's standard deviations, or in the least one."""
+    differences = []
+    for name, means in reference["means"].items():
+        deviations = np.maximum(reference["deviations"][name], least_deviation)
+        differences.append(np.max(np.abs(np.subtract(result["means"][name], means)) / deviations))
+    return float(max(differences))
 
 
 def render(rows: Sequence[Sampling]) -> Table:

@@ -7,19 +7,18 @@ relative to the variable's standard deviation or to one, whichever is larger.
 
 from __future__ import annotations
 
+import functools
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
-import numpy as np
-import pymc as pm
 from rich.table import Table
 
 from profiles import isolated, terminal
-from profiles.pytensor import cli, models, sides
+from profiles.pytensor import cli, models, samplers, sides
 
 __all__ = ["SIZES", "TOLERANCE", "Draws", "compare", "draw", "main", "render"]
 
@@ -49,30 +48,10 @@ class Draws:
         return self.difference <= TOLERANCE
 
 
-def draw(
-    name: str, size: int, side: str, draws: int, tune: int, seed: int = 17
-) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
-    """Sample a model; return the posterior means and standard deviations by variable, and the CPU seconds."""
-    mode = sides.load(side)
-    model = models.build(name, size)
-    began = time.process_time()
-    with model:
-        trace = pm.sample(
-            draws,
-            tune=tune,
-            chains=1,
-            cores=1,
-            random_seed=seed,
-            nuts_sampler="pymc",
-            progressbar=False,
-            compute_convergence_checks=False,
-            compile_kwargs={} if mode is None else {"mode": mode},
-        )
-    seconds = time.process_time() - began
-    posterior = {variable: np.asarray(values)[0] for variable, values in trace.posterior.data_vars.items()}
-    means = {variable: np.ravel(values.mean(axis=0)).tolist() for variable, values in posterior.items()}
-    deviations = {variable: np.ravel(values.std(axis=0)).tolist() for variable, values in posterior.items()}
-    return means, deviations, seconds
+def draw(name: str, size: int, side: str, draws: int, tune: int, seed: int = 17) -> dict[str, Any]:
+    """Sample a model in one chain with PyMC; return its seconds, and the means and deviations of its variables."""
+    build = functools.partial(models.build, name, size)
+    return samplers.draw_from(build, "pymc", side, draws, tune, seed, chains=1)
 
 
 def compare(
@@ -82,17 +61,14 @@ def compare(
     reference: str = sides.DEFAULT,
     draws: int = 200,
     tune: int = 200,
-    run: Callable[..., tuple] = isolated.call,
+    run: Callable[..., dict[str, Any]] = isolated.call,
 ) -> Draws:
     """Sample a model on two sides with the same seed, with `draws` kept draws after `tune` tuning draws."""
-    (expected, deviations, reference_seconds), (means, _, seconds) = (
+    expected, computed = (
         run("profiles.pytensor.sampling:draw", name, size, each, draws, tune) for each in (reference, side)
     )
-    differences = [
-        np.max(np.abs(np.subtract(means[variable], expected[variable])) / np.maximum(deviations[variable], 1.0))
-        for variable in expected
-    ]
-    return Draws(name, size, side, reference, float(max(differences)), seconds, reference_seconds)
+    difference = samplers.difference(expected, computed, least_deviation=1.0)
+    return Draws(name, size, side, reference, difference, computed["cpu_s"], expected["cpu_s"])
 
 
 def render(compared: Sequence[Draws]) -> Table:

@@ -68,9 +68,7 @@ class _Mark(Op):
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
-    ) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         """Raise an error, since a placeholder cannot be computed."""
         raise RuntimeError(f"{self} is a placeholder that an all-reduce replaces, and cannot be computed")
 
@@ -126,9 +124,7 @@ class ReductionRound(Op):
         """Return the positions after the token that hold piece lengths (`offset` 1) or element counts (`offset` 2)."""
         return [slot + offset for slot, kind in zip(self.vector_slots, self.kinds, strict=True) if kind == MOMENTS]
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
-    ) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         """Wait for the other workers' vectors and reduce all vectors."""
         token, *given = inputs
         vectors = [np.asarray(given[slot]) for slot in self.vector_slots]
@@ -140,8 +136,8 @@ class ReductionRound(Op):
             )
         else:
             results = exchange.all_reduce(self.number, vectors)
-        output_storage[0][0] = token
-        for cell, result in zip(output_storage[1:], results, strict=True):
+        outputs[0][0] = token
+        for cell, result in zip(outputs[1:], results, strict=True):
             cell[0] = np.asarray(result)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
@@ -174,11 +170,9 @@ class Completion(Op):
         """Make a node."""
         return Apply(self, list(summands), [summand.type() for summand in summands])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
-    ) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         """Notify the thread's `Exchange`."""
-        for cell, summand in zip(output_storage, inputs, strict=True):
+        for cell, summand in zip(outputs, inputs, strict=True):
             cell[0] = summand
         thread_exchange().completed(self.bucket, inputs)
 

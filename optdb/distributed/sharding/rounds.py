@@ -74,9 +74,7 @@ class BeginRound(_OfRound):
         super().__init__(round_)
         self.view_map = {number: [slot] for number, slot in enumerate(round_.vector_slots)}
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
-    ) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         """Start copying the vectors to the host."""
         round_, queue = self._round_of(node, inputs), self._context(node).queue
         for number, slot in enumerate(self.round.vector_slots):
@@ -85,7 +83,7 @@ class BeginRound(_OfRound):
                 out, event = round_.vectors[number], round_.events[number]
                 enqueue(EnqueueFetch(queue, out, event, vector.base_data, vector.offset))
             record_transfer(self, vector.nbytes)
-            output_storage[number][0] = vector
+            outputs[number][0] = vector
         enqueue(StartQueue(queue))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
@@ -98,13 +96,11 @@ class EndRound(_OfRound):
 
     ends_wait = True
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]], params: Any = None
-    ) -> None:
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         """Compute the results."""
         round_, context = self._round_of(node, inputs), self._context(node)
         enqueue(EnqueueAllReduce(context.queue, round_))
-        for number, (cell, result) in enumerate(zip(output_storage, round_.results, strict=True)):
+        for number, (cell, result) in enumerate(zip(outputs, round_.results, strict=True)):
             out = cell[0]
             if out is None or out.shape != result.shape or out.dtype != result.dtype:
                 out = cell[0] = empty(context, result.shape, result.dtype)

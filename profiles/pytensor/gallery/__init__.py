@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from profiles.pytensor.gallery import counts, data, hierarchies, mixtures, processes, series, survival
+from profiles.pytensor.gallery import data, hierarchies, likelihoods, processes, series
 
 __all__ = ["GALLERY", "LARGE", "build"]
 
@@ -26,7 +26,7 @@ def _models(family: ModuleType) -> dict[str, Callable[..., Any]]:
 #: The models by name.
 GALLERY: dict[str, Callable[..., Any]] = {
     name: builder
-    for family in (hierarchies, counts, mixtures, survival, series, processes, data)
+    for family in (hierarchies, likelihoods, series, processes, data)
     for name, builder in _models(family).items()
 }
 
