@@ -15,6 +15,7 @@ from optdb.opencl.ops.batch_norm import (
     OpenCLChannelGradientSums,
     OpenCLChannelMoments,
 )
+from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from optdb.opencl.ops.pool import (
     OpenCLAveragePoolGrad,
     OpenCLDownsampleFactorMaxGradGrad,
