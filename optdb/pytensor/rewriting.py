@@ -28,7 +28,7 @@ from optdb.host.api.facts import facts_of
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Switch, Wrapper
 from optdb.host.api.rewriters import transform_of
-from optdb.host.pytensor import assumptions, constants, distribution, inplace, instances, lean, walks
+from optdb.host.pytensor import assumptions, constants, distribution, lean, walks
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
 from optdb.topo import destroyer  # noqa: F401  installs its patches
 from optdb.topo.engine import CycleError, Engine
@@ -232,12 +232,10 @@ def _by_the_engine(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 pytensor_host.patches.patches += [
-    *instances.PATCHES,
     *lean.PATCHES,
     *walks.PATCHES,
     *distribution.PATCHES,
     *assumptions.PATCHES,
     *constants.PATCHES,
-    *inplace.PATCHES,
     Wrapper(EquilibriumGraphRewriter, "apply", _by_the_engine, "the engine rewrites large graphs"),
 ]

@@ -1,8 +1,8 @@
-"""The graph rewriters of an equilibrium, run around the engine, for any host."""
+"""The graph rewriters of an equilibrium, run around the engine, for any host; statistics in the form of the host's."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
@@ -10,7 +10,99 @@ from typing import Any
 from optdb.host.api.graph import FunctionGraph
 from optdb.host.api.replacements import name_of
 from optdb.topo.engine import Engine
-from optdb.topo.profile import PhaseProfile
+from optdb.topo.result import TopoResult
+from optdb.topo.rules import Rule
+
+
+class PhaseProfile:
+    """Collects one run's profile, round by round, on a graph that first has `nodes` apply nodes."""
+
+    def __init__(self, rewriter: Any, cleanups: Sequence[Any], nodes: int) -> None:
+        self.rewriter = rewriter
+        self._cleanup_rewriters = cleanups
+        self.nodes_before = nodes
+        self.round_seconds: list[float] = []
+        self.round_counts: list[dict[Any, int]] = []
+        self.global_seconds: list[float] = []
+        self.round_nodes: list[int] = []
+        self.seconds: dict[Any, float] = defaultdict(float)
+        self.made: dict[Any, int] = defaultdict(int)
+        self.globals: list[list[Any]] = []
+        self.finals: list[list[Any]] = []
+        self.cleanups: list[list[Any]] = []
+        self._applied: dict[Rule, int] = defaultdict(int)
+        self._round_cleanups: dict[Any, Any] = {}
+        self._start = perf_counter()
+
+    def begin_round(self, nodes: int) -> None:
+        """Start a round on a graph of `nodes` apply nodes."""
+        self._start = perf_counter()
+        self.round_nodes.append(nodes)
+        self.round_counts.append({})
+        self.global_seconds.append(0.0)
+        self.globals.append([])
+        self.finals.append([])
+        self._round_cleanups = {}
+
+    def global_profiles(self, profiles: list[Any]) -> None:
+        """Record the profiles of the round's global rewriters."""
+        self.globals[-1] = profiles
+        self.global_seconds[-1] += perf_counter() - self._start
+
+    def final_profiles(self, profiles: list[Any]) -> None:
+        """Record the profiles of the round's final rewriters."""
+        self.finals[-1] = profiles
+
+    def count(self, rewriter: Any, *, seconds: float, changed: bool, made: int) -> None:
+        """Count one call of a graph rewriter."""
+        self.seconds[rewriter] += seconds
+        if changed:
+            counts = self.round_counts[-1]
+            counts[rewriter] = counts.get(rewriter, 0) + 1
+            self.made[rewriter] += made
+
+    def keep_cleanup(self, rewriter: Any, profile: Any) -> None:
+        """Merge the profile of a cleanup with its earlier profile from this round."""
+        previous = self._round_cleanups.get(rewriter)
+        if previous is not None:
+            profile = rewriter.merge_profile(previous, profile)
+        self._round_cleanups[rewriter] = profile
+
+    def end_round(self, rules: list[Rule]) -> None:
+        """End the round; count the applications of `rules` since the last round."""
+        self.round_seconds.append(perf_counter() - self._start)
+        counts = self.round_counts[-1]
+        for rule in rules:
+            applied = rule.applications - self._applied[rule]
+            if applied:
+                counts[rule.rewriter] = applied
+                self._applied[rule] = rule.applications
+        self.cleanups.append(
+            [self._round_cleanups[rewriter] for rewriter in self._cleanup_rewriters if rewriter in self._round_cleanups]
+        )
+
+    def finish(self, result: TopoResult, rules: list[Rule]) -> tuple[Any, ...]:
+        """Return the host's twelve statistics, followed by the engine's own."""
+        if len(self.round_seconds) < len(self.round_counts):  # stopped in the middle of a round
+            self.end_round(rules)
+        for rule in rules:
+            self.seconds[rule.rewriter] += rule.seconds
+            self.made[rule.rewriter] += rule.nodes_made
+        return (
+            self.rewriter,
+            self.round_seconds,
+            self.round_counts,
+            (self.nodes_before, result.nodes_after, result.nodes_most),
+            self.global_seconds,
+            self.round_nodes,
+            self.seconds,
+            [0.0] * len(self.round_seconds),  # no sorting time: the order is maintained incrementally
+            self.made,
+            self.globals,
+            self.finals,
+            self.cleanups,
+            result,
+        )
 
 
 class EquilibriumPass:

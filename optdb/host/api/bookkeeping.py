@@ -332,21 +332,6 @@ def remove_client(
             todo.append((operand, owner, i))
 
 
-def keep_for_revert(
-    self: toolbox.History,
-    fgraph: FunctionGraph,
-    node: Apply | str,
-    i: int,
-    r: Variable,
-    new_r: Variable,
-    reason: Any = None,
-) -> None:
-    """Record how to undo a change, if changes are recorded."""
-    history = self.history[fgraph]
-    if history is not None:
-        history.append(functools.partial(fgraph.change_input, node, i, r, reason=("Revert", reason)))
-
-
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
@@ -373,7 +358,6 @@ PATCHES = [
     Patch(FunctionGraph, "replace", replace, "a replacement checks the types once"),
     Patch(FunctionGraph, "change_input", change_input, "a change needs no call for each of its steps"),
     Patch(FunctionGraph, "__remove_client__", remove_client, "a reason is formatted once"),
-    Patch(toolbox.History, "on_change_input", keep_for_revert, "the undo record of a change is created in one step"),
     Patch(graph, "io_toposort", io_toposort, "a sort does not visit finished nodes again"),
     Patch(graph, "inputs", roots, "variables are looked up in sets instead of lists"),
     Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),

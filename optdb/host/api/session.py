@@ -13,10 +13,10 @@ from optdb.collector import growing
 from optdb.host.api import bookkeeping, folding, fusion, identity
 from optdb.host.api.patching import Patch, PatchGroup
 from optdb.host.api.testvalues import optimizer_test_values
-from optdb.host.theano.speedups import algebra, construction, fresh, greedy, passes, shapes, slices
+from optdb.host.theano.speedups import algebra, construction, fresh, passes, shapes, slices
 
 _lock = threading.Lock()
-_modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, passes)
+_modules = (bookkeeping, construction, fresh, algebra, shapes, folding, slices, passes)
 _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",
@@ -68,7 +68,6 @@ def _clean_up() -> None:
     construction.forget()
     algebra.forget()
     folding.forget()
-    greedy.forget()
     fusion.forget()
 
 

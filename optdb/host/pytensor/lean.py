@@ -2,32 +2,82 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from pytensor.compile.mode import _ActiveModeGraphRewriter
 from pytensor.configdefaults import config
 from pytensor.graph import fg
 from pytensor.graph.basic import AtomicVariable
+from pytensor.graph.destroyhandler import inplace_candidates
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting import basic
 from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, MergeFeature, MergeOptimizer
 from pytensor.graph.type import HasShape
-from pytensor.graph.utils import MetaObject, Scratchpad
+from pytensor.graph.utils import MetaObject, MetaType, Scratchpad
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.rewriting.elemwise import FusionOptimizer
+from pytensor.tensor.rewriting.elemwise import FusionOptimizer, InplaceElemwiseOptimizer
 from pytensor.tensor.rewriting.math import AlgebraicCanonizer
 from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.type import TensorType
 
 from optdb.collector import growing
-from optdb.host.api.graph import Apply
+from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.patching import Patch, Wrapper, around
+
+
+def _pairs_to_try(
+    self: InplaceElemwiseOptimizer, fgraph: FunctionGraph, node: Apply, protected_inputs: Collection[Variable]
+) -> list[tuple[tuple[int, Variable], tuple[int, Variable]]]:
+    """Return pairs of an output and an input that it may overwrite; those of equal types come first."""
+    candidates = inplace_candidates(fgraph, node.inputs, protected_inputs=protected_inputs)
+    numbered = [(node.inputs.index(inp), inp) for inp in candidates]
+    pairs = [((i, out), at) for i, out in enumerate(node.outputs) for at in numbered if _have_one_shape(at[1], out)]
+    return sorted(pairs, key=lambda pair: pair[0][1].type != pair[1][1].type)
+
+
+def _have_one_shape(inp: Variable, out: Variable) -> bool:
+    """Return whether the arrays have one shape and dtype; only axes whose type declares the length 1 are broadcast."""
+    if inp.type == out.type:
+        return True
+    return (
+        type(inp.type) is type(out.type)
+        and inp.type.dtype == out.type.dtype
+        and inp.type.broadcastable == out.type.broadcastable
+    )
+
+
+def _by_inheritance(check: Callable[..., bool]) -> Callable[..., bool]:
+    """Return the instance check of `type`, in C, or `check`, which is slow, if a class may have virtual subclasses."""
+    return check if any(map(_may_have_virtual_subclasses, _subclasses(MetaObject))) else type.__instancecheck__
+
+
+def _may_have_virtual_subclasses(cls: type) -> bool:
+    registered = abc._get_dump(cls)[0]  # type: ignore[attr-defined]
+    return bool(registered) or "__subclasshook__" in vars(cls)
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    yield cls
+    for subclass in type.__subclasses__(cls):
+        if isinstance(subclass, abc.ABCMeta):
+            yield from _subclasses(subclass)
+
+
+_FASTER_CHECK = Wrapper(MetaType, "__instancecheck__", _by_inheritance, "no class has virtual subclasses")
+
+
+@around
+def _restoring_the_check(register: Callable[..., Any], cls: Any, subclass: Any) -> Any:
+    _FASTER_CHECK.uninstall()
+    return register(cls, subclass)
+
 
 #: See `optdb.host.pytensor.walks`.
 ORDER = "_optdb_order"
@@ -306,6 +356,8 @@ def _without_collections(apply: Callable[..., Any], self: Any, *args: Any, **kwa
 
 
 PATCHES = [
+    _FASTER_CHECK,
+    Wrapper(MetaType, "register", _restoring_the_check, "virtual subclasses need PyTensor's own test"),
     Wrapper(FunctionGraph, "execute_callbacks", _calling_listeners, "callbacks that do nothing are not called"),
     Wrapper(MergeOptimizer, "apply", _where_something_is_scheduled, "most calls have nothing to merge"),
     Patch(MergeFeature, "process_node", _process_node, "the users of a variable are not sorted"),
@@ -334,5 +386,11 @@ PATCHES = [
         "apply",
         _without_collections,
         "a graph that only grows leaves no garbage to collect",
+    ),
+    Patch(
+        InplaceElemwiseOptimizer,
+        "filter_candidate_pairs",
+        _pairs_to_try,
+        "arrays of the same shape may have types with different static lengths",
     ),
 ]

@@ -70,11 +70,11 @@ def default_ldflags() -> str:
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
 
-    from optdb.host.theano.importing import blas_search
+    from optdb.host.theano.importing import blas_fallback
 
     if not config.cxx:
         return ""
-    return blas_search.ldflags(config.cxx, gcc_version_str, std_lib_dirs())
+    return blas_fallback.ldflags(config.cxx, gcc_version_str, std_lib_dirs())
 
 
 def _after(change: Callable[[ModuleType], None]) -> Around:

@@ -11,7 +11,6 @@ from typing import Any
 from theano.gof import utils
 from theano.gof.graph import Apply, Variable
 from theano.gof.utils import scratchpad
-from theano.scalar.basic import Scalar, ScalarVariable
 from theano.tensor.type import TensorType
 from theano.tensor.var import TensorVariable
 
@@ -20,7 +19,6 @@ from optdb.host.api.patching import Patch
 
 _stock_add_tag_trace = utils.add_tag_trace
 _stock_call = TensorType.__call__
-_stock_make_scalar = Scalar.make_variable
 _stock_clone_node = Apply.clone
 _stock_clone_variable = Variable.clone
 
@@ -65,13 +63,6 @@ def make_tensor(self: TensorType, name: str | None = None) -> Any:
     var = _variable(TensorVariable, self)
     var.tag.trace = []
     return var
-
-
-def make_scalar(self: Scalar, name: str | None = None) -> Any:
-    """Return a new variable of a scalar type."""
-    if name is not None or _observers:
-        return _stock_make_scalar(self, name)
-    return _variable(ScalarVariable, self)
 
 
 def clone_variable(self: Variable) -> Any:
@@ -122,7 +113,6 @@ def copy_tag(self: scratchpad) -> scratchpad:
 PATCHES = [
     Patch(utils, "add_tag_trace", add_tag_trace, "an empty trace needs no stack"),
     Patch(TensorType, "__call__", make_tensor, "a variable without a trace is created directly"),
-    Patch(Scalar, "make_variable", make_scalar, "a variable without a name is created directly"),
     Patch(Variable, "clone", clone_variable, "a copy is created directly"),
     Patch(Apply, "clone", clone_node, "a copy is created directly"),
     Patch(scratchpad, "__copy__", copy_tag, "the tag of each cloned variable is copied"),

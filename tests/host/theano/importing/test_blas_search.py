@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from optdb.host.theano.importing import blas_search
+from optdb.host.theano.importing import blas_fallback
 
 
 @pytest.fixture
@@ -25,60 +25,60 @@ def linker(monkeypatch, tmp_path):
             return self.tried[-1] in self.works
 
     linker = Linker()
-    monkeypatch.setattr(blas_search, "links", linker.links)
-    monkeypatch.setattr(blas_search, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(blas_fallback, "links", linker.links)
+    monkeypatch.setattr(blas_fallback, "cache_dir", lambda: tmp_path / "cache")
     return linker
 
 
 def test_the_first_that_links_is_taken(linker):
     linker.works = ("-lopenblas", "-lblas")
-    assert blas_search.ldflags("g++", "12") == "-lopenblas"
+    assert blas_fallback.ldflags("g++", "12") == "-lopenblas"
     assert linker.tried == ["-lopenblas"]
 
 
 def test_the_second_is_taken_where_the_first_does_not_link(linker):
     linker.works = ("-lblas",)
-    assert blas_search.ldflags("g++", "12") == "-lblas"
+    assert blas_fallback.ldflags("g++", "12") == "-lblas"
 
 
 @pytest.mark.parametrize("works", [(), ("-lblas",)])
 def test_the_answer_is_kept(linker, works):
     linker.works = works
-    first = blas_search.ldflags("g++", "12")
+    first = blas_fallback.ldflags("g++", "12")
     tried = len(linker.tried)
-    assert blas_search.ldflags("g++", "12") == first
+    assert blas_fallback.ldflags("g++", "12") == first
     assert len(linker.tried) == tried
 
 
 def test_another_compiler_is_asked_again(linker):
     linker.works = ("-lblas",)
-    blas_search.ldflags("g++", "12")
+    blas_fallback.ldflags("g++", "12")
     linker.works = ("-lopenblas",)
-    assert blas_search.ldflags("g++", "13") == "-lopenblas"
-    assert blas_search.ldflags("clang++", "12") == "-lopenblas"
+    assert blas_fallback.ldflags("g++", "13") == "-lopenblas"
+    assert blas_fallback.ldflags("clang++", "12") == "-lopenblas"
 
 
 def test_a_library_installed_later_is_found(linker, tmp_path):
-    assert blas_search.ldflags("g++", "12", [str(tmp_path)]) == ""
+    assert blas_fallback.ldflags("g++", "12", [str(tmp_path)]) == ""
     linker.works = ("-lopenblas",)
     (tmp_path / "libopenblas.so").touch()
-    assert blas_search.ldflags("g++", "12", [str(tmp_path)]) == "-lopenblas"
+    assert blas_fallback.ldflags("g++", "12", [str(tmp_path)]) == "-lopenblas"
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(linker, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(blas_search, "cache_dir", lambda: tmp_path / "file" / "cache")
+    monkeypatch.setattr(blas_fallback, "cache_dir", lambda: tmp_path / "file" / "cache")
     linker.works = ("-lblas",)
-    assert blas_search.ldflags("g++", "12") == "-lblas"
+    assert blas_fallback.ldflags("g++", "12") == "-lblas"
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_a_compiler_that_is_not_there_links_nothing():
-    assert not blas_search.links("no-such-compiler", ["-lblas"])
+    assert not blas_fallback.links("no-such-compiler", ["-lblas"])
 
 
 def test_a_library_that_is_not_there_does_not_link():
-    assert not blas_search.links("g++", ["-lno-such-library"])
+    assert not blas_fallback.links("g++", ["-lno-such-library"])
 
 
 def test_functions_that_come_later_are_pickled():
@@ -95,5 +95,5 @@ def test_nothing_links_where_a_program_has_no_room(monkeypatch):
     def refuse(**options):
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr(blas_search.tempfile, "TemporaryDirectory", refuse)
-    assert not blas_search.links("c++", ["-lblas"])
+    monkeypatch.setattr(blas_fallback.tempfile, "TemporaryDirectory", refuse)
+    assert not blas_fallback.links("c++", ["-lblas"])

@@ -63,8 +63,8 @@ def test_a_user_who_chose_no_blas_is_told_what_it_means():
 def test_without_a_compiler_nothing_is_tried():
     code = """
         import optdb
-        from optdb.host.theano.importing import blas_search
-        blas_search.links = None  # would raise if it were called
+        from optdb.host.theano.importing import blas_fallback
+        blas_fallback.links = None  # would raise if it were called
         import theano
         print(repr(theano.config.blas.ldflags))
     """

@@ -37,7 +37,6 @@ def named_clone():
         lambda: tt.dmatrix("x"),
         get_scalar_type("int8"),
         lambda: get_scalar_type("int8")("x"),
-        get_scalar_type("int8").make_variable,
         named_clone,
         lambda: tt.exp(tt.dvector()).clone(),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized.scalar_kernels import arithmetic, choices, floats
+from optdb.host.theano.vectorized.scalar_kernels import arithmetic, floats
 from optdb.host.theano.vectorized.scalar_kernels.entries import (
     ArrayKernel,
     Entry,
@@ -68,10 +68,9 @@ _CONVERSIONS: dict[type, Entry] = {
 _CONVERTING = {
     scalars.Conj: in_out_dtype(np.conjugate),
     **arithmetic.CONVERTING,
-    **choices.CONVERTING,
     **floats.CONVERTING,
 }
-_SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL, **choices.SPECIAL}
+_SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL}
 
 
 def kernel_of(node: Apply) -> ArrayKernel:

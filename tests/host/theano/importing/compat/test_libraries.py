@@ -12,7 +12,7 @@ import pytest
 
 from optdb.host.theano.importing.compat import libraries, translation, versions
 from optdb.host.theano.importing.compat.libraries import LIBRARIES, Library
-from optdb.host.theano.importing.compat.modules.libraries._optional import Optional
+from optdb.host.theano.importing.compat.modules._falling_back import Optional
 from tests.processes import output, python_path, run_code
 
 #: Imports of these libraries that fail on current versions without help.

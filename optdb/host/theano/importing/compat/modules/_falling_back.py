@@ -1,11 +1,11 @@
-"""Makes a module fall back to the names of another module."""
+"""What replacements share: the names of another module, later imports, and packages that may be missing."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 
 def fall_back_to(
@@ -34,3 +34,73 @@ def fall_back_to(
 
 def _imported(module: ModuleType | str) -> ModuleType:
     return importlib.import_module(module) if isinstance(module, str) else module
+
+
+def later(module: str, name: str) -> Callable[..., Any]:
+    """Return a replacement for a function whose module takes long to import; it can be pickled, as Theano requires."""
+    return _Later(module, name)
+
+
+class _Later:
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self.__name__ = module, name
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(self._module), self.__name__)(*args, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return later, (self._module, self.__name__)
+
+
+class Optional:
+    """A package that may be missing, may fail to import, or may lack names; `cure` is for messages."""
+
+    def __init__(self, name: str, cure: str) -> None:
+        self.name = name
+        self.cure = cure
+        self.module: ModuleType | None = None
+        self.reason = ""
+        try:
+            self.module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            missing = error.name or name
+            self.reason = f"{name} is not installed" if missing == name else f"{name} needs {missing}"
+        except Exception as error:
+            # A version that is too old for this NumPy may raise any exception.
+            self.reason = f"{name} does not import here ({type(error).__name__}: {error})"
+
+    def has(self, attribute: str) -> bool:
+        """Return whether the package is available and has the given attribute."""
+        return self.module is not None and hasattr(self.module, attribute)
+
+    def get(self, attribute: str) -> Any:
+        """Return the package's object called `name`, or a function that raises `NotImplementedError`."""
+        if attribute.startswith("__") and attribute != "__version__":
+            raise AttributeError(f"module {self.name!r} has no attribute {attribute!r}")
+        if self.has(attribute):
+            return getattr(self.module, attribute)
+        return self._missing(attribute)
+
+    def describe_missing(self, attribute: str) -> str:
+        """Return a message that names the missing part and the cure."""
+        reason = self.reason
+        if self.module is not None:
+            reason = f"{self.name} {getattr(self.module, '__version__', '')} has no {attribute}"
+        return f"{self.name}.{attribute} is not available: {reason}.\nThe cure: {self.cure}"
+
+    def _missing(self, attribute: str) -> Callable[..., NoReturn]:
+        def missing(*args: object, **options: object) -> NoReturn:
+            raise NotImplementedError(self.describe_missing(attribute))
+
+        missing.__name__ = missing.__qualname__ = attribute
+        return missing
+
+    def make_class(self, attribute: str) -> type:
+        """Return the package's class, or a class for annotations and instance checks whose attributes raise."""
+        if self.has(attribute):
+            return getattr(self.module, attribute)
+
+        def lookup(instance: object, name: str) -> NoReturn:
+            raise AttributeError(f"{name}: {self.describe_missing(attribute)}")
+
+        return type(attribute, (), {"__getattr__": lookup, "__doc__": f"Replaces ``{self.name}.{attribute}``."})

@@ -16,8 +16,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from optdb.host.theano.importing.compat import versions
-from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to
-from optdb.host.theano.importing.compat.modules._later import later
+from optdb.host.theano.importing.compat.modules._falling_back import fall_back_to, later
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.theano.importing.compat.modules.libraries._optional import Optional
+from optdb.host.theano.importing.compat.modules._falling_back import Optional
 
 CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhere'
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from optdb.host.theano.importing.compat.modules.libraries._optional import Optional
+from optdb.host.theano.importing.compat.modules._falling_back import Optional
 
 _package = Optional("xarray", "pip install xarray")
 
