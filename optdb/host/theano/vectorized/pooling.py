@@ -5,6 +5,7 @@ Padding is never the maximum. Regions that extend over the border (``ignore_bord
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -94,11 +95,6 @@ def _computing(node: Apply, compute: Callable[..., np.ndarray]) -> Compute | Non
     return quiet(compute_node)
 
 
-@computes(Pool)
-def _pool(node: Apply) -> Compute | None:
-    return _computing(node, _pooled)
-
-
 def _pooled(op: Pool, x: np.ndarray, *geometry: np.ndarray) -> np.ndarray:
     window, stride, pad = geometry
     if x.ndim < op.ndim:
@@ -127,11 +123,6 @@ def _in_regions(regions: _Regions, x: np.ndarray, add: Callable[[np.ndarray, tup
     return np.ascontiguousarray(gradient[regions.inner])
 
 
-@computes(MaxPoolGrad)
-def _max_gradient(node: Apply) -> Compute | None:
-    return _computing(node, _gradient_of_maximum)
-
-
 def _gradient_of_maximum(
     op: MaxPoolGrad, x: np.ndarray, largest: np.ndarray, top: np.ndarray, *geometry: np.ndarray
 ) -> np.ndarray:
@@ -143,11 +134,6 @@ def _gradient_of_maximum(
         np.add(view, top, out=view, where=padded[index] == largest)  # no multiplication: infinity times zero is NaN
 
     return _in_regions(regions, x, add)
-
-
-@computes(AveragePoolGrad)
-def _average_gradient(node: Apply) -> Compute | None:
-    return _computing(node, _gradient_of_average)
 
 
 def _gradient_of_average(op: AveragePoolGrad, x: np.ndarray, top: np.ndarray, *geometry: np.ndarray) -> np.ndarray:
@@ -162,11 +148,6 @@ def _gradient_of_average(op: AveragePoolGrad, x: np.ndarray, top: np.ndarray, *g
     return _in_regions(regions, x, add)
 
 
-@computes(DownsampleFactorMaxGradGrad)
-def _max_second_gradient(node: Apply) -> Compute | None:
-    return _computing(node, _second_gradient_of_maximum)
-
-
 def _second_gradient_of_maximum(
     op: DownsampleFactorMaxGradGrad, x: np.ndarray, largest: np.ndarray, ggx: np.ndarray, *geometry: np.ndarray
 ) -> np.ndarray:
@@ -177,3 +158,10 @@ def _second_gradient_of_maximum(
         for index in regions.offsets():
             np.add(out, directions[index], out=out, where=padded[index] == largest)
     return out
+
+
+for _op, _compute in (
+    *((Pool, _pooled), (MaxPoolGrad, _gradient_of_maximum), (AveragePoolGrad, _gradient_of_average)),
+    (DownsampleFactorMaxGradGrad, _second_gradient_of_maximum),
+):
+    computes(_op)(functools.partial(_computing, compute=_compute))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,6 @@ from optdb.host.theano.vectorized.registry import Compute, computes
 
 #: Fits in a cache.
 _BLOCK = 2**16
-
-
-@computes("theano.sparse.basic.StructuredDotGradCSC")
-def _of_columns(node: Apply) -> Compute | None:
-    return _gradient(node, by_columns=True)
-
-
-@computes("theano.sparse.basic.StructuredDotGradCSR")
-def _of_rows(node: Apply) -> Compute | None:
-    return _gradient(node, by_columns=False)
 
 
 def _gradient(node: Apply, by_columns: bool) -> Compute | None:
@@ -50,3 +41,7 @@ def _multiply_rows(out: np.ndarray, a: np.ndarray, a_rows: np.ndarray, b: np.nda
     for start in range(0, len(out), step):
         part = slice(start, start + step)
         out[part] = (a[a_rows[part]] * b[b_rows[part]]).sum(axis=1, dtype=np.result_type(out.dtype, np.float64))
+
+
+for _format in ("CSC", "CSR"):
+    computes(f"theano.sparse.basic.StructuredDotGrad{_format}")(partial(_gradient, by_columns=_format == "CSC"))

@@ -95,7 +95,7 @@ def checked(monkeypatch):
 
         return transform_and_compare
 
-    without_guard = lambda rewriter: dataclasses.replace(facts_of(rewriter), guard=None)  # noqa: E731
+    without_guard = lambda rewriter: facts_of(rewriter)._replace(guard=None)  # noqa: E731
     monkeypatch.setattr(rules, "facts_of", without_guard)
     monkeypatch.setattr(rules, "transform_of", transform_anyway)
     return held_back
