@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from optdb.host.api.control_flow import (
-    IfElse,
-    Scan,
-    ifelse_between,
-    inner_graph,
-    optimized_until,
-    recompute,
-    scan_around,
-    watching_mode,
-)
+from optdb.host.api import control_flow
 from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.variables import TensorType, is_host_array
 from optdb.lifters.device import ContextName, Device
@@ -35,7 +26,7 @@ def ifelse_lifter(device: Device) -> Lifter:
             return True
         return "a branch returns something other than arrays"
 
-    @op_lifter([IfElse], supports=only_arrays)
+    @op_lifter([control_flow.IfElse], supports=only_arrays)
     def lift_ifelse(
         op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> list[Variable]:
@@ -43,7 +34,7 @@ def ifelse_lifter(device: Device) -> Lifter:
         condition, *branches = inputs
         if device.has(condition):
             condition = device.host_variable(condition)
-        return ifelse_between(op, condition, [device.as_variable(var, context_name) for var in branches])
+        return control_flow.ifelse_between(op, condition, [device.as_variable(var, context_name) for var in branches])
 
     return lift_ifelse
 
@@ -51,7 +42,7 @@ def ifelse_lifter(device: Device) -> Lifter:
 def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
     """Return the lifter of Scan for `device`, which uses the lifters in `database`."""
 
-    @op_lifter([Scan], supports=_unless_watched)
+    @op_lifter([control_flow.Scan], supports=_unless_watched)
     def lift_scan(
         op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> list[Variable] | None:
@@ -63,7 +54,9 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
                 return device.array_type(dtype, broadcastable, context_name=context_name)
             return TensorType(dtype, broadcastable)
 
-        lifted = scan_around(op, fgraph, array_type, key=(op, context_name), database=database, tag=device.name)
+        lifted = control_flow.scan_around(
+            op, fgraph, array_type, key=(op, context_name), database=database, tag=device.name
+        )
         outside = list(inputs)
         for number, var in enumerate(inputs):
             in_order = device.sequence if 1 <= number <= op.n_seqs else device.contiguous
@@ -77,20 +70,20 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
 def _unless_watched(
     op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> bool | str:
-    mode = watching_mode(op)
+    mode = control_flow.watching_mode(op)
     return mode is None or f"its mode, {mode}, watches each step on the host"
 
 
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
     """Return the inner graph of a Scan, optimized like the outer one and lifted."""
-    body = inner_graph(op)
-    optimized_until(op, body, database)
+    body = control_flow.inner_graph(op)
+    control_flow.optimized_until(op, body, database)
     inside: dict[Variable, Variable] = {}
     for var in body.inputs:
         if is_host_array(var) and _goes(device, var.type.dtype, context_name):
             there = device.array_type(var.type.dtype, var.type.broadcastable, context_name=context_name)
             inside[var] = there.make_variable(name=var.name)
-    outputs = recompute(body.outputs, {var: device.host_variable(there) for var, there in inside.items()})
+    outputs = control_flow.recompute(body.outputs, {var: device.host_variable(there) for var, there in inside.items()})
     last = len(outputs) - op.as_while  # the host reads the condition
     outputs = [
         device.as_variable(out, context_name)

@@ -11,28 +11,14 @@ from collections import defaultdict, deque
 from time import time
 from typing import Any
 
+from optdb.host.api import gemm as host
 from optdb.host.api.bookkeeping import order_by_data
-from optdb.host.api.gemm import (
-    GemmOptimizer,
-    ReplacementDidntRemovedError,
-    Term,
-    add,
-    as_term,
-    combined,
-    gemm,
-    has_products,
-    is_combination,
-    product_of,
-    terms_of,
-    times,
-    values_eq_approx_remove_inf_nan,
-)
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients
 from optdb.host.api.tensor import copy_stack_trace
 from optdb.topo.fusion import Spent
 
 
-class WholeSumGemm(GemmOptimizer):
+class WholeSumGemm(host.GemmOptimizer):
     """Theano's GemmOptimizer, which rewrites a sum at a time."""
 
     def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
@@ -45,7 +31,7 @@ class WholeSumGemm(GemmOptimizer):
         while again:
             rounds += 1
             start = time()
-            nodes = list(filter(is_combination, order_by_data(fgraph))) if has_products(fgraph) else []
+            nodes = list(filter(host.is_combination, order_by_data(fgraph))) if host.has_products(fgraph) else []
             sorting += time() - start
             before = count["replaced"]
             finding += _replace_sums(fgraph, nodes, count)
@@ -63,7 +49,7 @@ def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, in
             continue
         start = time()
         steps = set(_steps_of(fgraph, node))
-        pairing = _Pairing(fgraph, steps, *terms_of(node))
+        pairing = _Pairing(fgraph, steps, *host.terms_of(node))
         if not pairing.has_products:
             hopeless |= steps
         new = pairing.sum_like(node.outputs[0])
@@ -75,13 +61,13 @@ def _replace_sums(fgraph: FunctionGraph, nodes: list[Apply], count: dict[str, in
 
 def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[Variable]) -> str:
     """Replace the output of `node` by `new`; return the outcome."""
-    new.tag.values_eq_approx = values_eq_approx_remove_inf_nan
+    new.tag.values_eq_approx = host.values_eq_approx_remove_inf_nan
     copy_stack_trace(node.outputs, new)
     try:
         fgraph.replace_all_validate_remove([(node.outputs[0], new)], swallowed, reason="GemmOptimizer", warn=False)
     except InconsistencyError:
         return "refused"
-    except ReplacementDidntRemovedError:
+    except host.ReplacementDidntRemovedError:
         return "not removed"
     return "replaced"
 
@@ -90,9 +76,9 @@ def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
     """Return `node` and its ancestors that are only used to compute its linear combination."""
     steps = [node]
     for step in steps:  # the list grows during iteration
-        for var in combined(step):
+        for var in host.combined(step):
             owner = var.owner
-            if owner is not None and is_combination(owner) and len(clients(fgraph, var)) == 1:
+            if owner is not None and host.is_combination(owner) and len(clients(fgraph, var)) == 1:
                 steps.append(owner)
     return steps
 
@@ -103,12 +89,14 @@ class _Pairing:
     ``_terms`` holds None in place of paired terms. The queues hold indices of terms in order.
     """
 
-    def __init__(self, fgraph: FunctionGraph, steps: set[Apply], terms: list[Term], others: list[Variable]) -> None:
+    def __init__(
+        self, fgraph: FunctionGraph, steps: set[Apply], terms: list[host.Term], others: list[Variable]
+    ) -> None:
         self.swallowed: list[Variable] = []
         self._fgraph = fgraph
         self._steps = steps
         self._others = others
-        self._terms: list[Term | None] = []
+        self._terms: list[host.Term | None] = []
         self._first_gemm = len(terms)
         self._products: dict[Variable, Variable] = {}
         self._of_type: dict[Any, deque[int]] = defaultdict(deque)
@@ -128,15 +116,17 @@ class _Pairing:
         if not self.swallowed:
             return None
         left = [
-            term[1] if i >= self._first_gemm else times(term) for i, term in enumerate(self._terms) if term is not None
+            term[1] if i >= self._first_gemm else host.times(term)
+            for i, term in enumerate(self._terms)
+            if term is not None
         ]
         operands = self._others + left
-        new = operands[0] if len(operands) == 1 else add(*operands)
+        new = operands[0] if len(operands) == 1 else host.add(*operands)
         return new if new.type == out.type else None
 
-    def _append(self, term: Term) -> None:
+    def _append(self, term: host.Term) -> None:
         matrix = term[1]
-        product = product_of(matrix)
+        product = host.product_of(matrix)
         if product is not None:
             self._products[matrix] = product
             self._products_of_type[matrix.type].append(len(self._terms))
@@ -179,5 +169,5 @@ class _Pairing:
             return False
         self._terms[i] = self._terms[j] = None
         self.swallowed.append(swallowed)
-        self._append(as_term(gemm(addend, product)))
+        self._append(host.as_term(host.gemm(addend, product)))
         return True

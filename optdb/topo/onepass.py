@@ -53,14 +53,8 @@ class OnePass(TopoOptimizer):
         sorted_at = perf_counter()
         changed = self._offer(fgraph, nodes) if nodes else 0
         return (
-            self,
-            changed,
-            size,
-            len(fgraph.apply_nodes),
-            sorted_at - start,
-            perf_counter() - sorted_at,
-            fgraph.execute_callbacks_time - callbacks,
-            self.local_opt,
+            *(self, changed, size, len(fgraph.apply_nodes), sorted_at - start, perf_counter() - sorted_at),
+            *(fgraph.execute_callbacks_time - callbacks, self.local_opt),
         )
 
     def _in_order(self, fgraph: FunctionGraph) -> list[Apply]:

@@ -11,17 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from optdb.host.api import c_code
+from optdb.host.api import c_code, databases
 from optdb.host.api.config import config
-from optdb.host.api.databases import (
-    SHAPES_AND_THEIR_USERS,
-    EquilibriumDB,
-    Query,
-    SequenceDB,
-    TopoDB,
-    compile_db,
-    visiting_members_once,
-)
 from optdb.host.api.device_linker import DeviceLinker
 from optdb.host.api.modes import Mode, compile_within, provided_parts, register_mode, with_tiers
 from optdb.host.api.patching import PatchGroup, Switch, Wrapper, around
@@ -36,20 +27,20 @@ from optdb.topo.translate import translate
 def _translating(query: Callable[..., Any], self: Any, *tags: Any, **kwtags: Any) -> Any:
     if not (_state.enabled or _thread.compiles):
         return query(self, *tags, **kwtags)
-    if tags and isinstance(tags[0], Query):
+    if tags and isinstance(tags[0], databases.Query):
         tags = (as_flags_say(with_engine_rewriters(tags[0])), *tags[1:])
     return translate(query(self, *tags, **kwtags))
 
 
-def with_engine_rewriters(query: Query) -> Query:
+def with_engine_rewriters(query: databases.Query) -> databases.Query:
     """Include the rewriters that are registered only for the engine in queries for optimized code."""
     selects = "fast_run" in query.include and ENGINE_TAG not in query.include
     return query.including(ENGINE_TAG) if selects else query
 
 
-def as_flags_say(query: Query) -> Query:
+def as_flags_say(query: databases.Query) -> databases.Query:
     """Exclude shape inference and its users if ``config.optdb.shapes`` is off."""
-    return query if config.optdb.shapes else query.excluding(*SHAPES_AND_THEIR_USERS)
+    return query if config.optdb.shapes else query.excluding(*databases.SHAPES_AND_THEIR_USERS)
 
 
 class _State:
@@ -76,10 +67,10 @@ _patches = PatchGroup(
     "from optdb.enable() on, or while a function is compiled with optdb.mode()",
     "optdb.disable()",
     [
-        Wrapper(EquilibriumDB, "query", visiting_members_once, "a query visits its members once"),
+        Wrapper(databases.EquilibriumDB, "query", databases.visiting_members_once, "a query visits its members once"),
         *(
             Wrapper(database, "query", _translating, "the engine runs the rewriters that a query selects")
-            for database in (EquilibriumDB, SequenceDB, TopoDB)
+            for database in (databases.EquilibriumDB, databases.SequenceDB, databases.TopoDB)
         ),
     ],
 )
@@ -184,8 +175,8 @@ class TopoMode(Mode):
 
     @property
     def optimizer(self) -> Any:
-        if isinstance(self._optimizer, Query):
-            return translate(compile_db().query(as_flags_say(with_engine_rewriters(self._optimizer))))
+        if isinstance(self._optimizer, databases.Query):
+            return translate(databases.compile_db().query(as_flags_say(with_engine_rewriters(self._optimizer))))
         return translate(super().optimizer)
 
 
@@ -238,7 +229,7 @@ def mode(base: Any = "FAST_RUN", device: str | None = None, tiered: bool = False
         return TopoMode(linker=with_tiers(linker) if tiered else linker, optimizer=optimizer)
     if tiered:
         raise ValueError("tiered=True is only for functions on the host: remove it, or remove device=")
-    if isinstance(optimizer, Query):
+    if isinstance(optimizer, databases.Query):
         fuses = "fast_run" in optimizer.include and "fusion" not in optimizer.exclude
         optimizer = optimizer.excluding(*_HOST_PHASES).including(*([SIZES_TAG] if fuses else []))
     return DeviceMode(linker=DeviceLinker(device), optimizer=optimizer)

@@ -29,15 +29,8 @@ class Rule:
     """
 
     __slots__ = (
-        "applications",
-        "attempts",
-        "guard",
-        "lasting_refusals",
-        "name",
-        "nodes_made",
-        "rewriter",
-        "seconds",
-        "transform",
+        *("applications", "attempts", "guard", "lasting_refusals", "name", "nodes_made", "rewriter"),
+        *("seconds", "transform"),
     )
 
     def __init__(self, rewriter: LocalOptimizer, transform: Callable[[Apply], Any]) -> None:

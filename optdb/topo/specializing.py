@@ -9,19 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from optdb.host.api import tensor
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
-from optdb.host.api.tensor import (
-    DimShuffle,
-    Join,
-    MakeVector,
-    NotScalarConstantError,
-    Reshape,
-    constant,
-    copy_stack_trace,
-    get_scalar_constant_value,
-    pow,
-    sqr,
-)
 from optdb.topo.db import ENGINE_TAG, register_topo
 
 #: The largest exponent that Theano's local_pow_specialize_device expands.
@@ -30,24 +19,24 @@ MAX_THEANO_EXPONENT = 512
 MAX_EXPONENT = 1024
 
 
-@register_topo(ENGINE_TAG, tracks=[pow])
+@register_topo(ENGINE_TAG, tracks=[tensor.pow])
 def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite ``x ** (2 * n)`` as ``sqr(x ** n)`` for large powers of two."""
     base, exponent = node.inputs
     if not all(exponent.type.broadcastable):
         return None
     try:
-        value = get_scalar_constant_value(exponent)
-    except NotScalarConstantError:
+        value = tensor.get_scalar_constant_value(exponent)
+    except tensor.NotScalarConstantError:
         return None
     if not MAX_THEANO_EXPONENT < value <= MAX_EXPONENT or int(value) & (int(value) - 1) or value != int(value):
         return None
-    half = constant(np.full((1,) * exponent.type.ndim, int(value) // 2, dtype=exponent.type.dtype))
-    root = pow(base, half)
-    squared = sqr(root)
+    half = tensor.constant(np.full((1,) * exponent.type.ndim, int(value) // 2, dtype=exponent.type.dtype))
+    root = tensor.pow(base, half)
+    squared = tensor.sqr(root)
     if squared.type != node.outputs[0].type:
         return None
-    copy_stack_trace(node.outputs[0], [root, squared])
+    tensor.copy_stack_trace(node.outputs[0], [root, squared])
     return [squared]
 
 
@@ -57,12 +46,12 @@ _DTYPE = "int64"
 _MAX_AXES = 32
 
 
-@register_topo(ENGINE_TAG, tracks=[Join])
+@register_topo(ENGINE_TAG, tracks=[tensor.Join])
 def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite a join of single lengths, ``join(0, [n], [3])``, as ``MakeVector(n, 3)``."""
     axis, *parts = node.inputs
     (joined,) = node.outputs
-    assert isinstance(node.op, Join)
+    assert isinstance(node.op, tensor.Join)
     if joined.type.ndim != 1 or joined.type.dtype != _DTYPE or node.op.view != -1 or not isinstance(axis, Constant):
         return None
     lengths: list[Variable] = []
@@ -71,10 +60,10 @@ def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variab
         if numbers is None or len(lengths) + len(numbers) > _MAX_AXES:
             return None
         lengths += numbers
-    vector = MakeVector(_DTYPE)(*lengths)
+    vector = tensor.MakeVector(_DTYPE)(*lengths)
     if vector.type != joined.type:
         return None
-    copy_stack_trace(joined, vector)
+    tensor.copy_stack_trace(joined, vector)
     return [vector]
 
 
@@ -83,22 +72,22 @@ def _numbers(part: Variable) -> list[Variable] | None:
     if part.type.dtype != _DTYPE:
         return None
     if isinstance(part, Constant):
-        return [constant(number) for number in part.data] if len(part.data) <= _MAX_AXES else None
+        return [tensor.constant(number) for number in part.data] if len(part.data) <= _MAX_AXES else None
     owner = part.owner
     if owner is None:
         return None
-    is_one_number = isinstance(owner.op, DimShuffle) and owner.op.new_order == ("x",)
-    return list(owner.inputs) if is_one_number or isinstance(owner.op, MakeVector) else None
+    is_one_number = isinstance(owner.op, tensor.DimShuffle) and owner.op.new_order == ("x",)
+    return list(owner.inputs) if is_one_number or isinstance(owner.op, tensor.MakeVector) else None
 
 
-@register_topo(ENGINE_TAG, tracks=[Reshape])
+@register_topo(ENGINE_TAG, tracks=[tensor.Reshape])
 def local_reshape_to_own_shape(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Remove a reshape to the lengths of its input."""
     x, wanted = node.inputs
     feature = getattr(fgraph, "shape_feature", None)
     if feature is None or x.type != node.outputs[0].type:
         return None
-    if wanted.owner is None or not isinstance(wanted.owner.op, MakeVector):
+    if wanted.owner is None or not isinstance(wanted.owner.op, tensor.MakeVector):
         return None
     lengths = enumerate(wanted.owner.inputs)
     return [x] if all(_is_length(length, feature.get_shape(x, axis)) for axis, length in lengths) else None
@@ -111,24 +100,24 @@ def _is_length(length: Variable, inferred: Variable) -> bool:
     if not isinstance(length, Constant):
         return False
     try:
-        return bool(get_scalar_constant_value(inferred) == length.data)
-    except NotScalarConstantError:
+        return bool(tensor.get_scalar_constant_value(inferred) == length.data)
+    except tensor.NotScalarConstantError:
         return False
 
 
-@register_topo(ENGINE_TAG, tracks=[DimShuffle])
+@register_topo(ENGINE_TAG, tracks=[tensor.DimShuffle])
 def local_dimshuffle_of_dimshuffle(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Merge two consecutive DimShuffles: Theano's rewriter only runs in earlier phases."""
     inner = node.inputs[0].owner
-    assert isinstance(node.op, DimShuffle)
-    if inner is None or not isinstance(inner.op, DimShuffle):
+    assert isinstance(node.op, tensor.DimShuffle)
+    if inner is None or not isinstance(inner.op, tensor.DimShuffle):
         return None
     inner_order = inner.op.new_order
     order = ["x" if isinstance(axis, str) else inner_order[axis] for axis in node.op.new_order]
     x = inner.inputs[0]
-    merged = x if order == list(range(x.type.ndim)) else DimShuffle(x.type.broadcastable, order)(x)
+    merged = x if order == list(range(x.type.ndim)) else tensor.DimShuffle(x.type.broadcastable, order)(x)
     if merged.type != node.outputs[0].type:
         return None
     if merged is not x:
-        copy_stack_trace(node.outputs[0], merged)
+        tensor.copy_stack_trace(node.outputs[0], merged)
     return [merged]

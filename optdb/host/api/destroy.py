@@ -63,16 +63,8 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
         fgraph=handler.fgraph,
         do_imports_on_attach=handler.do_imports_on_attach,
         algo=handler.algo,
-        droot=OrderedDict(),
-        impact=OrderedDict(),
-        root_destroyer=OrderedDict(),
-        fail_validate=OrderedDict(),
-        destroyers=OrderedSet(),
-        view_i={},
-        view_o={},
-        clients=OrderedDict(),
-        debug_all_apps=set(),
-        stale_droot=True,
+        **{name: OrderedDict() for name in ("droot", "impact", "root_destroyer", "fail_validate", "clients")},
+        **{"destroyers": OrderedSet(), "view_i": {}, "view_o": {}, "debug_all_apps": set(), "stale_droot": True},
     )
     for node in nodes:
         stock.on_import(handler.fgraph, node, "unpickle")

@@ -60,14 +60,8 @@ def _over_tracked_nodes(
     sorted_at = perf_counter()
     applied = _TrackedWalk(self, fgraph, tracks, guard, queue).run()
     return (
-        self,
-        applied,
-        size,
-        len(fgraph.apply_nodes),
-        sorted_at - start,
-        perf_counter() - sorted_at,
-        fgraph.execute_callbacks_time - callbacks_before,
-        self.node_rewriter,
+        *(self, applied, size, len(fgraph.apply_nodes), sorted_at - start, perf_counter() - sorted_at),
+        *(fgraph.execute_callbacks_time - callbacks_before, self.node_rewriter),
     )
 
 

@@ -22,16 +22,8 @@ def stock_handler(handler: DestroyHandler, nodes: Iterable[Apply]) -> DestroyHan
         fgraph=handler.fgraph,
         do_imports_on_attach=handler.do_imports_on_attach,
         algo=handler.algo,
-        droot={},
-        impact={},
-        root_destroyer={},
-        fail_validate={},
-        _destroying_apps=OrderedSet(),
-        view_i={},
-        view_o={},
-        clients={},
-        debug_all_apps=set(),
-        stale_droot=True,
+        **{name: {} for name in ("droot", "impact", "root_destroyer", "fail_validate", "view_i", "view_o", "clients")},
+        **{"_destroying_apps": OrderedSet(), "debug_all_apps": set(), "stale_droot": True},
     )
     for node in nodes:
         stock.on_import(handler.fgraph, node, "unpickle")

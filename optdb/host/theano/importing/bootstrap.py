@@ -48,14 +48,8 @@ def finish() -> None:
     from optdb.host.theano.importing import corrections
 
     for patches in (
-        compiled.optimize_method,
-        compiled.compilation_in_turn,
-        function_copies.patches,
-        user_inplace.patches,
-        compiled.copies_of_results,
-        printing.patches,
-        corrections.patches,
-        modes.patches,
+        *(compiled.optimize_method, compiled.compilation_in_turn, function_copies.patches, user_inplace.patches),
+        *(compiled.copies_of_results, printing.patches, corrections.patches, modes.patches),
     ):
         patches.install()
     if theano.config.optdb.clinker is True:

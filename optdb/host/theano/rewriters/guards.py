@@ -300,14 +300,8 @@ def _is_zero(var: Variable) -> bool:
 
 #: Ops for which Theano's get_scalar_constant_value returns the value of their first input.
 _PASSED_THROUGH = (
-    tt.Alloc,
-    DimShuffle,
-    tt.Rebroadcast,
-    OutputGuard,
-    DeepCopyOp,
-    opt.Assert,
-    tt.ScalarFromTensor,
-    tt.TensorFromScalar,
+    *(tt.Alloc, DimShuffle, tt.Rebroadcast, OutputGuard, DeepCopyOp, opt.Assert),
+    *(tt.ScalarFromTensor, tt.TensorFromScalar),
 )
 #: Scalar ops that get_scalar_constant_value can evaluate.
 _COMPUTED = tt.basic.get_scalar_constant_value_elemwises

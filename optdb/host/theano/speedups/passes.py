@@ -23,12 +23,8 @@ from optdb.host.api.patching import Patch, Wrapper, around
 _stock_reconstruct_graph = scan_utils.reconstruct_graph
 
 _SCAN_PASSES = (
-    scan_opt.PushOutNonSeqScan,
-    scan_opt.PushOutSeqScan,
-    scan_opt.PushOutDot1,
-    scan_opt.PushOutScanOutput,
-    scan_opt.ScanMerge,
-    scan_opt.ScanSaveMem,
+    *(scan_opt.PushOutNonSeqScan, scan_opt.PushOutSeqScan, scan_opt.PushOutDot1, scan_opt.PushOutScanOutput),
+    *(scan_opt.ScanMerge, scan_opt.ScanSaveMem),
 )
 
 

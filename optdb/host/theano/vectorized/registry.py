@@ -19,7 +19,10 @@ Compute = Callable[[Sequence[Any], Sequence[list[Any]]], None]
 #: Makes the function of a node; None if ``perform`` is the better choice.
 Maker = Callable[[Apply], "Compute | None"]
 
-_FAMILIES = "arranging classification convolutions draws elementwise pooling reductions structured_dots".split()
+_FAMILIES = (
+    *("arranging", "classification", "convolutions", "draws", "elementwise", "pooling"),
+    *("reductions", "structured_dots"),
+)
 
 _makers: dict[type | str, Maker] = {}
 

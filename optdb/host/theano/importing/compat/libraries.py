@@ -42,28 +42,14 @@ class Library(NamedTuple):
         return f">={_text(self.first)},<{_text(self.end)}"
 
 
+_SIGNAL = ("theano.tensor.signal", "theano.tensor.signal.downsample")
 LIBRARIES = (
-    Library(
-        "Lasagne",
-        "lasagne",
-        (0, 1),
-        (0, 3),
-        {
-            "theano.tensor.signal": f"{HERE}.theano_signal",
-            "theano.tensor.signal.downsample": f"{HERE}.theano_signal",
-        },
-    ),
+    Library("Lasagne", "lasagne", (0, 1), (0, 3), dict.fromkeys(_SIGNAL, f"{HERE}.theano_signal")),
     Library("Keras", "keras", (2, 3), (2, 4), decodes_text=True),
     Library("Keras-Applications", "keras_applications", (1, 0, 6), (1, 1)),
     Library("Keras-Preprocessing", "keras_preprocessing", (1, 0, 5), (1, 2)),
     # PyMC3 3.10 and later require Theano-PyMC.
-    Library(
-        "pymc3",
-        "pymc3",
-        (3, 9),
-        (3, 10),
-        {name: f"{HERE}.{name}" for name in ("arviz", "packaging", "xarray")},
-    ),
+    Library("pymc3", "pymc3", (3, 9), (3, 10), {name: f"{HERE}.{name}" for name in ("arviz", "packaging", "xarray")}),
     Library("theanets", "theanets", (0, 7, 3), (0, 8), {"climate": f"{HERE}.climate"}),
     Library("downhill", "downhill", (0, 4), (0, 5)),
 )

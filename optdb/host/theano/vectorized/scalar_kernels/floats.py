@@ -11,35 +11,13 @@ import numpy as np
 
 from optdb.host.api import scalars
 from optdb.host.theano.vectorized import series
-from optdb.host.theano.vectorized.scalar_kernels.entries import (
-    ONES,
-    ArrayKernel,
-    Entry,
-    ScalarDtypes,
-    copy,
-    element_by_element,
-    in_out_dtype,
-    put_where,
-)
+from optdb.host.theano.vectorized.scalar_kernels import entries
 
 #: Scalar ops whose names, in lower case, are names of NumPy's ufuncs.
 _NUMPY = (
     *("Ceil", "Floor", "Trunc", "Log", "Log2", "Log10", "Log1p", "Exp", "Exp2", "Expm1", "Sqrt", "Deg2Rad", "Rad2Deg"),
-    *(
-        "Cos",
-        "ArcCos",
-        "Sin",
-        "ArcSin",
-        "Tan",
-        "ArcTan",
-        "ArcTan2",
-        "Cosh",
-        "ArcCosh",
-        "Sinh",
-        "ArcSinh",
-        "Tanh",
-        "ArcTanh",
-    ),
+    *("Cos", "ArcCos", "Sin", "ArcSin", "Tan", "ArcTan", "ArcTan2", "Cosh", "ArcCosh", "Sinh", "ArcSinh"),
+    *("Tanh", "ArcTanh"),
 )
 #: Likewise for SciPy, which is imported when one of its ufuncs is needed.
 _SCIPY = (
@@ -57,16 +35,16 @@ def _special_functions() -> ModuleType:
     return importlib.import_module("scipy.special")
 
 
-def _function(ufunc_or_name: Any) -> Entry:
-    def entry(signature: ScalarDtypes) -> ArrayKernel:
+def _function(ufunc_or_name: Any) -> entries.Entry:
+    def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         is_name = isinstance(ufunc_or_name, str)
         ufunc = getattr(_special_functions(), ufunc_or_name) if is_name else ufunc_or_name
         dtype, count = signature.out, len(signature.inputs)
         if _has_loop(ufunc, dtype):
-            return ArrayKernel(ufunc, (dtype,) * count)
+            return entries.ArrayKernel(ufunc, (dtype,) * count)
         if dtype.startswith("complex"):
-            return element_by_element(signature)
-        return ArrayKernel(_rounded(ufunc), ("float64",) * count)
+            return entries.element_by_element(signature)
+        return entries.ArrayKernel(_rounded(ufunc), ("float64",) * count)
 
     return entry
 
@@ -80,37 +58,37 @@ def _rounded(ufunc: np.ufunc) -> Callable[..., None]:
     """Return a function that computes in float64 and converts the result."""
 
     def compute(*args: Any) -> None:
-        copy(ufunc(*args[:-1]), args[-1])
+        entries.copy(ufunc(*args[:-1]), args[-1])
 
     return compute
 
 
-def _in_float64(function: Callable[..., Any]) -> Entry:
+def _in_float64(function: Callable[..., Any]) -> entries.Entry:
     """Return an entry that computes in float64 and converts the result; `function` takes `scipy.special` first."""
 
     def compute(*args: Any) -> None:
-        copy(function(_special_functions(), *args[:-1]), args[-1])
+        entries.copy(function(_special_functions(), *args[:-1]), args[-1])
 
-    return lambda signature: ArrayKernel(compute, ("float64",) * len(signature.inputs), in_place=False)
+    return lambda signature: entries.ArrayKernel(compute, ("float64",) * len(signature.inputs), in_place=False)
 
 
-def _digamma(signature: ScalarDtypes) -> ArrayKernel:
+def _digamma(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
     """Return SciPy's function for complex numbers, for which there is no C code; otherwise the series of the C code."""
     is_complex = signature.out.startswith("complex")
     return (_function("psi") if is_complex else _in_float64(series.digamma))(signature)
 
 
-def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> Entry:
+def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> entries.Entry:
     """Return an entry for a function that the C code replaces by its limit for operands beyond a bound."""
 
-    def entry(signature: ScalarDtypes) -> ArrayKernel:
+    def entry(signature: entries.ScalarDtypes) -> entries.ArrayKernel:
         dtype = signature.out
         bound = np.dtype(dtype).type(bounds["float64" if dtype == "float64" else "float32"])
 
         def compute(x: Any, out: Any) -> None:
             function(x, bound, out)
 
-        return ArrayKernel(compute, (dtype,), in_place=False)
+        return entries.ArrayKernel(compute, (dtype,), in_place=False)
 
     return entry
 
@@ -118,15 +96,15 @@ def _saturating(bounds: dict[str, float], function: Callable[..., None]) -> Entr
 def _sigmoid(x: Any, bound: Any, out: Any) -> None:
     np.negative(x, out)
     np.exp(out, out)
-    np.add(out, ONES[out.dtype], out)
-    np.true_divide(ONES[out.dtype], out, out)
-    put_where(x > bound, 1, out)
+    np.add(out, entries.ONES[out.dtype], out)
+    np.true_divide(entries.ONES[out.dtype], out, out)
+    entries.put_where(x > bound, 1, out)
 
 
 def _softplus(x: Any, bound: Any, out: Any) -> None:
     np.exp(x, out)
     np.log1p(out, out)
-    put_where(x > bound, x, out)
+    entries.put_where(x > bound, x, out)
 
 
 def _ultra_fast_sigmoid(x: Any, out: Any) -> None:
@@ -149,7 +127,7 @@ def _xlogy(x: Any, y: Any, out: Any) -> None:
     out[...] = np.where(x == 0, 0, x * np.log(y))
 
 
-CONVERTING: dict[type, Entry] = {
+CONVERTING: dict[type, entries.Entry] = {
     **{op: _function(ufunc) for op, ufunc in _UFUNCS.items()},
     scalars.Psi: _digamma,
     scalars.TriGamma: _in_float64(series.trigamma),
@@ -158,8 +136,8 @@ CONVERTING: dict[type, Entry] = {
     scalars.GammaL: _in_float64(lambda special, k, x: special.gammainc(k, x) * special.gamma(k)),
     scalars.ScalarSigmoid: _saturating({"float32": 15, "float64": 19}, _sigmoid),
     scalars.ScalarSoftplus: _saturating({"float32": 14, "float64": 16}, _softplus),
-    scalars.UltraFastScalarSigmoid: in_out_dtype(_ultra_fast_sigmoid, in_place=False),
-    scalars.ScalarSoftsign: in_out_dtype(_softsign),
-    scalars.XlogX: in_out_dtype(_xlogx, in_place=False),
-    scalars.XlogY0: in_out_dtype(_xlogy, in_place=False),
+    scalars.UltraFastScalarSigmoid: entries.in_out_dtype(_ultra_fast_sigmoid, in_place=False),
+    scalars.ScalarSoftsign: entries.in_out_dtype(_softsign),
+    scalars.XlogX: entries.in_out_dtype(_xlogx, in_place=False),
+    scalars.XlogY0: entries.in_out_dtype(_xlogy, in_place=False),
 }

@@ -10,16 +10,7 @@ import numpy as np
 
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
-from optdb.host.theano.vectorized.scalar_kernels import arithmetic, floats
-from optdb.host.theano.vectorized.scalar_kernels.entries import (
-    ArrayKernel,
-    Entry,
-    ScalarDtypes,
-    copy,
-    element_by_element,
-    in_out_dtype,
-    in_own_dtypes,
-)
+from optdb.host.theano.vectorized.scalar_kernels import arithmetic, entries, floats
 
 
 def _copy_second(x: Any, y: Any, out: Any) -> None:
@@ -52,39 +43,39 @@ def _from_polar(radius: Any, theta: Any, out: Any) -> None:
     out.imag = imag
 
 
-_CONVERSIONS: dict[type, Entry] = {
-    scalars.Cast: in_own_dtypes(copy),
-    scalars.Identity: in_own_dtypes(copy),
-    scalars.Second: in_own_dtypes(_copy_second),
-    scalars.Real: in_own_dtypes(_real),
-    scalars.Imag: in_own_dtypes(_imag),
-    scalars.Angle: in_own_dtypes(_angle, in_place=False),
-    scalars.Complex: in_own_dtypes(_complex, in_place=False),
-    scalars.ComplexFromPolar: in_own_dtypes(_from_polar, in_place=False),
+_CONVERSIONS: dict[type, entries.Entry] = {
+    scalars.Cast: entries.in_own_dtypes(entries.copy),
+    scalars.Identity: entries.in_own_dtypes(entries.copy),
+    scalars.Second: entries.in_own_dtypes(_copy_second),
+    scalars.Real: entries.in_own_dtypes(_real),
+    scalars.Imag: entries.in_own_dtypes(_imag),
+    scalars.Angle: entries.in_own_dtypes(_angle, in_place=False),
+    scalars.Complex: entries.in_own_dtypes(_complex, in_place=False),
+    scalars.ComplexFromPolar: entries.in_own_dtypes(_from_polar, in_place=False),
 }
 
 
 #: Entries of ops whose operands are converted to the dtype of the result, and of ops with other conversion rules.
 _CONVERTING = {
-    scalars.Conj: in_out_dtype(np.conjugate),
+    scalars.Conj: entries.in_out_dtype(np.conjugate),
     **arithmetic.CONVERTING,
     **floats.CONVERTING,
 }
 _SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL}
 
 
-def kernel_of(node: Apply) -> ArrayKernel:
+def kernel_of(node: Apply) -> entries.ArrayKernel:
     """Return the kernel of a scalar op's node; for unknown ops, the kernel calls ``impl`` element by element."""
     dtypes = tuple(var.type.dtype for var in node.inputs)
-    signature = ScalarDtypes(node.op, dtypes, node.outputs[0].type.dtype)
+    signature = entries.ScalarDtypes(node.op, dtypes, node.outputs[0].type.dtype)
     op_type = type(node.op)
     if "impl" in vars(node.op):
-        return element_by_element(signature)
+        return entries.element_by_element(signature)
     if op_type in _SPECIAL:
         return _SPECIAL[op_type](signature)
     if op_type in _CONVERTING:
         return _in_widest_dtype(signature, _CONVERTING[op_type])
-    return element_by_element(signature)
+    return entries.element_by_element(signature)
 
 
 def known_ops() -> Sequence[type]:
@@ -92,7 +83,7 @@ def known_ops() -> Sequence[type]:
     return (*_SPECIAL, *_CONVERTING)
 
 
-def _in_widest_dtype(signature: ScalarDtypes, entry: Entry) -> ArrayKernel:
+def _in_widest_dtype(signature: entries.ScalarDtypes, entry: entries.Entry) -> entries.ArrayKernel:
     """Return the kernel for a result that may be narrower than the operands, as when adding a float to integers."""
     out = signature.out
     wide = np.promote_types(signature.widest, out).name if signature.inputs else out
@@ -103,6 +94,6 @@ def _in_widest_dtype(signature: ScalarDtypes, entry: Entry) -> ArrayKernel:
     def compute(*args: Any) -> None:
         result = np.empty(args[-1].shape, wide)
         kernel.function(*args[:-1], result)
-        copy(result, args[-1])
+        entries.copy(result, args[-1])
 
-    return ArrayKernel(compute, kernel.dtypes, in_place=False)
+    return entries.ArrayKernel(compute, kernel.dtypes, in_place=False)
