@@ -27,13 +27,4 @@ from optdb.cache.plug import install, is_installed, stats, uninstall
 from optdb.cache.singleton import SingletonOp
 from optdb.cache.stats import Stats
 
-__all__ = [
-    "SharedOpChanged",
-    "SingletonOp",
-    "Stats",
-    "install",
-    "is_installed",
-    "stats",
-    "uninstall",
-    "unshared_copy",
-]
+__all__ = ["SharedOpChanged", "SingletonOp", "Stats", "install", "is_installed", "stats", "uninstall", "unshared_copy"]

@@ -146,13 +146,7 @@ class Engine:
                 self._touched.append(var.owner)
 
     def on_change_input(
-        self,
-        fgraph: FunctionGraph,
-        node: Apply | str,
-        i: int,
-        old: Variable,
-        new: Variable,
-        reason: Any = None,
+        self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
     ) -> None:
         self._clock += 1
         if old.owner is not None:

@@ -12,12 +12,7 @@ from typing import Any
 
 from optdb.host.api.bookkeeping import order_by_data
 from optdb.host.api.config import change_flags, config
-from optdb.host.api.destroy import (
-    InplaceElemwiseOptimizer,
-    inplace_scalar_op,
-    protected_variables,
-    reads_after_storing,
-)
+from optdb.host.api.destroy import InplaceElemwiseOptimizer, inplace_scalar_op, protected_variables, reads_after_storing
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.host.api.testvalues import without_test_values

@@ -36,13 +36,7 @@ class MergeIndex(MergeFeature):
         self.nodes_seen = self._keys.keys()
 
     def on_change_input(
-        self,
-        fgraph: FunctionGraph,
-        node: Apply | str,
-        i: int,
-        old: Variable,
-        new: Variable,
-        reason: Any = None,
+        self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
     ) -> None:
         if node in self._keys:
             self._forget(node)

@@ -113,10 +113,7 @@ class TopoRewriter(EquilibriumOptimizer):
         group = stock.local_opt
         members = group.opts if isinstance(group, LocalOptGroup) else [group]
         return cls(
-            members,
-            direction=stock.order,
-            failure_callback=stock.failure_callback,
-            name=getattr(stock, "name", None),
+            members, direction=stock.order, failure_callback=stock.failure_callback, name=getattr(stock, "name", None)
         )
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
@@ -161,12 +158,7 @@ def _op_names(node: Apply | None) -> tuple[str, ...]:
 class _RewritePass(EquilibriumPass):
     """One call of :meth:`TopoRewriter.apply`: rounds of global, local and final rewriters."""
 
-    def __init__(
-        self,
-        rewriter: TopoRewriter,
-        fgraph: FunctionGraph,
-        start_from: Sequence[Variable] | None,
-    ) -> None:
+    def __init__(self, rewriter: TopoRewriter, fgraph: FunctionGraph, start_from: Sequence[Variable] | None) -> None:
         super().__init__(fgraph, rewriter, rewriter.cleanup_optimizers, MergeOptimizer)
         self.rewriter = rewriter
         self._has_rules = bool(rewriter.local_optimizers_all or rewriter.local_optimizers_map or rewriter.folds)

@@ -11,13 +11,7 @@ from optdb.host.api.destroy import InplaceElemwiseOptimizer
 from optdb.host.api.fusion import FusionOptimizer, local_elemwise_fusion
 from optdb.host.api.gemm import GemmOptimizer
 from optdb.host.api.graph import FunctionGraph
-from optdb.host.api.rewriters import (
-    EquilibriumOptimizer,
-    LocalOptGroup,
-    MergeOptimizer,
-    SeqOptimizer,
-    TopoOptimizer,
-)
+from optdb.host.api.rewriters import EquilibriumOptimizer, LocalOptGroup, MergeOptimizer, SeqOptimizer, TopoOptimizer
 from optdb.host.api.session import optimizing
 from optdb.topo.fusion import GroupFusion
 from optdb.topo.gemm import WholeSumGemm

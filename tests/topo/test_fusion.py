@@ -126,11 +126,7 @@ def test_expensive_work_behind_a_recomputed_node_is_done_once():
 
 @pytest.mark.parametrize(
     "cheap",
-    [
-        tt.exp(X) + tt.sin(X),
-        (tt.exp(X) - 3) * tt.maximum(tt.sin(X), 0.5),
-        tt.exp(X) + tt.sin(X) * tt.cos(X) - 2,
-    ],
+    [tt.exp(X) + tt.sin(X), (tt.exp(X) - 3) * tt.maximum(tt.sin(X), 0.5), tt.exp(X) + tt.sin(X) * tt.cos(X) - 2],
     ids=["sum", "cheap operands", "three"],
 )
 def test_a_node_that_computes_expensive_work_for_itself_alone_is_not_recomputed(cheap):

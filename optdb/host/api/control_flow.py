@@ -53,12 +53,7 @@ def recompute(outputs: list[Variable], replace: dict[Variable, Variable]) -> lis
 
 
 def scan_around(
-    op: Scan,
-    fgraph: FunctionGraph,
-    array_type: Callable[..., Any],
-    key: Hashable,
-    database: DB,
-    tag: str,
+    op: Scan, fgraph: FunctionGraph, array_type: Callable[..., Any], key: Hashable, database: DB, tag: str
 ) -> Scan:
     """Return a Scan like `op` with another inner graph.
 

@@ -382,10 +382,7 @@ PATCHES = [
     Wrapper(scalar.ScalarOp, "supports_c_code", _remembering_c_code, "C code is generated once for its dtypes"),
     Wrapper(FusionOptimizer, "apply", _without_removed_variables, "removed variables cannot be fused"),
     Wrapper(
-        _ActiveModeGraphRewriter,
-        "apply",
-        _without_collections,
-        "a graph that only grows leaves no garbage to collect",
+        _ActiveModeGraphRewriter, "apply", _without_collections, "a graph that only grows leaves no garbage to collect"
     ),
     Patch(
         InplaceElemwiseOptimizer,

@@ -8,11 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from pytensor.graph.rewriting import basic
-from pytensor.graph.rewriting.basic import (
-    FromFunctionNodeRewriter,
-    SequentialNodeRewriter,
-    WalkingGraphRewriter,
-)
+from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, SequentialNodeRewriter, WalkingGraphRewriter
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Wrapper, around

@@ -202,8 +202,7 @@ def _line_of(node: Apply) -> str:
 
 @contextmanager
 def observe(
-    see: Callable[[ObservedFunction], None],
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    see: Callable[[ObservedFunction], None], around: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> Iterator[None]:
     """Call `see` with each function, including inner functions, whose compilation begins in the block.
 

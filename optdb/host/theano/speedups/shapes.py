@@ -121,10 +121,7 @@ class _Merged(_Promise):
         return [self.promise, self.other]
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
-        shapes = {
-            self.other_var: feature.renewed(self.other.value),
-            self.var: feature.renewed(self.promise.value),
-        }
+        shapes = {self.other_var: feature.renewed(self.other.value), self.var: feature.renewed(self.promise.value)}
         merged = feature.as_theano(shapes, ShapeFeature.update_shape, self.var, self.other_var)[self.var]
         return _without_itself(self.var, self.promise.value, merged)
 

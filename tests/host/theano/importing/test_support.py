@@ -54,8 +54,7 @@ def test_a_version_that_does_not_work(here, name, version, cure):
 
 
 @pytest.mark.parametrize(
-    ("python", "cure"),
-    [((3, 11), 'pip install "Theano>=1.0.5,<1.0.6"'), ((3, 12), "python -m optdb install-theano")],
+    ("python", "cure"), [((3, 11), 'pip install "Theano>=1.0.5,<1.0.6"'), ((3, 12), "python -m optdb install-theano")]
 )
 def test_how_theano_is_installed(here, monkeypatch, python, cure):
     monkeypatch.setattr("sys.version_info", python)

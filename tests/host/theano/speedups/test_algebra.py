@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from theano.gof import FunctionGraph
 from theano.gof.graph import io_toposort
 from theano.scan_module.scan_utils import equal_computations
-from theano.tensor.opt import (
-    Canonizer,
-    local_add_canonizer,
-    local_greedy_distributor,
-    local_mul_canonizer,
-)
+from theano.tensor.opt import Canonizer, local_add_canonizer, local_greedy_distributor, local_mul_canonizer
 
 import optdb
 from optdb.host.api.facts import facts_of

@@ -41,11 +41,7 @@ def cases(mode, window, stride, pad, ignores):
         return [forward, (gradient, [X, top, *geometry])]
     gradient = pool.MaxPoolGrad(ignore_border=ignores).make_node(tensor(), tensor(), tensor(), *sizes)
     second = pool.DownsampleFactorMaxGradGrad(ignore_border=ignores).make_node(tensor(), tensor(), tensor(), *sizes)
-    return [
-        forward,
-        (gradient, [X, out, top, *geometry]),
-        (second, [X, out, numbers(X.shape, 4), *geometry]),
-    ]
+    return [forward, (gradient, [X, out, top, *geometry]), (second, [X, out, numbers(X.shape, 4), *geometry])]
 
 
 @pytest.mark.slow

@@ -125,11 +125,7 @@ def assert_as_in_c(op, ops, dtypes, arrays):
 
 
 @pytest.mark.thorough_cases(
-    "int16-int16-int16",
-    "int32-int32-int32",
-    "uint8-uint8-uint8",
-    "uint16-uint16-uint16",
-    "uint32-uint32-uint32",
+    "int16-int16-int16", "int32-int32-int32", "uint8-uint8-uint8", "uint16-uint16-uint16", "uint32-uint32-uint32"
 )
 @pytest.mark.slow
 @pytest.mark.parametrize("dtypes", [*((dtype,) * 3 for dtype in DTYPES), *MIXED], ids="-".join)

@@ -41,10 +41,7 @@ _BOUND = {
 _BOUND_IF_LAZY = dict.fromkeys(("scipy.special", "scipy.stats"), f"{_HERE}.scipy")
 
 #: The modules ``a.b`` of statements ``from a.b import c``.
-_SOURCES = {
-    "scipy.signal.signaltools": f"{_HERE}.scipy_signal",
-    "scipy.signal.sigtools": f"{_HERE}.scipy_signal",
-}
+_SOURCES = {"scipy.signal.signaltools": f"{_HERE}.scipy_signal", "scipy.signal.sigtools": f"{_HERE}.scipy_signal"}
 
 
 @functools.cache

@@ -46,9 +46,7 @@ LAZY = frozenset(["scipy.special", "scipy.stats", "scipy.signal"])
 _SCIPY = f"{HERE}.scipy"
 
 #: Removed attributes of objects of unknown types. Nothing else in Theano has these names.
-RENAMED = {
-    "tostring": "tobytes",
-}
+RENAMED = {"tostring": "tobytes"}
 
 #: Removed methods of unittest.TestCase, for Theano's own tests.
 RENAMED_IN_TESTS = {

@@ -56,11 +56,7 @@ _CONVERSIONS: dict[type, entries.Entry] = {
 
 
 #: Entries of ops whose operands are converted to the dtype of the result, and of ops with other conversion rules.
-_CONVERTING = {
-    scalars.Conj: entries.in_out_dtype(np.conjugate),
-    **arithmetic.CONVERTING,
-    **floats.CONVERTING,
-}
+_CONVERTING = {scalars.Conj: entries.in_out_dtype(np.conjugate), **arithmetic.CONVERTING, **floats.CONVERTING}
 _SPECIAL = {**_CONVERSIONS, **arithmetic.SPECIAL}
 
 
