@@ -17,7 +17,7 @@ _PLAIN = frozenset({int, bool, str, type(None)})
 
 
 class _NoKey(Exception):
-    """An argument that cannot be part of a call's key."""
+    pass
 
 
 def _call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -55,7 +55,6 @@ def _argument_key(value: Any) -> Any:
 
 
 def _recall(store: Store, key: Any) -> PureOp | None:
-    """Return the op that an equal call returned, if that op is still alive."""
     entry = store.calls.get(key)
     op = None if entry is None else entry[0]()
     if op is not None:
@@ -64,7 +63,6 @@ def _recall(store: Store, key: Any) -> PureOp | None:
 
 
 def _remember(store: Store, key: Any, arguments: Any, op: PureOp) -> None:
-    """Record that a call returned `op`, if the op is shared."""
     entry = store.entry(op)
     if entry is None:
         return

@@ -167,5 +167,4 @@ _maker_of: dict[type, Callable[[Freezer, Any], Any]] = {}
 
 
 def _maker(cls: type) -> Callable[[Freezer, Any], Any]:
-    """Return the method that makes keys of a class's instances."""
     return next(make for kinds, make in _MAKERS if issubclass(cls, kinds))

@@ -17,8 +17,6 @@ _frozen = Freezer(changing=True)
 
 
 class _Missing:
-    """The value of an attribute that an op lacks."""
-
     def __repr__(self) -> str:
         return "nothing"
 

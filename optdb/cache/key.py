@@ -49,7 +49,6 @@ class GraphKey:
 
 
 def _constant_key(constant: Constant, frozen: Callable[[Any], Any]) -> Any:
-    """Return a hashable key of a constant: its type and its value."""
     return ("constant", constant.type, frozen(constant.signature()))
 
 

@@ -72,7 +72,6 @@ def _adopting(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _restore_node(self: Apply, state: dict[str, Any]) -> None:
-    """Set the state of an unpickled node, and share its op."""
     vars(self).update(state)
     if isinstance(self.op, PureOp):
         self.op = store.adopt(self.op)

@@ -99,7 +99,6 @@ def stats() -> Stats:
 
 
 def _ops_by_name() -> Iterator[PureOp]:
-    """Yield the ops that are attributes of modules, in the order of imports."""
     for module in list(sys.modules.values()):
         for value in list(getattr(module, "__dict__", {}).values()):
             if isinstance(value, PureOp):

@@ -33,7 +33,6 @@ class SingletonMeta(SharingMeta):
 
 
 def _restore(cls: type, state: Any) -> Any:
-    """Restore a pickled op, and return the shared op that is equal to it."""
     op: Any = object.__new__(cls)
     if hasattr(op, "__setstate__"):
         op.__setstate__(state)

@@ -176,7 +176,6 @@ class Store:
             self.counts.add_difference(key.declared[0], _difference(like.key, key))
 
     def _gone(self, entry: SharedOpRef) -> None:
-        """Remove a collected or dropped op by id; `_sweep` removes its other entries."""
         if self._by_id.get(entry.op_id) is entry:
             del self._by_id[entry.op_id]
             self._settled.pop(entry.op_id, None)
@@ -196,7 +195,6 @@ class Store:
 
 
 def _difference(key: Key, other_key: Key) -> tuple[str, ...]:
-    """Return the names of the attributes in which two keys differ."""
     attributes, other_attributes = dict(key.rest), dict(other_key.rest)
     names = {*attributes, *other_attributes}
     missing = object()

@@ -186,7 +186,6 @@ def explained(
 
 
 def _notes_on(graph: FunctionGraph) -> tuple[tuple[str, str], ...]:
-    """Return the notes from the devices that hold variables of the graph."""
     found: dict[tuple[str, str], None] = {}
     for device in devices():
         names = {var.type.context_name for var in graph.variables if device.has(var)}

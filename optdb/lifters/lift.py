@@ -271,7 +271,6 @@ class LiftBuilder:
         return self._new.get(var, var)
 
     def _same_side(self, var: Variable) -> Variable:
-        """Return the new variable on the same side as the old one."""
         there = self._there.get(var)
         if there is None:
             return self._new.get(var, var)

@@ -238,7 +238,6 @@ def _check(lifter: Lifter, op: PureOp, lifted: list[Variable], outputs: Sequence
 
 
 def _same_type(new: Any, old: Any) -> bool:
-    """Return whether two types are array types of the same dtype and broadcast pattern."""
     pattern = getattr(new, "broadcastable", None)
     return pattern is not None and new.dtype == old.dtype and pattern == old.broadcastable
 

@@ -54,7 +54,6 @@ def _gain(placement: Placement, partition: list[Apply]) -> float:
 
 
 def _saved(placement: Placement, partition: list[Apply]) -> int:
-    """Return the number of transfers saved by placing the partition on the host instead of on the device."""
     inside = set(partition)
     incoming = {var for node in partition for var in node.inputs if var.owner not in inside and not is_constant(var)}
     outgoing = {var for node in partition for var in node.outputs}
@@ -66,12 +65,10 @@ def _saved(placement: Placement, partition: list[Apply]) -> int:
 
 
 def _is_on_host(placement: Placement, var: Variable) -> bool:
-    """Return whether a variable comes from the host, transferred or not."""
     return placement.on_host(var) or (var.owner is None and not placement.device.has(var))
 
 
 def _is_moved(placement: Placement, var: Variable) -> bool:
-    """Return whether a variable is transferred from the host to the device."""
     return _is_on_host(placement, var) and placement.device.moves(var)
 
 
@@ -81,7 +78,6 @@ def _wanted(placement: Placement, var: Variable, inside: set[Apply], by_device: 
 
 
 def _wants_on_device(placement: Placement, user: Apply | str, i: int) -> bool:
-    """Return whether a user takes its input `i` on the device."""
     return not is_output(user) and _runs_on_device(placement, user) and not placement.device.is_host_input(user.op, i)
 
 
@@ -121,7 +117,6 @@ def _connected(placement: Placement, start: Apply, members: set[Apply]) -> list[
 
 
 def _forget_unused_inputs(placement: Placement) -> None:
-    """Leave inputs on the host if no device node uses them."""
     for var in list(placement.moved):
         users = [user for user, _ in clients(placement.fgraph, var)]
         if not any(not is_output(user) and user in placement.contexts for user in users):

@@ -217,7 +217,6 @@ class Placement:
         return contexts[0] if len(distinct) == 1 else _HOST
 
     def _context_of_user(self, user: Apply | str, i: int) -> Any:
-        """Return the context in which a user expects its input `i`."""
         if is_output(user) or self.device.is_host_input(user.op, i):
             return _HOST
         if isinstance(user.op, (self.device.from_host, self.device.between)):

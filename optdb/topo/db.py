@@ -220,7 +220,6 @@ def register_topo(
 
 
 def _registered(database: DB, name: str) -> Any:
-    """Return the member of a database with a registered name; None if there is none."""
     if name not in database._names:
         return None
     return next((member for member in database.__db__[name] if member.name == name), None)
@@ -236,13 +235,11 @@ def _is_defined_again(new: Any, old: Any) -> bool:
 
 
 def _function_of(rewriter: Any) -> Any:
-    """Return the function that a rewriter was made from; None if it was made otherwise."""
     found = (getattr(rewriter, attr, None) for attr in ("rewrite", "function", "transform"))
     return next((function for function in found if hasattr(function, "__qualname__")), None)
 
 
 def _unregister(database: DB, name: str) -> None:
-    """Remove a member from its name and all its tags."""
     [member] = [member for member in database.__db__[name] if member.name == name]
     for tagged in database.__db__.values():
         if member in tagged:
@@ -252,7 +249,6 @@ def _unregister(database: DB, name: str) -> None:
 
 
 def _named_database(name: str) -> DB:
-    """Return the database with a name among Theano's phases."""
     databases = compile_db()
     try:
         found: DB = databases[name]

@@ -263,7 +263,6 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._faults[node] = InconsistencyError(f"Input aliasing: {node} ({slot})")
 
     def _gain(self, node: Apply, var: Variable) -> None:
-        """Record that `var` has become an input of `node`."""
         destroyer = self._other_destroyer(node, var)
         if destroyer is None:
             return
@@ -274,7 +273,6 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._backward.append((node, destroyer))
 
     def _lose(self, node: Apply, var: Variable) -> None:
-        """Record that `var` is no longer an input of `node`."""
         destroyer = self._other_destroyer(node, var)
         if destroyer is None:
             return
@@ -309,7 +307,6 @@ class IncrementalDestroyHandler(DestroyHandler):
             del self.view_o[var]
 
     def _aliases(self, root: Variable) -> list[Variable]:
-        """Return `root` and all views of it."""
         aliases = [root]
         view_o = self.view_o
         if root in view_o:

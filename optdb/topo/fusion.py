@@ -193,7 +193,6 @@ class Grouping:
         return left > 1
 
     def _private_owner(self, fgraph: FunctionGraph, var: Variable) -> Apply | None:
-        """Return the fusible elementwise node that computes `var` for only one user."""
         owner = var.owner
         if owner is None or type(owner.op) is not Elemwise or len(owner.outputs) != 1:
             return None

@@ -108,7 +108,6 @@ class _Pairing:
 
     @property
     def has_products(self) -> bool:
-        """Whether there was a product that a Gemm could include."""
         return bool(self._products)
 
     def sum_like(self, out: Variable) -> Variable | None:
@@ -148,7 +147,6 @@ class _Pairing:
             i += 1
 
     def _partner(self, i: int) -> int | None:
-        """Return the first term after term `i` that forms a Gemm with term `i`."""
         term = self._terms[i]
         if term is None:
             return None

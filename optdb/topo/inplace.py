@@ -45,8 +45,6 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
 
 
 class _InplacePass:
-    """One call of :meth:`InplaceElemwise.apply`."""
-
     def __init__(self, rewriter: InplaceElemwise, fgraph: FunctionGraph) -> None:
         self.rewriter = rewriter
         self.fgraph = fgraph
@@ -94,7 +92,6 @@ class _InplacePass:
         return sorted(slots, key=lambda slot: self._rank(node.inputs[slot], updated))
 
     def _updated_by(self, out: Variable) -> list[Variable]:
-        """Return the shared variables that `out` updates."""
         mapping = self.fgraph.update_mapping or {}
         updated = [i for client, i in clients(self.fgraph, out) if is_output(client)]
         return [self.fgraph.inputs[mapping[i]] for i in updated if i in mapping]

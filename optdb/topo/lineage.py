@@ -70,7 +70,6 @@ class Lineage:
         return rule
 
     def _rule_that_left(self, node: Apply, number: int) -> Rule | None:
-        """Return the rule that replaced an ancestor with the same number, if there is one."""
         for _ in range(_DEPTH):
             step = self._parent.get(node)
             if step is None:

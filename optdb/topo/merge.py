@@ -111,7 +111,6 @@ class MergeIndex(MergeFeature):
         return entry
 
     def _forget_constant(self, constant: Constant) -> None:
-        """Remove `constant`, which loses its last user, from the index."""
         if id(constant) not in self.seen_constants:
             return
         signature = self.const_sig[constant]

@@ -58,7 +58,6 @@ class OnePass(TopoOptimizer):
         )
 
     def _in_order(self, fgraph: FunctionGraph) -> list[Apply]:
-        """Return the tracked nodes in topological order."""
         nodes = self._concerned(fgraph)
         if len(nodes) < 2:
             return nodes

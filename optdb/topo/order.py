@@ -174,7 +174,6 @@ class TopologicalOrder(Generic[Node]):
                 return True
 
     def _move(self, nodes: Iterable[Node], anchor: OrderPosition[Node]) -> None:
-        """Move `nodes` after `anchor`, in the same order."""
         for node in sorted(nodes, key=lambda node: self.position_of[node].label):
             self.remove(node)
             anchor = self._link_after(anchor, node)

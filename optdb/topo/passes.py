@@ -155,7 +155,6 @@ class EquilibriumPass:
             self.profile.keep_cleanup(rewriter, profile)
 
     def _run_one(self, rewriter: Any) -> tuple[Any, bool]:
-        """Run and count one graph rewriter; return its profile, and whether it changed the graph."""
         clock, imported = self.engine.clock, self.engine.imported
         start = perf_counter()
         profile = rewriter.apply(self.fgraph)

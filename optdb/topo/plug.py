@@ -44,8 +44,6 @@ def as_flags_say(query: databases.Query) -> databases.Query:
 
 
 class _State:
-    """The current users of the engine."""
-
     def __init__(self) -> None:
         #: Whether `enable` was called without a later `disable`.
         self.enabled = False
@@ -54,8 +52,6 @@ class _State:
 
 
 class _Thread(threading.local):
-    """Whether this thread is compiling a function with a `TopoMode`."""
-
     compiles = False
 
 

@@ -156,8 +156,6 @@ def _op_names(node: Apply | None) -> tuple[str, ...]:
 
 
 class _RewritePass(EquilibriumPass):
-    """One call of :meth:`TopoRewriter.apply`: rounds of global, local and final rewriters."""
-
     def __init__(self, rewriter: TopoRewriter, fgraph: FunctionGraph, start_from: Sequence[Variable] | None) -> None:
         super().__init__(fgraph, rewriter, rewriter.cleanup_optimizers, MergeOptimizer)
         self.rewriter = rewriter
@@ -209,7 +207,6 @@ class _RewritePass(EquilibriumPass):
         return not self._has_rules_here() and all(is_idle(member, self.fgraph) for member in rewriter.global_optimizers)
 
     def _has_rules_here(self) -> bool:
-        """Return whether a node rewriter tracks an op of the graph."""
         if not self._has_rules:
             return False
         grouped = nodes_by_op(self.fgraph).values()

@@ -74,7 +74,6 @@ def _is_scalar_arithmetic(node: Apply) -> bool:
 
 
 def _operations(node: Apply) -> int:
-    """Return the number of scalar operations that `node` does for each element."""
     inner: Any = getattr(scalar_op_of(node), "fgraph", None)
     return 1 if inner is None else len(inner.apply_nodes)
 

@@ -94,7 +94,6 @@ def local_reshape_to_own_shape(fgraph: FunctionGraph, node: Apply) -> list[Varia
 
 
 def _is_length(length: Variable, inferred: Variable) -> bool:
-    """Return whether an inferred length is provably equal to `length`."""
     if length is inferred:
         return True
     if not isinstance(length, Constant):

@@ -77,7 +77,6 @@ def _with_reused(
 
 
 def _has_node_after_fusion(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Return whether a user of `var` cannot be fused with it."""
     return any(is_output(user) or not isinstance(user.op, Elemwise) for user, _ in clients(fgraph, var))
 
 
@@ -129,7 +128,6 @@ class _Operation:
         return terms
 
     def combined(self, terms: list[Term]) -> Variable:
-        """Return the sum of `terms`; the first term is not subtracted."""
         positive = self._main_of([var for var, is_inverse in terms if not is_inverse])
         inverse = [var for var, is_inverse in terms if is_inverse]
         return self.inverse(positive, self._main_of(inverse)) if inverse else positive
@@ -146,12 +144,10 @@ class _WideSums:
         self._by_last_term: dict[Term, list[tuple[Variable, Counter[Term]]]] = {}
 
     def add(self, var: Variable, terms: Counter[Term]) -> None:
-        """Record that `var` is the sum of `terms`."""
         last = max(terms, key=lambda term: self._numbers.get(term[0], -1))
         self._by_last_term.setdefault(last, []).append((var, terms))
 
     def take_number(self, old: Variable, new: Variable) -> None:
-        """Record that `new` has the position of `old`."""
         self._numbers.setdefault(new, self._numbers[old])
 
     def widest_in(self, terms: Counter[Term], out: Variable) -> tuple[Variable, Counter[Term]] | None:

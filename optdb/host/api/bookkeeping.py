@@ -95,7 +95,6 @@ def _keep_times(event: str, fgraph: FunctionGraph, *args: Any, **kwargs: Any) ->
 
 
 def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
-    """Return the bound methods of the features that handle the event `name`."""
     does_nothing = getattr(toolbox.Feature, name, None)
     methods = []
     for feature in features:
@@ -237,7 +236,6 @@ def import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
 
 
 def _note(node: Apply, name: str, reason: str) -> None:
-    """Append `reason` to the list `name` in a node's tag."""
     reasons = getattr(node.tag, name, None)
     if reasons is None:
         setattr(node.tag, name, [reason])
@@ -271,7 +269,6 @@ def change_input(self: FunctionGraph, node: Apply | str, i: int, new_r: Variable
 
 
 def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
-    """Return the inputs of a node of `fgraph`, or the outputs of `fgraph`."""
     if isinstance(node, str):
         return fgraph.outputs
     if node.fgraph is not fgraph:
@@ -282,7 +279,6 @@ def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
 def _exchange(
     fgraph: FunctionGraph, node: Apply | str, used: list[Variable], i: int, new: Variable, reason: Any
 ) -> None:
-    """Replace input `i` of `node` by `new`, and prune the nodes and variables that are left without users."""
     old = used[i]
     used[i] = new
     if old is new:

@@ -210,7 +210,6 @@ def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
 
 
 def _array_types(op: Scan) -> Callable[..., Any]:
-    """Return a function that makes the types of a Scan's outputs."""
     types = {kind.dtype: kind for kind in op.output_types if isinstance(getattr(kind, "broadcastable", None), tuple)}
 
     def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
@@ -221,13 +220,11 @@ def _array_types(op: Scan) -> Callable[..., Any]:
 
 
 def _position(database: DB) -> float | None:
-    """Return the position of a database in Theano's main database; None if it has none."""
     main = compile_db()
     return main.__position__.get(getattr(database, "name", None))
 
 
 def _done_until(database: DB) -> list[str]:
-    """Return the names of the phases of the main database up to and including `database`."""
     last = _position(database)
     return [] if last is None else [name for name, position in compile_db().__position__.items() if position <= last]
 

@@ -48,7 +48,6 @@ def visiting_members_once(
 
 
 def _selected(db: DB, query: Query) -> list[Any]:
-    """Return the members that a query selects, in the order of ``DB.__query__``."""
     selected: dict[Any, Any] = {}
     for tag in query.include:
         selected.update(_elements(db.__db__[tag]))
@@ -67,7 +66,6 @@ def _elements(members: OrderedSet) -> dict[Any, Any]:
 
 
 def _equilibrium(db: EquilibriumDB, members: list[Any]) -> EquilibriumOptimizer:
-    """Return the optimizer that `db` makes of `members`."""
     final = [member for member in members if db.__final__.get(member.name)]
     cleanup = [member for member in members if db.__cleanup__.get(member.name)]
     separate = set(map(id, final + cleanup))

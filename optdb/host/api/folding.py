@@ -72,7 +72,6 @@ def _constant_like(output: Variable, value: Any) -> Constant:
 
 
 def _value(node: Apply) -> list[Any]:
-    """Return the output values of `node`; those of ops on small constants are cached for the session."""
     key = _key(node) if numbers.users else None
     if key is None:
         return _evaluate(node)
@@ -83,7 +82,6 @@ def _value(node: Apply) -> list[Any]:
 
 
 def _data(node: Apply) -> list[Any]:
-    """Return the values of a node whose inputs are constants."""
     return [var.data for var in node.inputs if isinstance(var, Constant)]
 
 

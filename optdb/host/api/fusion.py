@@ -110,7 +110,6 @@ class _PlainSteps:
         return slot_of[op.outputs[0]]
 
     def composite(self) -> Composite:
-        """Return the op."""
         op = object.__new__(Composite)
         inputs, _, output = self._graph()
         op.inputs, op.outputs = inputs, [output]
@@ -131,7 +130,6 @@ class _PlainSteps:
         return fgraph
 
     def _graph(self) -> tuple[list[Variable], list[Apply], Variable]:
-        """Make variables and nodes; return the inputs, the nodes, and the output."""
         values = [get_scalar_type(dtype).make_variable() for dtype in self._dtypes]
         nodes = [
             new_node(op, [values[i] for i in slots], [values[slot]]) for (op, slots), slot in self._slot_of.items()

@@ -86,7 +86,6 @@ class OpNumbering:
 
 
 def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
-    """Return the method that `cls` would use without the patches."""
     for base in cls.__mro__:
         if base in originals:
             return originals[base]
@@ -260,7 +259,6 @@ def _installed(patches: list[Patch]) -> list[Patch]:
 
 
 def _patches_of(cls: type) -> list[Patch]:
-    """Return the patches of a class that defines equality and is not patched yet."""
     attributes = vars(cls)
     equal, hashed = attributes.get("__eq__"), attributes.get("__hash__")
     if not callable(equal) or not callable(hashed) or hasattr(equal, "quick"):

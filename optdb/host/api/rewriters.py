@@ -211,7 +211,6 @@ def scalar_op_fault(track: Any) -> str | None:
 
 
 def _elemwise_names(scalar_op: ScalarOp) -> list[str]:
-    """Return the names in theano.tensor of the op that applies a scalar op to each element."""
     return [
         name
         for name, op in vars(tensor_ops).items()

@@ -64,7 +64,6 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 
 def _unshared(op: Scan) -> Scan:
-    """Return a copy of an op for making thunks."""
     scan_copy = copy_to_change(op)
     # Two of these lists may be a single object in one Scan, and separate objects in an equal Scan. Making the thunk
     # removes elements from the lists one by one, and fails if two lists are the same object.

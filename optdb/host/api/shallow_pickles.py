@@ -30,7 +30,6 @@ class _NodesInOrder:
         self._fgraph = fgraph
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
-        """Refuse to be attached to a clone."""
         raise AlreadyThere
 
     def __getstate__(self) -> dict[str, Any]:

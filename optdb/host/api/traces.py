@@ -63,7 +63,6 @@ def user_line(var: Variable) -> str:
 
 
 def _traces(traces: Any) -> Iterator[Any]:
-    """Yield the traces of a variable, including those of variables merged into it."""
     if not traces:
         return
     if isinstance(traces[0], tuple):  # a trace that is not in a list

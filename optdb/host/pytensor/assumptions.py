@@ -38,7 +38,6 @@ class _Rules:
         self.begin()
 
     def begin(self) -> None:
-        """Read the registries again."""
         key = self.key
         self.stronger = [strong for strong, weaker in IMPLIES.items() if key in weaker]
         self.weaker = list(IMPLIES.get(key, ()))
@@ -48,7 +47,6 @@ class _Rules:
         self._of_client: dict[type, Any] = {}
 
     def of_op(self, op_class: type) -> list[Any]:
-        """Return the rules of the most specific class that has rules."""
         found = self._of_op.get(op_class)
         if found is None:
             registered = (ASSUMPTION_INFER_REGISTRY.get((self.key, cls)) for cls in op_class.__mro__)
@@ -69,7 +67,6 @@ _sizes: list[int] = []
 
 
 def _renew_rules() -> None:
-    """Read the registries again if any registry has grown."""
     registries: tuple[Any, ...] = (
         ASSUMPTION_INFER_REGISTRY,
         CLIENT_INFER_REGISTRY,

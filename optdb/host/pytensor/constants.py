@@ -33,7 +33,6 @@ _OPAQUE, _COMPUTED, _SECOND, _FIRST, _UNKNOWN = range(5)
 
 @functools.cache
 def _kind_of_scalar(op_class: type) -> int:
-    """Return how PyTensor evaluates an elementwise op."""
     if issubclass(op_class, scalar.Second):
         return _SECOND
     return _COMPUTED if issubclass(op_class, tensor._scalar_constant_value_elemwise_ops) else _OPAQUE
@@ -41,7 +40,6 @@ def _kind_of_scalar(op_class: type) -> int:
 
 @functools.cache
 def _kind_of_class(op_class: type) -> int:
-    """Return how PyTensor evaluates an op that is not elementwise."""
     if issubclass(op_class, (DimShuffle, tensor.Alloc)):
         return _FIRST
     return _OPAQUE if issubclass(op_class, (Dot, CAReduce)) else _UNKNOWN
@@ -49,7 +47,6 @@ def _kind_of_class(op_class: type) -> int:
 
 @CachedByOp
 def _kind_of(op: Any) -> int:
-    """Return how PyTensor evaluates an op."""
     return _kind_of_scalar(op.scalar_op.__class__) if type(op) is Elemwise else _kind_of_class(op.__class__)
 
 
@@ -175,7 +172,6 @@ def _known_length(length: Any) -> Any:
 
 
 def _axis_read(length: Variable) -> tuple[Variable, int] | None:
-    """Return the array and the axis whose length an expression reads; None if it reads none."""
     node = length.owner
     if type(node.op) is Shape_i:
         return node.inputs[0], node.op.i

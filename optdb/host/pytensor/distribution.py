@@ -96,7 +96,6 @@ _kinds: dict[int, tuple[rewriting.AlgebraicCanonizer, CachedByOp[int]]] = {}
 
 
 def _kinds_for(canonizer: rewriting.AlgebraicCanonizer) -> CachedByOp[int]:
-    """Return the function that tells how `get_num_denum` continues at a node of an op."""
     entry = _kinds.get(id(canonizer))
     if entry is None:
         entry = _kinds[id(canonizer)] = (canonizer, CachedByOp(functools.partial(_kind_of, canonizer)))
@@ -163,7 +162,6 @@ def _as_read(nodes: list[Apply]) -> list[tuple[Apply, list[Variable]]]:
 
 
 def _is_as_read(read: list[tuple[Apply, list[Variable]]]) -> bool:
-    """Return whether nodes still have the same inputs."""
     for node, inputs in read:  # noqa: SIM110  a loop takes half as long as all() of a generator
         if node.inputs != inputs:
             return False
@@ -198,7 +196,6 @@ class _Sum:
         self._below: Counter[Variable] | None = None
 
     def is_as_it_was(self) -> bool:
-        """Return whether the nodes still have the same inputs."""
         if not _is_as_read(self.read):
             return False
         for product in self.products:  # noqa: SIM110  a loop takes half as long as all() of a generator
@@ -228,13 +225,11 @@ class _Sum:
         return False
 
     def _containing(self, var: Variable) -> int:
-        """Return the number of terms in which a variable is a factor."""
         if self._above is None:
             self._above = Counter(var for of in self.products for var in set(of.lists[0]))
         return self._above[var]
 
     def _dividing(self, var: Variable) -> int:
-        """Return how often a variable is a divisor in the terms."""
         if self._below is None:
             self._below = Counter(var for of in self.products for var in of.lists[1])
         return self._below[var]

@@ -28,7 +28,6 @@ class _OperandOps:
         self._least = least
 
     def are_in(self, node: Apply) -> bool:
-        """Return whether enough inputs of a node are computed by ops of this kind."""
         known = self._is_wanted.known
         count = 0
         for var in node.inputs:
@@ -52,7 +51,6 @@ def _of(*classes: type) -> Callable[[PureOp], bool]:
 
 
 def _number(var: Variable) -> Any:
-    """Return the number that a constant consists of, or None."""
     return var.unique_value if isinstance(var, TensorConstant) else None
 
 

@@ -117,7 +117,6 @@ class _FeatureListeners(tuple):
 
 
 def _listening(features: list[Any], name: str) -> list[Callable[..., None]]:
-    """Return the methods of the features that handle an event."""
     does_nothing = getattr(Feature, name, None)
     return [
         getattr(feature, name)
@@ -221,7 +220,6 @@ def _toposort(graphs: Iterable[Any], blockers: Any = None) -> Iterator[Apply]:
 def _note_lengths(
     self: ShapeFeature, fgraph: FunctionGraph, node: Apply, i: int, r: Any, new_r: Any, reason: Any
 ) -> None:
-    """Drop the shapes of changed variables: PyTensor's ``on_change_input``."""
     if r is new_r:
         return
     self._stale.add(node)

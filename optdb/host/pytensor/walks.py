@@ -69,7 +69,6 @@ class _GraphOrder(tuple):
 
 
 def _order(fgraph: FunctionGraph) -> list[Apply]:
-    """Return a graph's nodes in PyTensor's order, cached until the graph changes."""
     outputs, nodes, ops = _kept(fgraph)
     if nodes is None:
         nodes = list(basic.toposort(outputs))
@@ -78,7 +77,6 @@ def _order(fgraph: FunctionGraph) -> list[Apply]:
 
 
 def _distinct_ops(fgraph: FunctionGraph) -> dict[int, PureOp]:
-    """Return a graph's ops by id, cached until the graph changes."""
     return _kept(fgraph)[2]
 
 
@@ -117,7 +115,6 @@ class _TrackedWalk:
         self._current: Apply | None = None
 
     def run(self) -> int:
-        """Visit the nodes; return how many were replaced."""
         rewriter, fgraph, queue, guard = self._rewriter, self._fgraph, self._queue, self._guard
         take = queue.pop if rewriter.order == "out_to_in" else queue.popleft
         updater = rewriter.attach_updater(fgraph, self._enqueue, None, name=getattr(rewriter, "name", None))

@@ -211,7 +211,6 @@ def _flags(environment: Environment) -> list[str]:
 
 
 def _described(unit: Sequence[Translation]) -> str:
-    """Return a unit's number of modules and their ops, as text."""
     ops = list(dict.fromkeys(op for module in unit for op in module.ops))
     names = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more ops" if len(ops) > 3 else "")
     return f"{len(unit)} {'module' if len(unit) == 1 else 'modules'}: {names}"
@@ -233,7 +232,6 @@ def _is_gcc(compiler: str) -> bool:
 
 
 def _header_key(environment: Environment) -> tuple[str, ...]:
-    """Return everything that precompiled headers depend on."""
     folders = [*environment.header_dirs, *cmodule.std_include_dirs()]
     stamps = [file_stamp(Path(folder, name)) for folder in folders for name in ("Python.h", "numpy/arrayobject.h")]
     versions = [sys.version, np.__version__, theano.__version__, toolchain(config.cxx).identity]

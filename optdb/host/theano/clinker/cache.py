@@ -188,7 +188,6 @@ class SharedModuleCache(ModuleCache):
         logger.info("compiled %d modules in %.1f s", len(modules), time.perf_counter() - start)
 
     def _keep(self, wanted: Wanted, library: Path) -> None:
-        """Store a compiled module for all processes; an unversioned one for this process only."""
         self.stats[2] += 1
         if wanted.is_versioned:
             translation = wanted.translation

@@ -249,7 +249,6 @@ def _has_usual_thunk(op: Any) -> bool:
 
 
 def _storage(node: Apply) -> dict[Variable, list[Any]]:
-    """Return storage for a thunk that will be discarded."""
     variables = (*node.inputs, *node.outputs)
     return {var: [var.data if isinstance(var, Constant) else None] for var in variables}
 

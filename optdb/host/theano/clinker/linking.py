@@ -88,7 +88,6 @@ class _SharedCThunk(_CThunk):
         self.nodes: list[Apply] = []
 
     def find_task(self, failure_code: int) -> Any:
-        """Return the task that failed, as Theano's method does."""
         linker = _linker_of(self._node, self._no_recycling)
         self.init_tasks, self.tasks = linker.get_init_tasks()
         self.nodes = linker.node_order

@@ -96,7 +96,6 @@ class CompileProgress:
             bar.start()
 
     def _begin_task(self) -> None:
-        """Show the innermost phase, without counts yet."""
         with self._lock:
             self._counted = (0, None)
             if self._bar is not None:
@@ -104,7 +103,6 @@ class CompileProgress:
                 self._task = self._bar.add_task(self._phases[-1], total=None)
 
     def _log(self, line: str) -> None:
-        """Log a line, at most once every `DELAY_S` seconds."""
         now = time.monotonic()
         if now - self._start >= DELAY_S and now - self._last_line >= DELAY_S:
             self._last_line = now

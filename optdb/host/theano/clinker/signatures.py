@@ -58,7 +58,6 @@ def _identity(op: Any) -> Hashable:
 
 
 def _value(constant: Constant) -> Hashable:
-    """Return a key that identifies a constant's value, as Theano's keys do."""
     value = constant.signature()
     strong = getattr(value, "theano_hash", None)
     return value if strong is None else strong()
@@ -86,5 +85,4 @@ def keep_without_props(cmodule_key_: Callable[..., Any], self: Any, fgraph: Any,
 
 
 def _results(op: Any, method: str, *args: Any) -> list[Any]:
-    """Return the results of an op's method; an empty list if the op lacks it."""
     return [getattr(op, method)(*args)] if hasattr(op, method) else []

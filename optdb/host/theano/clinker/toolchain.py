@@ -105,7 +105,6 @@ class Toolchain:
         return answers
 
     def _write(self) -> None:
-        """Write all answers, including those of other processes, atomically."""
         if not _compiler_has_room():
             return
         answers = {**self._read(), **(self._answers or {})}
@@ -150,7 +149,6 @@ def processor() -> str:
 
 
 def _library_dirs(compiler: str) -> list[str]:
-    """Return the folders in which a compiler searches for libraries."""
     try:
         done = subprocess.run(
             [compiler, "-print-search-dirs"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL

@@ -145,7 +145,6 @@ def _prelude(linker: Any) -> tuple[str, ...]:
 
 
 def _is_theanos(owner: Any) -> bool:
-    """Return whether an op or a type, and all ops that it contains, are Theano's own."""
     if not type(owner).__module__.startswith("theano."):
         return False
     if hasattr(owner, "scalar_op"):
@@ -164,7 +163,6 @@ def _includes(includes: Iterable[str], code: Sequence[str]) -> tuple[str, ...]:
 
 
 def _may_print(code: str) -> bool:
-    """Return whether code uses a name that the light headers may lack."""
     return any(using or name not in _LIGHT_NAMES for name, using in _STD_NAME.findall(_COMMENT.sub("", code)))
 
 

@@ -140,12 +140,10 @@ def _alias_slots(node: Apply) -> list[tuple[Variable, int]]:
 
 
 class _NotKnown(Exception):
-    """Raised when a length depends on values that are not known."""
+    pass
 
 
 class _Lengths:
-    """The lengths of a graph's values in one call."""
-
     def __init__(self, fgraph: Any, inputs: Mapping[Variable, InputValue]) -> None:
         self._inputs = inputs
         feature = getattr(fgraph, "shape_feature", None)
@@ -153,7 +151,6 @@ class _Lengths:
         self._values: dict[Variable, HostArray | None] = {}
 
     def nbytes(self, var: Variable) -> int | None:
-        """Return the size of a variable's value; None if it is not known."""
         if not isinstance(var.type, TensorType):
             return None
         try:
@@ -163,7 +160,6 @@ class _Lengths:
         return math.prod(shape) * np.dtype(var.type.dtype).itemsize
 
     def shape(self, var: Variable) -> tuple[int, ...]:
-        """Return the shape of a variable's value, or raise _NotKnown."""
         if var.type.ndim == 0:
             return ()
         known = self._inputs.get(var)
@@ -196,7 +192,6 @@ class _Lengths:
         return value
 
     def _needed(self, var: Variable) -> list[Variable]:
-        """Return the variables whose values are needed first."""
         node = var.owner
         if node is None or not _may_be_length(var) or isinstance(node.op, (Shape, Shape_i)):
             return []

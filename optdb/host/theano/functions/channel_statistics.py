@@ -35,14 +35,12 @@ class _ChannelStatistics(Op):
         return Apply(self, arrays, [TensorType("float32" if dtype == "float16" else dtype, [False])()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list[Any]]) -> None:
-        """Compute in double precision."""
         with np.errstate(all="ignore"):  # infinities and NaNs are propagated to the results
             numbers = self._numbers(*(np.asarray(x, "float64") for x in inputs), node.outputs[0].type.dtype)
         vector = np.concatenate([np.ravel(number) for number in numbers])
         output_storage[0][0] = vector.astype(node.outputs[0].type.dtype)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Return the length of the vector."""
         kept = [length for axis, length in enumerate(shapes[0]) if axis not in self.axes]
         return [(mul(*kept, constant(NUMBERS, dtype="int64"), constant(1, dtype="int64")),)]
 

@@ -167,7 +167,6 @@ class _CompilationLock:
         self._lock = threading.RLock()
 
     def around(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method that calls `method` with the lock held."""
 
         @functools.wraps(method)
         def locked(*args: Any, **kwargs: Any) -> Any:

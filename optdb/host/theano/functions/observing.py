@@ -161,7 +161,6 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _node_of(key: Any) -> Apply:
-    """Return the node that a key of Theano's profile refers to."""
     return key[-1] if isinstance(key, tuple) else key
 
 

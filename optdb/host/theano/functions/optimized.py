@@ -156,7 +156,6 @@ _PLAIN: Plain = {
 
 
 def _has_abstract(node: Apply) -> bool:
-    """Return whether a convolution has an equivalent abstract op."""
     op: Any = node.op
     if isinstance(op, ConvOp):
         return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp

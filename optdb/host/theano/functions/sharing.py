@@ -54,7 +54,6 @@ def _counting(zero: Callable[..., None], self: SharedVariable, *args: Any, **kwa
 
 
 def _counting_property(value: property) -> property:
-    """Return a property of containers that counts assignments."""
     set_value = value.fset
     assert set_value is not None, "Theano's containers can be assigned"
 

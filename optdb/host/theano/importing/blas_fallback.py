@@ -151,7 +151,6 @@ def links(compiler: str, flags: Iterable[str]) -> bool:
 
 
 def _run(command: list[str]) -> str | None:
-    """Run a command; return its output, or None if it failed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):

@@ -102,7 +102,6 @@ def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
 
 
 def _compiler() -> str:
-    """Return the compiler named by Theano's flags, at any stage of Theano's import."""
     defaults = sys.modules.get("theano.configdefaults")
     return getattr(getattr(defaults, "config", None), "cxx", "")
 
@@ -211,13 +210,11 @@ def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str],
 
 
 def _or(names: tuple[str, ...], check: Callable[[object], object]) -> Callable[[object], object]:
-    """Make a check against a fixed list of names accept more names."""
     return lambda value: value if value in names else check(value)
 
 
 @contextmanager
 def _blas_headers(module: ModuleType) -> Iterator[None]:
-    """Define the missing BLAS functions if there is no BLAS."""
     with _without_warning_of_fallback():
         yield
     blas_fallback.install(module)
@@ -247,7 +244,6 @@ def _without_warning_of_fallback() -> Iterator[None]:
 
 @contextmanager
 def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
-    """Change Scan's C code so that it compiles."""
     from theano.gof import cmodule
 
     with ccode.compiling_scan(cmodule), _extension(module):

@@ -38,12 +38,10 @@ def nodes_constructed() -> Iterator[list[Variable]]:
 
 
 def _invert(self: Invert, x: Any) -> Any:
-    """Return the inverse of a boolean, or of the bits of an integer."""
     return not x if isinstance(x, bool) else ~x
 
 
 def _init_py_impls(self: Composite) -> None:
-    """Make a Python function for each output."""
     self._impls = [_step_by_step(self.fgraph, out) for out in self.fgraph.outputs]
 
 

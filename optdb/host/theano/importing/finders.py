@@ -48,8 +48,6 @@ class ImportHook(MetaPathFinder):
 
 
 class _AroundLoader(Loader):
-    """Loads a module with another loader, inside a context manager."""
-
     def __init__(self, loader: Loader, around: Around) -> None:
         self.loader = loader
         self.around = around
@@ -99,7 +97,6 @@ class TranslatingFinder(MetaPathFinder):
 def _specs(
     finders: Iterable[Any], name: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> Iterator[ModuleSpec]:
-    """Yield the module specs that some finders find."""
     for finder in finders:
         spec = finder.find_spec(name, path, target)
         if spec is not None:

@@ -86,7 +86,6 @@ def warn_without_section(configparser: ModuleType) -> None:
 
 
 def _set_by_user(configparser: ModuleType) -> Iterator[str]:
-    """Yield the full names of all ``optdb.*`` flags in THEANO_FLAGS and .theanorc."""
     section = "optdb"
     for name in configparser.THEANO_FLAGS_DICT:
         if name.startswith(f"{section}."):

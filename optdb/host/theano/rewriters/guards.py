@@ -70,7 +70,6 @@ def has_constant_of_another_dtype(node: Apply) -> bool:
 
 
 def _scalar_op_of(var: Variable) -> Any:
-    """Return the scalar op of the elementwise op or reduction that computes `var`; None if there is none."""
     owner = var.owner
     return None if owner is None else getattr(owner.op, "scalar_op", None)
 
@@ -244,7 +243,6 @@ def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type)
 
 
 def _terms(var: Variable) -> list[tuple[list[Variable], list[Variable]]]:
-    """Return the factors and divisors of the terms of a sum; an empty list if `var` is not a sum."""
     pos, neg = get_num_denum(opt.local_add_canonizer, var)
     if len(pos) == 1 and not neg:
         return []

@@ -114,7 +114,6 @@ def output_dtypes(scalar_op: Any, inputs: list[Variable]) -> list[str]:
 
 
 def _output_types(scalar_op: Any, dtypes: tuple[str, ...]) -> list[Any]:
-    """Return the types of the outputs of a scalar op's node."""
     types = [get_scalar_type(dtype=dtype) for dtype in dtypes]
     if type(scalar_op).make_node is ScalarOp.make_node and scalar_op.nin in (len(types), -1):
         made = scalar_op.output_types(types)
@@ -212,7 +211,6 @@ def _shuffle_of(var: Variable) -> DimShuffle:
 
 
 def _is_shuffled(var: Variable, before: Variable) -> bool:
-    """Return whether `var` is a DimShuffle of `before`."""
     node = var.owner
     return node is not None and type(node.op) is DimShuffle and node.inputs[0] is before
 

@@ -34,7 +34,6 @@ class _Promise:
         self.value: Any = _UNKNOWN
 
     def needed(self) -> list[_Promise]:
-        """Return the promises whose values this promise needs."""
         return []
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
@@ -43,8 +42,6 @@ class _Promise:
 
 
 class _Given(_Promise):
-    """A shape that other code has set."""
-
     __slots__ = ()
 
     def __init__(self, value: Any) -> None:
@@ -55,8 +52,6 @@ _NO_LENGTHS = _Given(())
 
 
 class _Leaf(_Promise):
-    """The shape of a variable that no node computes."""
-
     __slots__ = ("var",)
 
     def __init__(self, var: Variable) -> None:
@@ -68,8 +63,6 @@ class _Leaf(_Promise):
 
 
 class _Inferred(_Promise):
-    """The shapes of a node's outputs, by variable."""
-
     __slots__ = ("inputs", "node")
 
     def __init__(self, node: Apply, inputs: list[_Promise]) -> None:
@@ -89,8 +82,6 @@ class _Inferred(_Promise):
 
 
 class _Output(_Promise):
-    """The shape of one output of a node."""
-
     __slots__ = ("inferred", "var")
 
     def __init__(self, inferred: _Inferred, var: Variable) -> None:
@@ -160,7 +151,6 @@ class _Shapes(dict):
         return self[var] if var in self else default  # noqa: SIM401  this is what get is made of
 
     def promise(self, var: Variable) -> _Promise:
-        """Return the promise of the shape of `var`."""
         return super().__getitem__(var)
 
     def meanwhile(self, var: Variable) -> Any:
@@ -267,7 +257,6 @@ class LazyShapeFeature(ShapeFeature):
         self.scheduled[node] = new
 
     def _rename(self, old: Variable, new: Variable) -> None:
-        """Replace the length `old` by `new` in all shapes."""
         # If a client of `old` uses a copy of it, keep `old`, because the copy in a shape would create a cycle.
         if not _may_be_length(old) or _uses(new, old):
             return

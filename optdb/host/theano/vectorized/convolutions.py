@@ -254,7 +254,6 @@ def _assert_output(geometry: Geometry, images: Sequence[int], kernel: np.ndarray
 
 
 def _lengths(inputs: Sequence[Any]) -> tuple[int, ...]:
-    """Return the lengths that a node takes as a vector, or as one number for each dimension."""
     return tuple(int(length) for part in inputs for length in np.atleast_1d(part))
 
 

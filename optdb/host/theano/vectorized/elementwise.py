@@ -40,7 +40,6 @@ _free_pools: deque[Pool] = deque()
 
 
 def _borrow_pool() -> Pool:
-    """Take an unused pool."""
     try:
         return _free_pools.pop()
     except IndexError:
@@ -48,7 +47,6 @@ def _borrow_pool() -> Pool:
 
 
 def _give_back(pool: Pool) -> None:
-    """Release the pool."""
     _free_pools.append(pool)
 
 
@@ -122,7 +120,6 @@ class ElementwiseFunction:
         return ValueError(f"Dimension mismatch; shapes are {', '.join(shapes)}")
 
     def _run(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> None:
-        """Run the program on inputs and outputs of at most a block."""
         if not self._program.temporaries:
             self._program.run(*arrays)
             return

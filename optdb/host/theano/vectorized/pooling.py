@@ -19,15 +19,12 @@ from optdb.host.theano.vectorized.registry import Compute, computes, quiet
 
 
 class _Regions:
-    """The regions of a pooling op over the last dimensions of an array."""
-
     def __init__(self, lengths: Sequence[int], counts: Sequence[int], window: Any, stride: Any, pad: Any) -> None:
         self.lengths = tuple(lengths)
         self.counts = tuple(counts)
         self.window, self.stride, self.pad = (tuple(int(n) for n in part) for part in (window, stride, pad))
 
     def padded(self, array: np.ndarray, fill: float) -> np.ndarray:
-        """Return the array with its padding, and with `fill` in elements beyond its end that regions cover."""
         lengths = [
             max(length + 2 * pad, (count - 1) * stride + window)
             for length, pad, count, stride, window in zip(
@@ -42,7 +39,6 @@ class _Regions:
 
     @property
     def inner(self) -> tuple[Any, ...]:
-        """The index of the array within its padding."""
         return (..., *(slice(pad, pad + length) for pad, length in zip(self.pad, self.lengths, strict=True)))
 
     def offsets(self) -> Iterator[tuple[Any, ...]]:

@@ -56,7 +56,6 @@ def function_of(node: Apply) -> Compute | None:
 
 @functools.lru_cache(maxsize=1)
 def _load_families() -> None:
-    """Import all families, which registers their ops."""
     for family in _FAMILIES:
         importlib.import_module(f"optdb.host.theano.vectorized.{family}")
 

@@ -90,7 +90,6 @@ def _digamma_beyond(y: Any, total: Any, log: Callable[[Any], Any]) -> Any:
 
 
 def _trigamma_beyond(z: Any, total: Any) -> Any:
-    """Return the sum of an array and the asymptotic series for large numbers."""
     y = 1 / z / z
     a, b, c, d = _TRIGAMMA_COEFFICIENTS
     return total + (0.5 * y + (1 + y * (a + y * (b + y * (c + y * d)))) / z)

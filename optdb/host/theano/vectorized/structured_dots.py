@@ -17,7 +17,6 @@ _BLOCK = 2**16
 
 
 def _gradient(node: Apply, by_columns: bool) -> Compute | None:
-    """Return the function of a node; None if an operand is sparse."""
     if not all(isinstance(var.type, TensorType) for var in node.inputs):
         return None
 

@@ -117,8 +117,6 @@ class ExtensionJob(Job):
 
 
 class _Inline(Executor):
-    """An executor without threads."""
-
     def submit(self, function: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         future: Future[_Result] = Future()
         future.set_result(function(*args, **kwargs))

@@ -141,7 +141,6 @@ _CODE = "import sys; sys.path[:0] = sys.argv[1:]; import optdb, " + _MODULE
 
 
 def _is_scan_loop_built() -> bool:
-    """Return whether Scan's loop is loaded or in the compiledir."""
     if _MODULE in sys.modules:
         return True
     return is_built(Path(config.compiledir), _FOLDER)

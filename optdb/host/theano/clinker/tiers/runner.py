@@ -116,7 +116,6 @@ class CompilerServer:
         reader.start()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
-        """Receive answers until the server ends."""
         for line in _pipes(process)[1]:
             answer = json.loads(line)
             with self._lock:
@@ -137,7 +136,6 @@ class CompilerServer:
 
 
 def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    """Return a server's input and output."""
     assert process.stdin is not None and process.stdout is not None
     return process.stdin, process.stdout
 

@@ -135,7 +135,6 @@ def _pending(function: Any) -> list[ChangingThunk]:
 
 
 def _machines(function: Any) -> Iterator[Any]:
-    """Yield the machines of a function and of the inner functions of its Scans."""
     if not hasattr(function, "fn") or not hasattr(function, "maker"):
         raise TypeError(f"expected a function compiled by theano.function, not {type(function).__name__}")
     yield function.fn
@@ -154,7 +153,6 @@ def _inner(node: Any) -> Any:
 
 
 def _is_in_c(thunk: Any) -> bool:
-    """Return whether C code computes a node."""
     perform = getattr(thunk, "perform", None)
     is_scan_loop = perform is not None and getattr(perform, "__qualname__", "").startswith("Scan.make_thunk.")
     return hasattr(thunk, "cthunk") or is_scan_loop

@@ -131,7 +131,6 @@ _warned: set[str] = set()
 
 
 def _warn(job: Job) -> None:
-    """Warn once that a module was not built."""
     if job.name in _warned:
         return
     _warned.add(job.name)

@@ -13,7 +13,6 @@ from optdb.host.theano.importing.compat.modules.numpy._functions import asarray,
 
 
 def _single(value: Any) -> Any:
-    """Return the element of an array with one element, and any other value unchanged."""
     return value.item() if isinstance(value, np.ndarray) and value.ndim and value.size == 1 else value
 
 

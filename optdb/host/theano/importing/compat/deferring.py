@@ -56,7 +56,6 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    """Replace ``__import__``, with the redirected names."""
     if not level and not fromlist and name in _bound():
         return importlib.import_module(_bound()[name])
     if not level and fromlist:

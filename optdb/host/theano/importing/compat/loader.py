@@ -71,7 +71,6 @@ def _cache_path(path: str) -> Path:
 
 
 def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
-    """Return the cached code; None if there is none for this source."""
     try:
         content = files.read_file(cache_path, _MAX_BYTES)
     except OSError:

@@ -133,7 +133,6 @@ def _fits_plainly(number: Any, array: np.dtype) -> bool:
 
 
 def _promoting(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return an operator that converts its operands first."""
 
     def apply(a: Any, b: Any) -> Any:
         role_a = _role(type(a))

@@ -143,7 +143,6 @@ _REPLACEMENTS = ("decode", "fill", "format_text", "itemset", "make_dtype", "to_i
 
 @functools.cache
 def _helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
-    """Return the functions that translated code calls, by the names that it uses."""
     from optdb.host.theano.importing.compat import builtins
 
     functions: dict[str, Callable[..., Any]] = {
@@ -162,8 +161,6 @@ def _helper(name: str) -> str:
 
 
 class _Translator(ast.NodeTransformer):
-    """Rewrites one module; see the module's docstring."""
-
     #: Built-in functions that accepted arrays with one element, or that printed NumPy's scalars as Python's.
     CONVERSIONS: ClassVar = {
         "float": "to_float",
@@ -221,7 +218,6 @@ class _Translator(ast.NodeTransformer):
         return node
 
     def _may_be_list(self, index: ast.expr) -> bool:
-        """Return whether an index may be a list."""
         if isinstance(index, ast.Name):
             return self.library is not None or index.id in self.lists
         return isinstance(index, ast.ListComp)
@@ -274,7 +270,6 @@ class _Translator(ast.NodeTransformer):
         return node
 
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
-        """Rewrite a call of a method or of a NumPy function."""
         if self.library is not None and self.library.decodes_text and function.attr == "decode":
             return _call("decode", [function.value, *node.args], node, node.keywords)
         if ((function.attr == "fill" and len(node.args) == 1) or function.attr == "itemset") and not node.keywords:
@@ -301,7 +296,6 @@ class _Translator(ast.NodeTransformer):
 
 
 def _import(alias: ast.alias, redirected: Mapping[str, str]) -> list[ast.stmt]:
-    """Return the statements for one name of an import statement."""
     if alias.name in redirected and (alias.asname or "." not in alias.name):
         return [ast.Import([ast.alias(redirected[alias.name], alias.asname or alias.name)])]
     package = alias.name.partition(".")[0]
@@ -348,7 +342,6 @@ def _formats_numbers(node: ast.expr) -> bool:
 
 
 def _may_be_scalar_type(node: ast.expr) -> bool:
-    """Return whether an expression may be a NumPy integer type."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id == "getattr" and _is_numpy(node.args[0])
     if isinstance(node, ast.Name):
