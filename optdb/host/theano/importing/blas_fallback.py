@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from optdb.host.theano.clinker.toolchain import Toolchain
-from optdb.user_cache import cache_dir
 
 #: {T}: float or double; {p}: s or d.
 FUNCTIONS = """
@@ -128,6 +126,9 @@ int main()
 
 def ldflags(compiler: str, version: str, lib_dirs: Iterable[str] = ()) -> str:
     """Return the linker flags of a BLAS that works here, or '' for none; `lib_dirs` are searched for libraries."""
+    from optdb.host.theano.clinker.toolchain import Toolchain
+    from optdb.user_cache import cache_dir
+
     search = [f"-L{folder}" for folder in lib_dirs]
     toolchain = Toolchain(compiler, cache_dir())
     question = ["blas", PROGRAM, compiler, version, *search, *toolchain.library_stamps([*CANDIDATES, *search])]
