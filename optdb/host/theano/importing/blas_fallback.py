@@ -15,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-
 #: {T}: float or double; {p}: s or d.
 FUNCTIONS = """
 static inline void {p}gemm_(

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+from optdb import user_cache
 from optdb.host.theano.importing import blas_fallback
 
 
@@ -26,7 +27,7 @@ def linker(monkeypatch, tmp_path):
 
     linker = Linker()
     monkeypatch.setattr(blas_fallback, "links", linker.links)
-    monkeypatch.setattr(blas_fallback, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(user_cache, "cache_dir", lambda: tmp_path / "cache")
     return linker
 
 
@@ -67,7 +68,7 @@ def test_a_library_installed_later_is_found(linker, tmp_path):
 
 def test_a_cache_that_cannot_be_written_is_no_failure(linker, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(blas_fallback, "cache_dir", lambda: tmp_path / "file" / "cache")
+    monkeypatch.setattr(user_cache, "cache_dir", lambda: tmp_path / "file" / "cache")
     linker.works = ("-lblas",)
     assert blas_fallback.ldflags("g++", "12") == "-lblas"
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
