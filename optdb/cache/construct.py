@@ -70,7 +70,6 @@ def _remember(store: Store, key: Any, arguments: Any, op: PureOp) -> None:
     store.calls[key] = (entry, arguments)
 
 
-#: The store of the process.
 store = Store()
 
 

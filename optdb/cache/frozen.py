@@ -162,7 +162,6 @@ _MAKERS: tuple[tuple[Any, Callable[[Freezer, Any], Any]], ...] = (
     (object, Freezer._object),
 )
 
-#: Cached results of `_maker`. Weak keys would cost more than keeping a few unused classes alive.
 _maker_of: dict[type, Callable[[Freezer, Any], Any]] = {}
 
 

@@ -56,8 +56,7 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    # The result of a class's own reduction does not contain an op. Wrapping that result in a copy of the op would
-    # recurse forever.
+    # It contains no op; wrapping it in a copy would recurse forever.
     if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)

@@ -67,8 +67,7 @@ class Store:
         #: Maps each class and its props to one op, to find the attributes in which later ops differ from this op.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
-        # These are attributes, not module globals, because ops are also collected while the interpreter tears down
-        # modules.
+        # Not module globals, because ops are also collected while the interpreter tears down modules.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
         self._lock = threading.RLock()

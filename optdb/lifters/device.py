@@ -130,9 +130,7 @@ class Device:
         return bool(var.type.ndim > 0 and (has_parts or getattr(var.tag, "is_rng", False)))
 
 
-#: All devices, the newest last.
 _devices: list[Device] = []
-#: Maps a device to its database of lifters.
 _databases: dict[Device, Any] = {}
 
 

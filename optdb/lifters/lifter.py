@@ -17,7 +17,6 @@ from optdb.host.api.traces import copy_trace
 from optdb.lifters.device import ContextName, Device, devices, only_database, transfer_context
 
 OpT = TypeVar("OpT", bound=PureOp)
-#: The types of a lifter's function and predicate, for a class of ops.
 LiftFunction = Callable[[OpT, ContextName, Sequence[Variable], Sequence[Variable]], Any]
 Predicate = Callable[[OpT, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
 

@@ -21,7 +21,6 @@ from optdb.host.api.variables import is_host_array
 from optdb.lifters.device import ContextName, Device, transfer_context
 from optdb.lifters.lifter import Lifter
 
-#: Reasons in reports for nodes that stay on the host.
 NO_INPUT = "no input is on the device"
 NO_LIFTER = "no lifter"
 PARTITION = "partition: its transfers would take longer than the device saves"
@@ -63,7 +62,6 @@ class Placement:
         self.contexts: dict[Apply, ContextName] = {}
         self.moved: dict[Variable, ContextName] = {}
         self.reasons: dict[Apply, str] = {}
-        #: The first accepting lifter of each node.
         self.willing: dict[Apply, Lifter] = {}
         self._lifters = lifters
         self._tracks_instances = any(not isinstance(key, type) for key in lifters)

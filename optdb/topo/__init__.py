@@ -18,18 +18,10 @@ import_host()
 
 #: Maps each public name to the module that it is imported from on first use, because most modules need Theano.
 _LAZY_ATTRS = {
-    "TopoMode": "plug",
-    "TopoOptDB": "db",
-    "TopoResult": "result",
-    "TopoRewriter": "rewriter",
-    "Worklist": "worklist",
-    "collect": "result",
-    "disable": "plug",
-    "enable": "plug",
-    "is_enabled": "plug",
-    "mode": "plug",
-    "register_topo": "db",
-    "topo_db": "db",
+    **dict.fromkeys(("TopoMode", "disable", "enable", "is_enabled", "mode"), "plug"),
+    **dict.fromkeys(("TopoOptDB", "register_topo", "topo_db"), "db"),
+    **dict.fromkeys(("TopoResult", "collect"), "result"),
+    **{"TopoRewriter": "rewriter", "Worklist": "worklist"},
 }
 
 __all__ = [

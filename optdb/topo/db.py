@@ -142,8 +142,7 @@ class TopoOptDB(DB):
 #: The tag that every query of the engine includes, and that no query of stock Theano includes.
 ENGINE_TAG = "with_topo_engine"
 
-#: The default database of :func:`register_topo`.
-#: It runs after Theano's specialize phase, so that its rewriters see the specialized graph.
+#: The default of :func:`register_topo`; runs after Theano's specialize phase and sees its result.
 topo_db = TopoOptDB()
 compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_TAG)
 

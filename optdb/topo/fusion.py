@@ -29,10 +29,8 @@ from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 
 #: A cheap node with more groups of users than this is not recomputed, since each copy adds code to compile.
 MAX_RECOMPUTING_GROUPS = 4
-#: The maximum number of nodes that a group recomputes for each element.
 MAX_RECOMPUTED_PER_GROUP = 8
-#: The maximum number of nodes that a group with a single element recomputes: there, any op is cheaper than a separate
-#: node.
+#: In a group with a single element, any op is cheaper than a separate node.
 MAX_RECOMPUTED_SCALARS = 16
 
 
@@ -263,8 +261,7 @@ class FusedNodeBuilder:
         if config.compute_test_value != "off":
             out: Variable = op(*inputs)
             return out
-        # All variables in a group have the same rank, and broadcasting is associative, so the result has the root's
-        # type.
+        # Ranks are equal and broadcasting is associative, so the result has the root's type.
         return Apply(op, inputs, [group.root.outputs[0].type()]).outputs[0]
 
 

@@ -33,8 +33,7 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
 
     def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
-            # In large graphs, Theano validates several changes together, but queries the handler in between. That query
-            # raises if two outputs of a node overwrite one array through a view, and the graph would stay invalid.
+            # Theano validates large graphs later, but a query before that raises if two outputs overwrite one array.
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
         run = _InplacePass(self, fgraph)

@@ -13,12 +13,10 @@ from typing import Any
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.topo.rules import Rule
 
-#: The number of times that a loop may run: a rewriter may need a second visit
-#: to a node whose neighbours changed.
+#: A rewriter may need a second visit to a node whose neighbours changed.
 PATIENCE = 3
 #: The first generation that is numbered: few replacements get this far, but a loop always does.
 FIRST_NUMBERED = 4
-#: The number of generations searched for a node with the same number.
 _DEPTH = 64
 
 
@@ -26,7 +24,6 @@ class Lineage:
     """Numbers and ancestors of the nodes of one run."""
 
     def __init__(self) -> None:
-        #: Maps a node to the node that it replaced, the rule, and the generation.
         self._parent: dict[Apply, tuple[Apply, Rule, int]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[Apply, int] = {}
@@ -108,8 +105,7 @@ class Lineage:
             return self._identity(op)
 
     def _identity(self, thing: Any) -> int:
-        # The object is kept alive, so that its id is not reused. The result is
-        # negative, so that it differs from all numbers.
+        # Kept alive, so that the id is not reused; negative, to differ from all numbers.
         self._kept.append(thing)
         return -id(thing)
 

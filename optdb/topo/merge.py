@@ -16,7 +16,6 @@ from optdb.host.api.rewriters import MergeFeature, MergeOptimizer
 
 #: The maximum number of elements of a constant whose signature is its bytes.
 _MAX_SMALL_SIZE = 8
-#: Attributes that are not pickled.
 _INDEX = ("_nodes", "_keys", "_first_equal", "_op_of_id")
 
 

@@ -45,9 +45,7 @@ def as_flags_say(query: databases.Query) -> databases.Query:
 
 class _State:
     def __init__(self) -> None:
-        #: Whether `enable` was called without a later `disable`.
         self.enabled = False
-        #: The number of threads that are compiling a function with a `TopoMode`.
         self.compiling = 0
 
 
@@ -183,9 +181,7 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Phases that a device mode excludes. The linker runs the lift, and the device has its own phases after the lift. Only
-#: sizes and indices, which stay on the host, are fused before the lift. Theano's check for remaining convolutions
-#: rejects float16 convolutions, which the device supports.
+#: Replaced by the device's own, after the lift; Theano's check of convolutions rejects float16.
 _HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 

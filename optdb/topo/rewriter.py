@@ -244,8 +244,7 @@ class _RewritePass(EquilibriumPass):
         if callback is None:
             raise error
         if isinstance(error, CycleError) and callback is NavigatorOptimizer.warn_inplace:
-            # The default callback ignores InconsistencyError, which in-place
-            # rewriters cause by design. A cycle is a bug in a rewriter.
+            # In-place rewriters cause InconsistencyErrors by design; a cycle is a bug.
             report_failure(error, self.rewriter, pairs, rewriter, node)
             return
         callback(error, self.rewriter, pairs, rewriter, node)

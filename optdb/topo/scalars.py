@@ -19,7 +19,6 @@ from optdb.topo.fusion import FusedNodeBuilder, Group, GroupFusion, Grouping, is
 
 #: The maximum number of users of a copied node, since each copy adds code to compile.
 MOST_USERS = 4
-#: The maximum number of scalar operations of a copied node.
 MOST_OPERATIONS = 16
 
 
@@ -78,8 +77,7 @@ def _operations(node: Apply) -> int:
     return 1 if inner is None else len(inner.apply_nodes)
 
 
-#: The tag for functions on a device: before the lift, only computations of sizes and indices in the host graph are
-#: fused.
+#: Functions on a device only fuse computations of sizes and indices before the lift.
 SIZES_TAG = "optdb_sizes"
 
 compile_db().register("fuse_sizes", GroupFusion(is_integer_scalar), 49, SIZES_TAG)

@@ -40,7 +40,6 @@ def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | Non
     return [squared]
 
 
-#: The dtype of shapes.
 _DTYPE = "int64"
 #: The maximum number of axes of an array: a longer vector is not a shape.
 _MAX_AXES = 32

@@ -12,7 +12,6 @@ from typing import Generic
 
 from optdb.topo.order import Node, OrderPosition, TopologicalOrder
 
-#: The directions of the first walk: outputs first or inputs first.
 DIRECTIONS = ("out_to_in", "in_to_out")
 
 

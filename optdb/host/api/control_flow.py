@@ -92,11 +92,8 @@ def scan_with_sequences(
     taken = dict(zip(op.inner_seqs(op.inputs), op.outer_seqs(loop.inputs), strict=True)) | sequences
     read = set(graph_inputs(outputs))
     needed = {var: outside for var, outside in taken.items() if var in read}
-    info = {**op.info, "n_seqs": len(needed)}
-    if "gpu_hash" in info:
-        info["gpu_hash"] = hash((info["gpu_hash"], tuple(var.type for var in needed)))
-    scan = Scan([*needed, *op.inputs[op.n_seqs :]], outputs, info, typeConstructor=_array_types(op))
-    scan.mode_instance = op.mode_instance
+    types = tuple(var.type for var in needed)
+    scan = _with_body(op, [*needed, *op.inputs[op.n_seqs :]], outputs, {"n_seqs": len(needed)}, types)
     return scan(loop.inputs[0], *needed.values(), *loop.inputs[1 + op.n_seqs :], return_list=True)
 
 
@@ -108,12 +105,8 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
     op = scan_of(loop)
     last_inside, last_outside = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot + op.n_nit_sot, op.n_outs + op.n_nit_sot
     first_length = op.nit_sot_arg_offset + op.n_nit_sot
-    info = {**op.info, "n_nit_sot": op.n_nit_sot + 1}
-    if "gpu_hash" in info:
-        info["gpu_hash"] = hash((info["gpu_hash"], "saving"))
     body = [*op.outputs[:last_inside], var, *op.outputs[last_inside:]]
-    scan = Scan(list(op.inputs), body, info, typeConstructor=_array_types(op))
-    scan.mode_instance = op.mode_instance
+    scan = _with_body(op, list(op.inputs), body, {"n_nit_sot": op.n_nit_sot + 1}, "saving")
     steps = loop.inputs[0]
     outputs = scan(*loop.inputs[:first_length], steps, *loop.inputs[first_length:], return_list=True)
     saved = outputs.pop(last_outside)
@@ -135,12 +128,9 @@ def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable
     del arguments[op.nit_sot_arg_offset + number]
     arguments.insert(outside, memory)
     taps = [*op.tap_array[: op.n_outs], [-1]]
-    info = {**op.info, "n_sit_sot": op.n_sit_sot + 1, "n_nit_sot": op.n_nit_sot - 1, "tap_array": taps}
-    if "gpu_hash" in info:
-        info["gpu_hash"] = hash((info["gpu_hash"], "storing", number))
-    unread = kept.type()
-    scan = Scan([*op.inputs[:inside], unread, *op.inputs[inside:]], body, info, typeConstructor=_array_types(op))
-    scan.mode_instance = op.mode_instance
+    counts = {"n_sit_sot": op.n_sit_sot + 1, "n_nit_sot": op.n_nit_sot - 1, "tap_array": taps}
+    inputs = [*op.inputs[:inside], kept.type(), *op.inputs[inside:]]
+    scan = _with_body(op, inputs, body, counts, "storing", number)
     outputs = scan(*arguments, return_list=True)
     outputs.insert(op.n_outs + number, outputs.pop(op.n_outs))
     return outputs
@@ -201,10 +191,18 @@ def scan_overwriting(op: Scan, destroy_map: dict[int, list[int]]) -> Scan:
 
     `destroy_map` maps outputs in `state_slots` to the inputs that they overwrite, in place of the op's own.
     """
-    info = {name: value for name, value in op.info.items() if name != "destroy_map"}
-    if destroy_map:
-        info["destroy_map"] = OrderedDict(destroy_map)
-    scan = Scan(list(op.inputs), list(op.outputs), info, typeConstructor=_array_types(op))
+    change = OrderedDict(destroy_map) if destroy_map else None
+    return _with_body(op, list(op.inputs), list(op.outputs), {"destroy_map": change})
+
+
+def _with_body(
+    op: Scan, inputs: list[Variable], outputs: list[Variable], changes: dict[str, Any], *difference: Hashable
+) -> Scan:
+    """Return a Scan like `op`; a key of `changes` is removed by None, and `difference` changes a device's hash."""
+    info = {name: value for name, value in {**op.info, **changes}.items() if name not in changes or value is not None}
+    if difference and "gpu_hash" in info:
+        info["gpu_hash"] = hash((info["gpu_hash"], *difference))
+    scan = Scan(inputs, outputs, info, typeConstructor=_array_types(op))
     scan.mode_instance = op.mode_instance
     return scan
 

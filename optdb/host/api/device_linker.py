@@ -12,7 +12,6 @@ from theano.gof.vm import VM_Linker
 
 from optdb.host.api.shallow_pickles import pickle_in_order
 
-#: The name in ``Mode(linker='opencl')``.
 NAME = "opencl"
 
 #: The result of `VM_Linker.make_thunk`: the function, and the containers of its inputs and outputs.

@@ -154,8 +154,7 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable]) -
         try:
             constants = fold_node(node)
         except Exception:  # an op's perform may raise any exception
-            # The node enters the graph unfolded. The engine visits the node in the graph like every other node, and
-            # reports the error.
+            # The node enters the graph unfolded; the engine visits it there, and reports the error.
             continue
         if constants is not None:
             folded.update(zip(node.outputs, constants, strict=True))

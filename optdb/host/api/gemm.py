@@ -20,7 +20,6 @@ from theano.tensor.var import TensorVariable
 from optdb.host.api.bookkeeping import nodes_by_op
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
 
-#: A scalar factor, and the matrix or vector that the factor scales.
 Term = tuple[Variable, Variable]
 
 _COMBINATIONS = (theano.scalar.Add, theano.scalar.Sub, theano.scalar.Neg, theano.scalar.Mul)

@@ -67,8 +67,7 @@ class OpNumbering:
     def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         equal = _original(type(op), "__eq__", _originals_eq)
-        # Equal Scans may have different hashes: the hash depends on the mode of the
-        # inner function, equality does not. Theano merges ops by equality.
+        # Unlike equality, a Scan's hash depends on the inner function's mode. Theano merges by equality.
         candidates = self._by_value.setdefault(type(op) if isinstance(op, Scan) else value, [])
         for other, its_hash, its_number in candidates:
             if type(other) is type(op) and equal(op, other):
@@ -199,7 +198,6 @@ def _same_or(equals: Callable[[TensorConstant, Any], bool]) -> Callable[[TensorC
 
 _lock = threading.Lock()
 _holders: set[str] = set()
-#: Classes that were inspected after the first holder was added.
 _seen: set[type] = set()
 _group = PatchGroup(
     "Equality of ops",

@@ -65,8 +65,7 @@ def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
 
 def _unshared(op: Scan) -> Scan:
     scan_copy = copy_to_change(op)
-    # Two of these lists may be a single object in one Scan, and separate objects in an equal Scan. Making the thunk
-    # removes elements from the lists one by one, and fails if two lists are the same object.
+    # Two of these may be one object. Making the thunk removes elements one by one, and would fail.
     scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
     return scan_copy
 
@@ -90,8 +89,7 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
-# This patch stays installed: after `__new__` is restored, CPython does not use object.__new__ again and rejects
-# arguments. Without `share`, it behaves like object.__new__.
+# It stays installed: CPython would not use a restored object.__new__, and rejects arguments.
 _constructor = PatchGroup(
     "Construction of Scans",
     "from the first optdb.cache.install() on",

@@ -55,8 +55,7 @@ def optimizing() -> Iterator[None]:
 
 
 def _set_up() -> None:
-    # These methods stay installed after the session. While no session is active, the installed methods call Theano's
-    # own methods. Installing and removing a thousand methods in each session would cost more than it saves.
+    # They stay installed, and call Theano's own methods: a thousand methods take too long to install each time.
     identity.install("engine")
     _patches.install()
 

@@ -63,6 +63,5 @@ _patches = PatchGroup(
     "nothing",
     [Wrapper(Variable, "__getstate__", _without_clients, "pickling clients recurses as deep as the graph")],
 )
-# Install the patches on import, because unpickling a graph with this feature imports only this module, and the graph
-# may be pickled again.
+# On import, because unpickling a graph imports only this module, and the graph may be pickled again.
 _patches.install()

@@ -62,7 +62,6 @@ class _Rules:
 
 
 _rules: dict[str, _Rules] = {}
-#: The number of entries in the registries when they were read.
 _sizes: list[int] = []
 
 

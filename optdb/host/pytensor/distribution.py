@@ -22,7 +22,6 @@ from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.by_op import CachedByOp
 from optdb.host.pytensor.constants import may_be_constant
 
-#: PyTensor counts a division as this many multiplications.
 _DIVISION = 1.5
 #: Products of constants closer to 1 may round to 1, and smaller ones to 0.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30

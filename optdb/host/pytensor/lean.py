@@ -79,7 +79,6 @@ def _restoring_the_check(register: Callable[..., Any], cls: Any, subclass: Any) 
     return register(cls, subclass)
 
 
-#: See `optdb.host.pytensor.walks`.
 ORDER = "_optdb_order"
 #: Comparing this many clients takes less time than searching for a variable with fewer.
 _FEW_CLIENTS = 4

@@ -42,8 +42,7 @@ class Linked:
         try:
             self.wanted = Wanted(key, module_of(linker))
         except NoCode as error:
-            # Raise a new exception, because the traceback of the old exception would keep the function and its storage
-            # alive.
+            # A new exception, because the old one's traceback would keep the function and its storage alive.
             self.no_code = type(error)(*error.args)
 
     @property

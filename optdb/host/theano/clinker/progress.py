@@ -12,7 +12,6 @@ from typing import Any
 
 logger = logging.getLogger("optdb.progress")
 
-#: Seconds.
 DELAY_S = 2.0
 
 

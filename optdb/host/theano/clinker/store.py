@@ -60,8 +60,7 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
-        # Maps a process to its lock. A forked process needs its own lock, because another thread of the parent may hold
-        # the parent's lock during the fork.
+        # Locks by process: a thread of the parent may hold the parent's lock during a fork.
         self._locks: dict[int, threading.Lock] = {}
 
     def library(self, module_hash: str, name: str) -> Path:

@@ -30,7 +30,6 @@ ENVIRONMENT = (
     *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("LIBRARY_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "SYSROOT", "SDKROOT", "LANG", "LC_ALL"),
 )
-#: The maximum size of a file of cached answers, which normally takes a few kilobytes.
 _MAX_BYTES = 1 << 22
 _TEMPORARY_BYTES = 1 << 20
 _COST = "queries the compiler again, which takes seconds"

@@ -33,7 +33,6 @@ HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time
 #: Takes as long as all other headers together; Theano's tensor code only uses it for debug output.
 _STREAM_HEADER = "<iostream>"
 
-#: The headers of code that uses nothing of ``<iostream>``.
 LIGHT_HEADERS = tuple(header for header in COMMON_HEADERS + HARMLESS_HEADERS if header != _STREAM_HEADER)
 
 _LIGHT_NAMES = frozenset({"abs", "max", "min", "pair", "pow", "reverse_iterator", "sort", "vector"})

@@ -157,8 +157,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
             # Only the default of the flag is replaced. Theano calls this function if no value is given elsewhere.
             parameter.default = default_ldflags
         elif name == "compiledir_format" and versions.needs_promotion():
-            # Modules without keys (Theano's virtual machine and Scan) that are built for NumPy 1 do not work with NumPy
-            # 2.
+            # Those without keys (the virtual machine, Scan) do not work with NumPy 2 if they are built for NumPy 1.
             parameter.default += "-numpy2"
         elif name == "mode":
             parameter.filter = _mode_filter(parameter.filter)
@@ -175,8 +174,7 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
     finally:
         configparser.AddConfigVar = add
     flags.warn_without_section(configparser)
-    # If Theano cannot query the compiler's version, it continues and fails later. With cached modules, the failure
-    # comes only when `theano.function` is called.
+    # Without the version, Theano would only fail later; with cached modules, when `theano.function` is called.
     if module.config.cxx and module.gcc_version_str == "GCC_NOT_FOUND":
         support.check_compiler(module.config.cxx)
 

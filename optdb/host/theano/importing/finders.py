@@ -56,8 +56,7 @@ class _AroundLoader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # From now on the module has its real loader, because inspect, linecache and importlib.resources use more
-        # attributes than a Loader must have.
+        # Now it has its real loader: inspect, linecache and importlib.resources use more than a Loader has.
         assert module.__spec__ is not None, "the module was made from its spec"
         module.__loader__ = module.__spec__.loader = self.loader
         with self.around(module):

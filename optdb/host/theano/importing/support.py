@@ -139,7 +139,6 @@ def _complaint(error: Exception) -> str | None:
     return first[0] if first is not None else output.strip() or "it prints no message"
 
 
-#: The error numbers that mean that no file in a folder can be written.
 _UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
 _TEMPORARY_FILE = re.compile(r"(\S*)/cc\w{6}\.\w+: ")
 

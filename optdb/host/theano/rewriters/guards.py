@@ -215,8 +215,7 @@ def may_distribute(node: Apply) -> bool:
     if len(num) == 1 and not denum:
         return False
     out_type = node.outputs[0].type
-    # Theano combines each factor with the factors after it. When Theano reaches the divisors, no factor is left to
-    # combine them with.
+    # Theano combines a factor with those after it; none is left for the divisors.
     return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
 
 

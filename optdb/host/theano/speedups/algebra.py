@@ -33,7 +33,6 @@ _KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
 #: Maps a canonizer's id to the canonizer (kept alive) and a dictionary from op id to the op and its part.
 _parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
-#: Triples of a canonizer, a leading constant and a dtype for which the constant does not change.
 _settled: set[tuple[int, Constant, str]] = set()
 
 
@@ -76,8 +75,7 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
         return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
-    # The operands that are still to be decomposed, in reverse order. Each has the list for its own side (numerator or
-    # denominator) and the list for the opposite side.
+    # The operands to decompose, in reverse order, with the lists for their own and for the opposite side.
     todo = [(input, num, denum)]
     while todo:
         var, same_side, opposite_side = todo.pop()

@@ -77,8 +77,7 @@ def _where(has_candidate: Callable[[Apply], bool]) -> Callable[[Callable[..., An
     return wrap
 
 
-# The two passes move nodes out of the inner graph if their inputs are known outside or come from other moved nodes.
-# If every node has an input that is not known outside, there is no first node to move, and nothing changes.
+# The two passes only move nodes of which all inputs are known outside, and then the nodes that follow from these.
 
 
 def _has_node_of_nonsequences(node: Apply) -> bool:

@@ -42,8 +42,7 @@ def _uniform(node: Apply) -> Compute:
 def _draw(state: np.ndarray, sample: np.ndarray) -> None:
     """Fill `sample`, whose element i comes from stream i % n_streams, and advance `state`."""
     streams = len(state)
-    # The copy is contiguous along the streams. The numbers are unsigned, so that one comparison detects a sum that
-    # exceeds the modulus.
+    # Contiguous along the streams; unsigned, so that one comparison detects a sum beyond the modulus.
     numbers = state.T.astype(np.uint32)
     for start in range(0, len(sample), streams):
         part = sample[start : start + streams]

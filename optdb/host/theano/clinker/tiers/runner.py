@@ -73,8 +73,7 @@ class CompilerServer:
         self._lock = threading.Lock()
         self._requests.clear()
         if process is not None:
-            # Close the descriptors, because threads that do not exist in this process may hold the locks of the file
-            # objects.
+            # Not the file objects: threads that do not exist in this process may hold their locks.
             for pipe in _pipes(process):
                 os.close(pipe.fileno())
             _abandoned.append(process)

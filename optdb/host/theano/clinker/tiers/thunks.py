@@ -38,7 +38,6 @@ class ChangingThunk:
     ) -> None:
         self.node = node
         self.job = job
-        #: Seconds in Python.
         self.seconds = 0.0
         self.current: Any = in_python
         #: Whether a machine replaces this thunk; otherwise it switches to C code itself.

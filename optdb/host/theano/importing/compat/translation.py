@@ -22,8 +22,7 @@ from optdb.host.theano.importing.compat.libraries import Library
 
 HERE = "optdb.host.theano.importing.compat.modules"
 
-#: Modules of `HERE`, and the modules that Theano's modules import and that they replace. Submodules that are not listed
-#: come from the original.
+#: Modules of `HERE`, and what they replace; submodules that are not listed come from the original.
 _REPLACED = {
     **{name: (name,) for name in ("collections", "configparser", "copy", "imp", "inspect")},
     **{name: (name,) for name in ("numpy", "numpy.core", "numpy.testing", "pdb", "pkg_resources", "unittest")},
@@ -48,7 +47,6 @@ _SCIPY = f"{HERE}.scipy"
 #: Removed attributes of objects of unknown types. Nothing else in Theano has these names.
 RENAMED = {"tostring": "tobytes"}
 
-#: Removed methods of unittest.TestCase, for Theano's own tests.
 RENAMED_IN_TESTS = {
     "assertEquals": "assertEqual",
     "assertNotEquals": "assertNotEqual",
@@ -63,7 +61,6 @@ RENAMED_IN_TESTS = {
     "assert_": "assertTrue",
 }
 
-#: NumPy's binary functions whose result type depends on both operands.
 BINARY_UFUNCS = frozenset(
     [
         *("add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod", "fmod"),
@@ -174,7 +171,6 @@ class _Translator(ast.NodeTransformer):
         self.promoting = promoting
         self.library = library
         self.redirected = {**REDIRECTED, **library.redirected} if library else REDIRECTED
-        #: Names that the current function assigns lists to.
         self.lists: frozenset[str] = frozenset()
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
@@ -236,8 +232,7 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # The targets a.b and a[b] would be evaluated twice. Assigning to an element casts the value to the type of the
-        # element in any case.
+        # The targets a.b and a[b] would be evaluated twice; assigning to an element casts in any case.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)

@@ -18,7 +18,6 @@ NUMPY_WITHOUT_ALIASES = (1, 24)
 NUMPY_WITHOUT_VALUES = (2, 0)
 SCIPY_CHANGED = (1, 12)
 
-#: The modules that index arrays with lists of slices.
 INDEXING_BY_LISTS = frozenset(["theano.tensor.signal.pool"])
 
 #: From this version on, ``import scipy`` suffices to use ``scipy.stats``.
@@ -37,8 +36,7 @@ def version_text(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except (importlib.metadata.PackageNotFoundError, OSError, KeyError):
-        # If a library has imported importlib_metadata, that package finds the metadata. importlib_metadata raises
-        # OSError if a metadata folder lacks its file, and KeyError if the file lacks the version.
+        # importlib_metadata, if imported, raises OSError without the folder's file, and KeyError without a version.
         return None
 
 

@@ -69,8 +69,7 @@ def copy(value: T) -> T:
     return original.deepcopy(value) if isinstance(value, numpy.random.RandomState) else original.copy(value)
 
 
-# ``theano.misc.pkl_utils`` assigns persistent_id and persistent_load. In Python 3.13.0 these attributes of the original
-# classes are read-only, but instances of a subclass can set them.
+# ``theano.misc.pkl_utils`` sets these attributes, which Python 3.13.0 only allows in instances of a subclass.
 class Pickler(pickle.Pickler):
     """Write pickles; ``persistent_id`` can be assigned."""
 
@@ -130,8 +129,7 @@ _SIGNALTOOLS = ("_valfrommode", "_bvalfromboundary", "convolve")
 _signal = _add("scipy_signal", None, {name: later("scipy.signal._signaltools", name) for name in _SIGNALTOOLS})
 _signal._convolve2d = later("scipy.signal._sigtools", "_convolve2d")
 
-# NumPy 2 made its core private, and Python 3.12 lacks numpy.distutils. The latter reports no libraries, because optdb
-# searches for a BLAS itself; Theano assigns `verbosity`.
+# NumPy 2 hides its core; Python 3.12 lacks numpy.distutils, whose `verbosity` Theano sets: optdb finds BLAS.
 _add("numpy.core", "numpy._core" if versions.needs_promotion() else "numpy.core")
 _linalg = _add("numpy.linalg", "numpy.linalg")
 _linalg.linalg = _linalg

@@ -20,8 +20,7 @@ from optdb.host.theano.importing.compat.modules._falling_back import Optional
 CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhere'
 
 with warnings.catch_warnings():
-    # arviz 0.23 announces version 1 on import, and version 1 announces its new classes when an old name is looked up.
-    # PyMC3 imports arviz and looks up old names, and users of PyMC3 cannot change that.
+    # arviz 0.23 announces version 1 on import, and version 1 its new classes; users of PyMC3 cannot change that.
     warnings.simplefilter("ignore", FutureWarning)
     _package = Optional("arviz", CURE)
     InferenceData = _package.make_class("InferenceData")
