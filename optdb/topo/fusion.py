@@ -12,18 +12,8 @@ from collections.abc import Callable, Hashable
 from time import time
 from typing import Any
 
+from optdb.host.api import fusion as host
 from optdb.host.api.config import config, logger
-from optdb.host.api.fusion import (
-    FusionOptimizer,
-    ScalarOp,
-    Step,
-    composite,
-    elemwise_max_input_fct,
-    has_c_code,
-    is_cheap,
-    local_elemwise_fusion,
-    scalar_op_of,
-)
 from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.api.tensor import Elemwise, copy_stack_trace, discrete_dtypes
 
@@ -46,11 +36,11 @@ def is_integer_scalar(node: Apply) -> bool:
     return all(var.type.ndim == 0 and var.type.dtype in discrete_dtypes for var in (*node.inputs, *node.outputs))
 
 
-class GroupFusion(FusionOptimizer):
+class GroupFusion(host.FusionOptimizer):
     """Theano's FusionOptimizer for Elemwise, which fuses a group at a time of the nodes that `takes` accepts."""
 
     def __init__(self, takes: Callable[[Apply], bool] = takes_all) -> None:
-        super().__init__(local_elemwise_fusion)
+        super().__init__(host.local_elemwise_fusion)
         self._takes = takes
 
     def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
@@ -115,7 +105,7 @@ class Group:
         self.members = [root]
         self.inputs = set(root.inputs)
         self.recomputed = 0
-        self._limit: float = elemwise_max_input_fct(root)
+        self._limit: float = host.elemwise_max_input_fct(root)
 
     def has_room_for(self, node: Apply) -> bool:
         """Return whether the fused op would stay within the argument limit if `node` joined."""
@@ -137,7 +127,7 @@ class Grouping:
         self._takes = takes
         self._groups_of: dict[Apply, list[Group]] = {}
         self._groups: list[Group] = []
-        self._c_code: dict[tuple[ScalarOp, tuple[str, ...], str], bool] = {}
+        self._c_code: dict[tuple[host.ScalarOp, tuple[str, ...], str], bool] = {}
 
     def add(self, fgraph: FunctionGraph, node: Apply) -> None:
         """Add `node` to its users' groups, or start a new group."""
@@ -184,7 +174,7 @@ class Grouping:
                 owner = self._private_owner(fgraph, var)
                 if owner is None or var.type.broadcastable != pattern:
                     continue
-                if is_cheap(scalar_op_of(owner)):
+                if host.is_cheap(host.scalar_op_of(owner)):
                     todo.append(owner)
                 else:
                     left += 1
@@ -200,10 +190,10 @@ class Grouping:
         """Return whether an elementwise node may be fused and its scalar op has C code for its inputs."""
         if not self._takes(node):
             return False
-        key = (scalar_op_of(node), tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
+        key = (host.scalar_op_of(node), tuple([var.type.dtype for var in node.inputs]), node.outputs[0].type.dtype)
         supported = self._c_code.get(key)
         if supported is None:
-            supported = self._c_code[key] = has_c_code(*key)
+            supported = self._c_code[key] = host.has_c_code(*key)
             if not supported:
                 logger.info("%s has no C code, so it is slow and not fused.", key[0])
         return supported
@@ -228,7 +218,7 @@ def _is_worth_recomputing(node: Apply, groups: list[Group]) -> bool:
     (out,) = node.outputs
     is_scalar = out.type.ndim == 0
     most = MAX_RECOMPUTED_SCALARS if is_scalar else MAX_RECOMPUTED_PER_GROUP
-    if len(groups) > MAX_RECOMPUTING_GROUPS or not (is_scalar or is_cheap(scalar_op_of(node))):
+    if len(groups) > MAX_RECOMPUTING_GROUPS or not (is_scalar or host.is_cheap(host.scalar_op_of(node))):
         return False
     for group in groups:
         same_pattern = group.root.outputs[0].type.broadcastable == out.type.broadcastable
@@ -250,14 +240,16 @@ class FusedNodeBuilder:
         """Return the output of a node that computes `group`."""
         inputs = _ordered_inputs(group)
         number = {var: i for i, var in enumerate(inputs)}
-        steps: list[Step] = []
+        steps: list[host.Step] = []
         for node in reversed(group.members):
-            steps.append((scalar_op_of(node), tuple([number[var] for var in node.inputs]), node.outputs[0].type.dtype))
+            steps.append(
+                (host.scalar_op_of(node), tuple([number[var] for var in node.inputs]), node.outputs[0].type.dtype)
+            )
             number[node.outputs[0]] = len(number)
         key = (tuple([var.type.dtype for var in inputs]), tuple(steps))
         op = self._ops.get(key)
         if op is None:
-            op = self._ops[key] = Elemwise(composite(inputs, steps))
+            op = self._ops[key] = Elemwise(host.composite(inputs, steps))
         if config.compute_test_value != "off":
             out: Variable = op(*inputs)
             return out

@@ -55,9 +55,7 @@ class _InplacePass:
         self.profile: dict[str, Any] = {
             "opt": rewriter,
             "node_before": len(fgraph.apply_nodes),
-            "nb_call_replace": 0,
-            "nb_call_validate": 0,
-            "nb_inconsistent": 0,
+            **dict.fromkeys(("nb_call_replace", "nb_call_validate", "nb_inconsistent"), 0),
             "ndim": defaultdict(int),
         }
 

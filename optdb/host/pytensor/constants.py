@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar import basic as scalar
@@ -23,7 +23,32 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstantSignature, TensorVariable
 
 from optdb.host.api.patching import Wrapper
-from optdb.host.pytensor.by_op import CachedByOp
+
+T = TypeVar("T")
+
+_MOST_OPS = 100_000
+
+
+class CachedByOp(Generic[T]):
+    """The values of a function of ops, computed once for each op object, because hashing an op takes long."""
+
+    __slots__ = ("_compute", "known")
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        #: Ids are not reused, because the ops are kept alive.
+        self.known: dict[int, tuple[Any, T]] = {}
+
+    def __call__(self, op: Any) -> T:
+        """Return the value of an op."""
+        known = self.known
+        entry = known.get(id(op))
+        if entry is None:
+            if len(known) > _MOST_OPS:
+                known.clear()
+            entry = known[id(op)] = (op, self._compute(op))
+        return entry[1]
+
 
 _DEPTH = 10
 #: Products have few operands. The first operand of a long sum is mostly a product, which is not constant.

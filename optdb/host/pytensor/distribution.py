@@ -19,8 +19,7 @@ from pytensor.tensor.variable import TensorConstant
 
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients
 from optdb.host.api.patching import Wrapper
-from optdb.host.pytensor.by_op import CachedByOp
-from optdb.host.pytensor.constants import may_be_constant
+from optdb.host.pytensor.constants import CachedByOp, may_be_constant
 
 _DIVISION = 1.5
 #: Products of constants closer to 1 may round to 1, and smaller ones to 0.

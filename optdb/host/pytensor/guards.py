@@ -14,8 +14,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.variable import TensorConstant
 
 from optdb.host.api.graph import Apply, PureOp, Variable
-from optdb.host.pytensor.by_op import CachedByOp
-from optdb.host.pytensor.constants import may_be_constant
+from optdb.host.pytensor.constants import CachedByOp, may_be_constant
 
 Guard = Callable[[Apply], bool]
 

@@ -12,7 +12,7 @@ from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, SequentialN
 
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
 from optdb.host.api.patching import Wrapper, around
-from optdb.host.pytensor.by_op import CachedByOp
+from optdb.host.pytensor.constants import CachedByOp
 from optdb.host.pytensor.guards import GUARDS, Guard
 from optdb.host.pytensor.lean import ORDER
 

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from theano.tensor.nnet.nnet import (
-    CrossentropyCategorical1Hot,
-    CrossentropyCategorical1HotGrad,
-    CrossentropySoftmax1HotWithBiasDx,
-    CrossentropySoftmaxArgmax1HotWithBias,
-    SoftmaxGrad,
-)
+from theano.tensor.nnet import nnet
 
 from optdb.host.api.graph import Apply
 from optdb.host.theano.vectorized.registry import Compute, computes, quiet
@@ -24,7 +18,7 @@ def _assert_labels(labels: np.ndarray, classes: int) -> None:
         raise ValueError("y_i value out of bounds")
 
 
-@computes(SoftmaxGrad)
+@computes(nnet.SoftmaxGrad)
 def _softmax_gradient(node: Apply) -> Compute:
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         top, softmax = inputs
@@ -35,7 +29,7 @@ def _softmax_gradient(node: Apply) -> Compute:
     return quiet(compute)
 
 
-@computes(CrossentropySoftmaxArgmax1HotWithBias)
+@computes(nnet.CrossentropySoftmaxArgmax1HotWithBias)
 def _cross_entropy_of_softmax(node: Apply) -> Compute:
     dtypes = [var.type.dtype for var in node.outputs]
 
@@ -67,7 +61,7 @@ def _of_nothing(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.zeros(x.shape[0]), np.zeros(x.shape), np.zeros(x.shape[0])
 
 
-@computes(CrossentropySoftmax1HotWithBiasDx)
+@computes(nnet.CrossentropySoftmax1HotWithBiasDx)
 def _cross_entropy_gradient(node: Apply) -> Compute:
     dtype = node.outputs[0].type.dtype
 
@@ -82,7 +76,7 @@ def _cross_entropy_gradient(node: Apply) -> Compute:
     return quiet(compute)
 
 
-@computes(CrossentropyCategorical1Hot)
+@computes(nnet.CrossentropyCategorical1Hot)
 def _cross_entropy(node: Apply) -> Compute:
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         coding, labels = inputs
@@ -91,7 +85,7 @@ def _cross_entropy(node: Apply) -> Compute:
     return quiet(compute)
 
 
-@computes(CrossentropyCategorical1HotGrad)
+@computes(nnet.CrossentropyCategorical1HotGrad)
 def _categorical_gradient(node: Apply) -> Compute:
     def compute(inputs: Sequence[Any], storage: Sequence[list[Any]]) -> None:
         top, coding, labels = inputs

@@ -13,13 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from theano.tensor.nnet.abstract_conv import (
-    AbstractConv,
-    AbstractConv_gradInputs,
-    AbstractConv_gradWeights,
-    border_mode_to_pad,
-    get_conv_output_shape,
-)
+from theano.tensor.nnet import abstract_conv
 from theano.tensor.nnet.corr import CorrMM, CorrMM_gradInputs, CorrMM_gradWeights
 from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gradWeights
 
@@ -62,7 +56,7 @@ class Geometry:
 
     def pads(self, kernel: Sequence[int]) -> list[tuple[int, int]]:
         """Return the number of zeros before and after each dimension, for filters of a given size."""
-        return list(border_mode_to_pad(self.border_mode, self.dimensions, self.extent(kernel)))
+        return list(abstract_conv.border_mode_to_pad(self.border_mode, self.dimensions, self.extent(kernel)))
 
     def extent(self, kernel: Sequence[int]) -> tuple[int, ...]:
         """Return the number of elements that a dilated filter spans in each dimension."""
@@ -209,7 +203,7 @@ def _computing(node: Apply, compute: Callable[[Geometry, Sequence[Any]], np.ndar
     return quiet(compute_node)
 
 
-@computes(AbstractConv, CorrMM, Corr3dMM)
+@computes(abstract_conv.AbstractConv, CorrMM, Corr3dMM)
 def _forward(node: Apply) -> Compute | None:
     def compute(geometry: Geometry, inputs: Sequence[Any]) -> np.ndarray:
         images, kernel = inputs
@@ -219,7 +213,7 @@ def _forward(node: Apply) -> Compute | None:
     return _computing(node, compute)
 
 
-@computes(AbstractConv_gradWeights, CorrMM_gradWeights, Corr3dMM_gradWeights)
+@computes(abstract_conv.AbstractConv_gradWeights, CorrMM_gradWeights, Corr3dMM_gradWeights)
 def _kernel_gradient(node: Apply) -> Compute | None:
     def compute(geometry: Geometry, inputs: Sequence[Any]) -> np.ndarray:
         images, top, *size = inputs
@@ -231,7 +225,7 @@ def _kernel_gradient(node: Apply) -> Compute | None:
     return _computing(node, compute)
 
 
-@computes(AbstractConv_gradInputs, CorrMM_gradInputs, Corr3dMM_gradInputs)
+@computes(abstract_conv.AbstractConv_gradInputs, CorrMM_gradInputs, Corr3dMM_gradInputs)
 def _image_gradient(node: Apply) -> Compute | None:
     def compute(geometry: Geometry, inputs: Sequence[Any]) -> np.ndarray:
         kernel, top, *size = inputs
@@ -245,7 +239,9 @@ def _image_gradient(node: Apply) -> Compute | None:
 
 
 def _assert_output(geometry: Geometry, images: Sequence[int], kernel: np.ndarray, top: np.ndarray) -> None:
-    shape = get_conv_output_shape(images, kernel.shape, geometry.border_mode, geometry.stride, geometry.dilation)
+    shape = abstract_conv.get_conv_output_shape(
+        images, kernel.shape, geometry.border_mode, geometry.stride, geometry.dilation
+    )
     if tuple(shape) != top.shape:
         raise ValueError(
             f"invalid input_shape for gradInputs: the given input_shape would produce an output of shape "

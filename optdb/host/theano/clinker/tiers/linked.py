@@ -137,6 +137,7 @@ def _of_node(node: Apply, cells: Cells) -> Cells:
 
 _MODULE = "theano.scan_module.scan_perform_ext"
 _FOLDER = EXTENSIONS[_MODULE]
+_PLAIN_FLAGS = "optdb.device=cpu,optdb.contexts=,optdb.tiered=False,optdb.topo=False"
 _CODE = "import sys; sys.path[:0] = sys.argv[1:]; import optdb, " + _MODULE
 
 
@@ -148,15 +149,7 @@ def _is_scan_loop_built() -> bool:
 
 def _scan_loop_job(queue: Background) -> Job:
     """Return the job that builds Scan's loop by importing its module in another process."""
-    flags = {
-        "compiledir": str(config.compiledir),
-        "cxx": config.cxx,
-        "optdb.device": "cpu",
-        "optdb.contexts": "",
-        "optdb.tiered": "False",
-        "optdb.topo": "False",
-    }
-    chosen = ",".join(f"{name}={value}" for name, value in flags.items())
+    chosen = f"compiledir={config.compiledir},cxx={config.cxx}," + _PLAIN_FLAGS
     env = {**os.environ, "THEANO_FLAGS": ",".join(filter(None, [os.environ.get("THEANO_FLAGS", ""), chosen]))}
     folders = [folder for folder in sys.path if folder]
     return queue.extension(_FOLDER, [sys.executable, "-c", _CODE, *folders], env)
