@@ -88,14 +88,14 @@ _LASTING = {
         *("local_sum_prod_div_dimshuffle", "local_sumsqr2dot", "local_tensor_scalar_tensor", "local_useless_alloc"),
         *("local_useless_dimshuffle_in_reshape", "local_useless_fill", "local_useless_inc_subtensor_alloc"),
         *("local_useless_rebroadcast", "local_useless_reduce", "local_useless_slice", "local_useless_split"),
-        *("local_useless_tile",),
+        "local_useless_tile",
     ),
     opt_uncanonicalize: (
         *("local_alloc_dimshuffle", "local_dimshuffle_alloc", "local_dimshuffle_subtensor", "local_max_to_min"),
-        *("local_reshape_dimshuffle",),
+        "local_reshape_dimshuffle",
     ),
-    nnet: (*("local_logsoftmax_grad", "local_softmax_with_bias"),),
-    sigm: (*("local_exp_over_1_plus_exp", "local_inv_1_plus_exp", "logsigm_to_softplus"),),
+    nnet: ("local_logsoftmax_grad", "local_softmax_with_bias"),
+    sigm: ("local_exp_over_1_plus_exp", "local_inv_1_plus_exp", "logsigm_to_softplus"),
 }
 
 FACTS: dict[LocalOptimizer, Facts] = {
