@@ -212,7 +212,7 @@ def emulated(monkeypatch):
     context = checker()
     quirks = replace(context.profile.quirks, takes_ptx=True)
     monkeypatch.setattr(context, "profile", replace(context.profile, quirks=quirks, compute_capability=(9, 0)))
-    monkeypatch.setattr(quad_tiles, "_TENSOR_TILE", quad_tiles.QuadTile(32, 32, 32, 2))
+    monkeypatch.setattr(quad_tiles, "_TENSOR_TILE", quad_tiles.QuadTile(32, 32, 32, 2, tensor=True))
     monkeypatch.setattr(context, "options", ContextOptions(instructions="emulated", quad_tiles="all"))
     monkeypatch.delitem(context.kept, quad_tiles.__name__, raising=False)
     yield context

@@ -129,8 +129,8 @@ def pack_filters(
 ) -> None:
     """Pack contiguous filters, or some of their taps, in blocks of `block` rows.
 
-    The result has the shape (groups, blocks, channels, taps, rows of a block). `taps` has the index of each tap in a
-    filter's channel; `shape` is (groups, rows, channels, taps); `strides` of the first three are in elements of `x`.
+    `shape` is (groups, rows, channels, taps), and `strides` of the first three are in elements of `x`. The result is
+    (groups, blocks, channels, taps, rows of a block). `taps` has the index of each tap in a filter's channel.
     """
     groups, rows, channels, count = shape
     blocks = -(-rows // block)
@@ -143,8 +143,7 @@ def pack_features(
 ) -> None:
     """Transpose contiguous images so that the channels of a pixel are contiguous; for CPUs.
 
-    `shape` is (images, groups, channels of a group, pixels), and the result has the shape (images, pixels, groups,
-    `padded`), where the channels of a group are padded to `padded`.
+    `shape` is (images, groups, channels of a group, pixels); the result is (images, pixels, groups, `padded`).
     """
     images, groups, features, pixels = shape
     lines = images * -(-pixels // width_of(context, x.dtype.name))

@@ -28,7 +28,7 @@ _ROWS_MAY_COST = 1.15
 
 @dataclass(frozen=True)
 class ChannelLayout:
-    """The memory layout of one packed channel: zero-padded, and split into pieces.
+    """The memory layout of one packed channel.
 
     Element ``q`` of piece ``i`` along an axis is element ``q * step + shifts[i]`` of the channel, or zero.
     """
@@ -109,10 +109,9 @@ class TapProduct:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """One matrix product, which can read unpadded images.
+    """One matrix product, which can read unpadded images; all arrays are int32.
 
     Tap i of output j is element ``starts[j] + offsets[i]`` of a channel, or zero where ``inside[j] & bits[i]`` is 0.
-    All arrays are int32.
     """
 
     #: Indices of the taps in the filter's memory order.
@@ -167,10 +166,7 @@ def _reading(
 
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return a plan of one product with vectors of `width` lanes; `flip` reverses filters.
-
-    Filters and results must not be empty.
-    """
+    """Return a plan of one product with vectors of `width` lanes; `flip` reverses filters, which are not empty."""
     out = tuple(axis.out for axis in axes)
     rests = [sorted({tap * axis.dilation % axis.step for tap in range(axis.taps)}) for axis in axes]
     layout = ChannelLayout(
@@ -199,10 +195,7 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 
 @functools.lru_cache(maxsize=_KEPT)
 def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return a plan of the gradient for the image, from the gradient of the result.
-
-    The arguments are the same as for `forward`. Elements of the image that no tap reads are not written.
-    """
+    """Return a plan of the gradient for the image; elements of the image that no tap reads are not written."""
     by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
     if not all(by_axis):
         out = tuple(axis.out for axis in axes)

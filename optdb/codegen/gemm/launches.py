@@ -112,19 +112,8 @@ def by_tiles(
 ) -> GemmPlan:
     """Return the launches of a kernel whose work groups each compute one tile, from all terms or some of them.
 
-    Parameters
-    ----------
-    problem : Problem
-        The product.
-    kernel : str
-        Name of the kernel.
-    tile : GroupTile
-        The tile of a work group.
-    parts, multiple : int
-        Maximum number of parts that terms are split into, and the number that part lengths must be multiples of, by
-        default the tile's depth.
-    has_divisors : bool
-        Whether the kernel gets the `reciprocal` of the numbers of tiles in a row and in a column, and of parts.
+    Terms are split into at most `parts` parts, whose lengths are multiples of `multiple`, by default the tile's depth.
+    With `has_divisors`, the kernel gets the `reciprocal` of the numbers of tiles per row and per column, and of parts.
     """
     p, multiple, group = problem, multiple or tile.depth, tile.items
     part = -(-max(p.k, 1) // parts)
@@ -146,10 +135,7 @@ def by_tiles(
 
 
 def reciprocal(divisor: int) -> int:
-    """Return the factor that replaces a division: a kernel multiplies by it and shifts right by 31 bits.
-
-    The product of the dividend and the divisor must have fewer than 31 bits.
-    """
+    """Return the factor with which ``number * factor >> 31`` divides, if number times divisor is below 2**31."""
     return -(-(1 << 31) // divisor)
 
 

@@ -47,6 +47,8 @@ class QuadTile(GroupTile):
     #: Number of items that share the terms of each sum.
     splits: int
     item_rows: int = 8
+    #: Whether to multiply in TF32 on tensor cores; each warp multiplies 16 terms.
+    tensor: bool = False
 
     @property
     def items(self) -> int:
@@ -60,19 +62,16 @@ class QuadTile(GroupTile):
     def local_quads(self, b_along: bool) -> int:
         """Return the number of quads of a group in local memory: either two tiles per matrix, or all partial sums."""
         right = self.cols * self.pitch if b_along else self.depth * self.cols // _QUAD
-        return max(2 * (self.rows * self.pitch + right), self.sum_quads)
-
-    @property
-    def sum_quads(self) -> int:
-        """The number of quads that all partial sums take in local memory."""
-        return self.splits * self.rows * self.cols // _QUAD
+        tiles, sums = 2 * (self.rows * self.pitch + right), self.splits * self.rows * self.cols // _QUAD
+        return sums if self.tensor else max(tiles, sums)
 
     def words(self) -> dict[str, int]:
         return super().words() | {"TURNS": max(self.rows * self.cols // _QUAD // self.items, 1)}
 
     def kernel_name(self, b_along: bool) -> str:
         """Return the name of the kernel for right matrices with contiguous terms (`b_along`) or contiguous columns."""
-        return f"matmul_{self.rows}x{self.cols}x{self.depth}_quads_{'nt'[b_along]}"
+        kind = "_tf32" if self.tensor else f"x{self.depth}"
+        return f"matmul_{self.rows}x{self.cols}{kind}_quads_{'nt'[b_along]}"
 
 
 #: Measured on an NVIDIA H200. With half the depth, a product of 64 x 512 by 512 x 2048 takes a microsecond longer; with
@@ -81,8 +80,8 @@ TILE = QuadTile(32, 32, 64, 8)
 #: Half of a tile, used if whole tiles would leave half of the units idle. Sums are bitwise equal to those with whole
 #: tiles.
 HALF_TILE = QuadTile(16, 32, 64, 8, item_rows=4)
-#: The tile on tensor cores, of which each warp multiplies 16 terms, and number of tiles that are read at once.
-_TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8), 4
+#: The tile on tensor cores, and number of tiles that are read at once.
+_TENSOR_TILE, _STEPS = QuadTile(32, 32, 128, 8, tensor=True), 4
 #: Upper bound on the number of parts. There are also at most as many parts as compute units.
 _MOST_PARTS = 1 << 10
 #: The classes of products that use these kernels, by the context's option `quad_tiles`.
@@ -105,7 +104,8 @@ def quad_kernel(tile: QuadTile, b_along: bool) -> Kernel:
 
 def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
     """Return the kernel that multiplies in TF32 on tensor cores."""
-    tile, name, is_emulated = _TENSOR_TILE, _tensor_name(b_along), instructions == "emulated"
+    tile, is_emulated = _TENSOR_TILE, instructions == "emulated"
+    name, quads = tile.kernel_name(b_along), tile.local_quads(b_along)
     # A merged kernel can only include assembly in the macro PTX, which marks it as non-blocking.
     called = multiply_add_function(f"_{name}", instructions).replace("asm volatile", "PTX")
     return product_kernel(
@@ -114,24 +114,16 @@ def tensor_quad_kernel(b_along: bool, instructions: Instructions) -> Kernel:
         **tile.words(),
         **{"MATMUL_TF32": name, "MULTIPLY_ADD": f"multiply_add_{name}", "B_ALONG": int(b_along), "AHEAD": _STEPS},
         **{"ROUNDING": ROUNDING, "TERMS": tile.depth},
-        LOCAL_QUADS=tile.sum_quads + EXCHANGED_WORDS * tile.items // _QUAD * is_emulated,
-        EXCHANGE=f"(__local uint *)(memory + {tile.sum_quads})" if is_emulated else "0",
+        LOCAL_QUADS=quads + EXCHANGED_WORDS * tile.items // _QUAD * is_emulated,
+        EXCHANGE=f"(__local uint *)(memory + {quads})" if is_emulated else "0",
     )
-
-
-#: Statements that both kernels share.
-_STATEMENTS = ("find_tile", "find_far_tile", "read_added", "store_sums")
 
 
 def _with_statements(kernel: str) -> str:
     """Return a kernel's code with the shared statements inlined."""
     code = functions("gemm/quad_tiles.cl")
-    statements = {name.upper(): body(code[name]) for name in _STATEMENTS}
-    return filled(code[kernel], **statements)
-
-
-def _tensor_name(b_along: bool) -> str:
-    return f"matmul_{_TENSOR_TILE.rows}x{_TENSOR_TILE.cols}_tf32_quads_{'nt'[b_along]}"
+    shared = ("find_tile", "find_far_tile", "read_added", "store_sums")
+    return filled(code[kernel], **{name.upper(): body(code[name]) for name in shared})
 
 
 def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
@@ -147,8 +139,7 @@ def choices(context: Context, request: Request) -> list[Choice[GemmPlan]]:
     by_tensor_cores = request.precision == "default" and profile.has_tensor_cores and problem.k >= FEW_TERMS
     tile = TILE if options.quad_tile is None else QuadTile(*options.quad_tile)
     tile, b_along = _TENSOR_TILE if by_tensor_cores else tile, problem.b[2] != 1
-    quads = tile.sum_quads if by_tensor_cores else tile.local_quads(b_along)
-    if profile.max_local_size < tile.items or profile.local_memory_bytes < quads * _QUAD_NBYTES:
+    if profile.max_local_size < tile.items or profile.local_memory_bytes < tile.local_quads(b_along) * _QUAD_NBYTES:
         return []
 
     def kernels() -> list[Kernel]:
@@ -211,5 +202,4 @@ def needs_64bit_index(problem: Problem) -> bool:
 def plan(problem: Problem, units: int, tile: QuadTile) -> GemmPlan:
     """Return the launches that compute a product with tiles, on a device of `units` compute units."""
     b_along, parts = problem.b[2] != 1, parts_of(problem, tile, tile.splits, units)
-    name = _tensor_name(b_along) if tile is _TENSOR_TILE else tile.kernel_name(b_along)
-    return by_tiles(problem, name, tile, parts, has_divisors=True)
+    return by_tiles(problem, tile.kernel_name(b_along), tile, parts, has_divisors=True)
