@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from optdb.codegen.gemm import products
-from optdb.codegen.gemm.families import Prepared
+from optdb.codegen.gemm.families import PreparedChoice
 
 
-def note_products(monkeypatch: pytest.MonkeyPatch) -> list[Prepared]:
+def note_products(monkeypatch: pytest.MonkeyPatch) -> list[PreparedChoice]:
     """Return a list that records each choice with its own kernels that computes a product."""
-    computed: list[Prepared] = []
+    computed: list[PreparedChoice] = []
     compute = products.compute
 
     def noting(product, *args):

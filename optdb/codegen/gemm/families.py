@@ -37,7 +37,7 @@ class Choice(Generic[Plan]):
 
 
 @dataclass(frozen=True)
-class Prepared(Generic[Plan]):
+class PreparedChoice(Generic[Plan]):
     """A choice with its compiled kernels; `kernels` is None if the function's own kernels are used."""
 
     name: str
@@ -49,7 +49,7 @@ class Prepared(Generic[Plan]):
 Family = Callable[["Context", Any], Sequence[Choice[Plan]]]
 
 
-def prepared(families: Sequence[Family[Plan]], context: Context, request: Any) -> Prepared[Plan]:
+def prepared(families: Sequence[Family[Plan]], context: Context, request: Any) -> PreparedChoice[Plan]:
     """Prepare the cheapest choice whose kernels build, from the first family that has any.
 
     `request` is hashable. Choices whose names are in `request.failed` are skipped.
@@ -58,19 +58,19 @@ def prepared(families: Sequence[Family[Plan]], context: Context, request: Any) -
         choices = [choice for choice in family(context, request) if choice.name not in request.failed]
         for choice in sorted(choices, key=lambda choice: choice.seconds):
             if choice.kernels is None:
-                return Prepared(choice.name, choice.plan, None)
+                return PreparedChoice(choice.name, choice.plan, None)
             consequence = f"Other kernels are used for {choice.name}"
             kernels = try_compile(choice.kernels(), context, choice.name, consequence)
             if kernels is not None:
-                return Prepared(choice.name, choice.plan, kernels)
+                return PreparedChoice(choice.name, choice.plan, kernels)
     raise AssertionError(f"no family of kernels computes {request}")
 
 
 def prepared_once(
     families: tuple[Family[Plan], ...], context: Context, request: Any, owner: object = None
-) -> Prepared[Plan]:
+) -> PreparedChoice[Plan]:
     """Return the cached result of `prepared` for a context's options, unless it has another owner."""
-    cache: LaunchCache[Prepared[Plan]] = context.kept.setdefault(__name__, LaunchCache(_KEPT))
+    cache: LaunchCache[PreparedChoice[Plan]] = context.kept.setdefault(__name__, LaunchCache(_KEPT))
     return cache.get((context.options, families, request), lambda: prepared(families, context, request), owner)
 
 

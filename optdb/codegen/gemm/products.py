@@ -10,7 +10,7 @@ import numpy as np
 
 from optdb.codegen.gemm import copied, cpu, gpu, quad_tiles, tensor_cores
 from optdb.codegen.gemm.blocks import Block, GroupBlock, ItemBlock, chosen, tuned
-from optdb.codegen.gemm.families import Choice, Family, Prepared, Request, prepared_once
+from optdb.codegen.gemm.families import Choice, Family, PreparedChoice, Request, prepared_once
 from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel, wide_total_kernel
 from optdb.codegen.gemm.problem import Precision, Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
@@ -89,7 +89,7 @@ def matmul(
 
 
 def compute(
-    product: Prepared[GemmPlan | None],
+    product: PreparedChoice[GemmPlan | None],
     request: Request,
     kernels: Mapping[str, CompiledKernel],
     context: Context,

@@ -237,12 +237,12 @@ def _macros(block: TensorBlock, arithmetic: Arithmetic, left: _TileFactor, right
         lines.append(f"#define order_{matrix.letter}(i) ({order})")
     if right.load_kind == "across":
         at = f"((q) * {_store_width(right)} + (e))"
-        places = f"{at} % {right.near}", f"{at} / {right.near}", f"2 * r * {right.near} + {at}"
+        indices = f"{at} % {right.near}", f"{at} / {right.near}", f"2 * r * {right.near} + {at}"
     else:
-        places = "q", "e", "(q) * 8 + 2 * r + (e)"
+        indices = "q", "e", "(q) * 8 + 2 * r + (e)"
     # The fragment, its side, and the column of element `e` of the vector `q` that an item stores.
-    for name, place in zip(("FRAGMENT", "SIDE_OF_FRAGMENT", "COLUMN"), places):
-        lines.append(f"#define {name}(q, e) ({place})")
+    for name, index in zip(("FRAGMENT", "SIDE_OF_FRAGMENT", "COLUMN"), indices):
+        lines.append(f"#define {name}(q, e) ({index})")
     return "\n".join(lines) + "\n"
 
 
