@@ -9,7 +9,7 @@ some of the terms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.gemm.blocks import is_default
@@ -48,7 +48,7 @@ class QuadTile(GroupTile):
     splits: int
     item_rows: int = 8
     #: Whether to multiply in TF32 on tensor cores; each warp multiplies 16 terms.
-    tensor: bool = False
+    tensor: bool = field(default=False, kw_only=True)
 
     @property
     def items(self) -> int:
