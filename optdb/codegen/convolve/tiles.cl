@@ -1,5 +1,4 @@
-/* Kernels for GPUs that multiply matrices whose elements are read directly from images, see tile_kernels.py and
-   tiles.py. */
+/* Kernels for GPUs that multiply matrices whose elements are read directly from images, see tile_kernels.py. */
 
 /* Macros for the positions of an item's sums in a tile, and of vectors of a tile in local memory. An item's contiguous
    rows and columns are one vector load long. */
@@ -308,8 +307,7 @@ void MULTIPLY()
     }
 }
 
-/* The same on tensor cores, with numbers rounded to TF32. Fragments of 16 by 8 and of 8 by 8 numbers are distributed
-   over 32 items, see tensor_cores.cl. */
+/* The same on tensor cores, with numbers rounded to TF32, see tensor_cores.cl. */
 void MULTIPLY_TF32()
 {
     #pragma unroll

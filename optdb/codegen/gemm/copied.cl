@@ -115,8 +115,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
         }
 }
 
-/* The loop for matrices that are both contiguous across the terms. An item reads the next term while it multiplies the
-   current one, even if the next term is in the next stage. */
+/* The loop for matrices that are both contiguous across the terms. An item reads one term ahead. */
 void LOOP_ACROSS()
 {
     uint base = 0;
@@ -157,9 +156,8 @@ void LOOP_ACROSS()
     }
 }
 
-/* The loop for a left matrix with contiguous terms. While it multiplies, an item reads the next row and the columns of
-   the next four terms, even if they are in the next stage. Other items may then still read the previous stage, so it is
-   overwritten only after all items have synchronized. */
+/* The loop for a left matrix with contiguous terms. An item reads one row and four terms of columns ahead, maybe in the
+   next stage, so a stage is overwritten only after all items have synchronized. */
 void LOOP_ALONG()
 {
     uint base = 0, after = 0;

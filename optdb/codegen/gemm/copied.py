@@ -193,7 +193,7 @@ def parts_of(problem: Problem, tiles: int, units: int) -> int:
 
 
 def _seconds(problem: Problem, groups: float, parts: int, units: int) -> float:
-    """Return the estimated time of a product; `groups` is the number of work groups per compute unit."""
+    """Return a product's estimated time; `groups` is the number of work groups per compute unit."""
     numbers = problem.batch * problem.m * problem.n
     idle = math.ceil(groups / _SIDE_BY_SIDE) * _SIDE_BY_SIDE / groups * (_SLACK if groups < _BUSY else 1)
     computing = 2 * numbers * problem.k * idle / (_RATE * units)

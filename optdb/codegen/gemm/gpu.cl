@@ -10,8 +10,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     const int item = get_local_id(0), tx = ITEM_COLUMN, ty = ITEM_ROW;
     const int last_i = rows - 1, last_j = cols - 1;
 
-    /* An item loads VECTOR numbers along or across the terms. They are one vector load if they are contiguous, aligned,
-       and inside the matrix. */
+    /* VECTOR numbers are one vector load if they are contiguous, aligned, and inside the matrix. */
 #if VECTOR > 1
 #define IS_WHOLE(from, along, step, row, length) \
     ((along ? step : row) == 1 && (along ? row : step) % VECTOR == 0 && (along ? k : length) % VECTOR == 0 && \
@@ -98,8 +97,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
             LOAD_TILE(a_next, a_at, a_over, A_LOADS, a_whole, a_gap, IS_THERE, DEPTH * a_step)
             LOAD_TILE(b_next, b_at, b_over, B_LOADS, b_whole, b_gap, IS_THERE, DEPTH * b_step)
         }
-        /* An item reads the next term while it multiplies the current one, even if the next term is in the next tile.
-           */
+        /* An item reads the next term, which may be in the next tile, while it multiplies the current one. */
         UNROLLED(l, DEPTH - 1) {
             READ_TERM((l + 1) % 2, l + 1)
             ADD_TERM(l % 2)

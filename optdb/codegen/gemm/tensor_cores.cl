@@ -17,8 +17,7 @@ KERNEL void MATMUL(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *b, 
     UNROLLED(i, WARP_ROWS / 16) UNROLLED(j, WARP_COLS / 8) UNROLLED(c, 4)
         acc[i][j][c] = 0;
 
-    /* Source and destination of an item's first piece, and positions of its fragments; opaque values stay in registers.
-       */
+    /* Source and destination of an item's first piece, and positions of fragments; opaque values stay in registers. */
     GLOBAL_MEM const T *x = a, *v = b;
     if (a_wide)
         x += A_ALONG ? item / (TERMS / PIECE) * a_row + item % (TERMS / PIECE) * PIECE
@@ -167,8 +166,7 @@ static void whole_SIDE(MEMORY memory, uint to, GLOBAL_MEM const T *x, ga_ssize a
         copy_async_all(memory, to + v * ITEMS * 4, x + v * (LINES) * FAR_STEP);
 }
 
-/* The same for a tile that is partly outside the matrix: missing numbers become zeros, and an empty piece reads
-   nothing. */
+/* The same for a tile that is partly outside the matrix: missing numbers become zeros. */
 static void wide_SIDE(MEMORY memory, uint base, GLOBAL_MEM const T *x, ga_ssize across, ga_ssize step,
                       int rows, int terms, uint item)
 {
@@ -298,9 +296,8 @@ static void load_8(MEMORY memory, uint base, const uint *at, uint *x, int half_o
     load_four(memory, base + at[half_of], x + 4 * half_of);
 }
 
-/* Add the products of two sets of fragments, for half of the rows. The instruction truncates numbers to TF32. So
-   numbers are first increased by about half of the largest truncated value, which rounds them and keeps exact TF32
-   numbers. */
+/* Add the products of two sets of fragments, for half of the rows. The instruction truncates numbers to TF32, so they
+   are first rounded by a multiplication, which keeps exact TF32 numbers. */
 static void multiply_tf32(MEMORY memory, float (*acc)[WARP_COLS / 8][4], uint (*x)[4], uint (*v)[2], int half_of)
 {
     UNROLLED(i, WARP_ROWS / 16) UNROLLED(c, 4)
