@@ -19,14 +19,11 @@ from optdb.device.functions.function import TracedFunction
 from optdb.device.functions.shared_values import Cell
 from optdb.pytensor.host_groups import HostNodes, op_name
 
-__all__ = ["HostNodesWarning", "HostNote", "SizeNote", "TooSmallWarning"]
-
 #: The number of untimed first calls, in which code is compiled.
 _COMPILING_CALLS = 5
 _TIMED_HOST_CALLS = 20
 #: If host nodes take a larger share of a call, a warning is issued.
 LARGE_SHARE = 0.2
-#: The maximum number of nodes that a warning names.
 _NAMED = 5
 
 
@@ -35,15 +32,7 @@ class HostNodesWarning(UserWarning):
 
 
 class HostNote:
-    """Calls a function, times some calls, and warns if nodes on the host take a large share.
-
-    Parameters
-    ----------
-    function : TracedFunction
-        The function to call.
-    host : HostNodes
-        The function's nodes that run on the host.
-    """
+    """Calls a function, times some calls, and warns if nodes on the host take a large share."""
 
     def __init__(self, function: TracedFunction, host: HostNodes) -> None:
         self._function = function
@@ -52,7 +41,6 @@ class HostNote:
         self._total_s = self._host_s = 0.0
 
     def __call__(self, cells: Sequence[Cell]) -> list[Any]:
-        """Return the results of a call."""
         if self._calls == _COMPILING_CALLS + _TIMED_HOST_CALLS or not self._host.reasons:
             return self._function.run(cells)
         self._calls += 1
@@ -94,13 +82,13 @@ class TooSmallWarning(UserWarning):
 
 
 def _mark() -> Path:
-    """Return the file that exists once a process has warned; its name is a hash of a key that all processes inherit."""
+    """Return the file that exists once a process has warned; all processes of a program share its name."""
     key = bytes(multiprocessing.current_process().authkey)
     return Path(tempfile.gettempdir(), f"optdb-too-small-{hashlib.sha256(key).hexdigest()[:32]}")
 
 
 def _is_first() -> bool:
-    """Return whether this is the first warning in any process of this program, and record the warning."""
+    """Record a warning; return whether it is the first in any process of this program."""
     try:
         _mark().touch(exist_ok=False)
     except FileExistsError:
@@ -115,23 +103,15 @@ def _forget() -> None:
 
 
 class SizeNote:
-    """Times some calls of a function, and warns if they are short.
-
-    Parameters
-    ----------
-    function : callable
-        The function to call.
-    """
+    """Times some calls of a function, and warns if they are short."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._calls = 0
         self._times_s: list[float] = []
-        #: Whether timing is over.
         self.done = False
 
     def call(self, args: Any) -> Any:
-        """Call the function, and time the call after warm-up."""
         self._calls += 1
         if self._calls <= _WARMUP_CALLS:
             return self._function(args)

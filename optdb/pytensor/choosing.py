@@ -37,16 +37,6 @@ from optdb.runtime.context import Context
 from optdb.runtime.sigint import without_sigint
 from optdb.user_cache import warn_unwritable
 
-__all__ = [
-    "DEFAULT",
-    "DEVICE",
-    "ChoosingFunction",
-    "ChoosingLinker",
-    "DifferingValuesWarning",
-    "SideChoice",
-    "graph_digest",
-]
-
 #: The two sides that a function can run on.
 DEFAULT, DEVICE = "default", "device"
 
@@ -76,20 +66,11 @@ class DifferingValuesWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SideChoice:
-    """The side that is chosen for calls with certain shapes, and the reason for the choice.
+    """The side that is chosen for calls with certain shapes, and the reason for the choice."""
 
-    Parameters
-    ----------
-    side : str
-        `DEFAULT` or `DEVICE`.
-    reason : str
-        Explanation of the choice.
-    default_s, device_s : float or None
-        Measured time of a call by the default and on the device, in seconds.
-    """
-
-    side: str
+    side: str  #: `DEFAULT` or `DEVICE`.
     reason: str
+    #: Measured time of a call on each side, in seconds.
     default_s: float | None = None
     device_s: float | None = None
 
@@ -103,14 +84,8 @@ class SideChoice:
 class Trial:
     """Alternates calls with certain shapes between both sides until one side is chosen.
 
-    Parameters
-    ----------
-    run : callable
-        Takes a side, and returns the function that runs a call there on the inputs in cells.
-    overwritable : sequence of int
-        Positions of the inputs that the default may overwrite.
-    updates : mapping
-        Maps the number of an output to the position of the input whose next value it is.
+    `run` returns a side's function; `overwritable` has the positions of the inputs that the default may overwrite;
+    `updates` maps the number of an output to the position of the input whose next value it is.
     """
 
     def __init__(
@@ -167,9 +142,13 @@ class Trial:
         try:
             return self._run(DEVICE)(cells)
         except Exception as error:
-            results = self._run(DEFAULT)(cells)
-            self.choice = SideChoice(DEFAULT, f"the device failed: {_summary(error)}")
-            return results
+            return self._without_device(cells, error)
+
+    def _without_device(self, cells: Sequence[Cell], error: Exception) -> Any:
+        """Run this call and all later calls by the default, since the device failed."""
+        results = self._run(DEFAULT)(cells)
+        self.choice = SideChoice(DEFAULT, f"the device failed: {_summary(error)}")
+        return results
 
     def _compared(self, cells: Sequence[Cell]) -> Any:
         """Run a call on both sides and compare the outputs. The default's next values are stored in the inputs."""
@@ -178,9 +157,7 @@ class Trial:
         try:
             computed = list(self._run(DEVICE)(apart))
         except Exception as error:
-            results = self._run(DEFAULT)(cells)
-            self.choice = SideChoice(DEFAULT, f"the device failed: {_summary(error)}")
-            return results
+            return self._without_device(cells, error)
         for number, position in self._updates.items():
             computed[number] = fetched(apart[position])
         expected = self._run(DEFAULT)(cells)
@@ -234,15 +211,7 @@ def _arrays_agree(expected: Any, computed: Any) -> bool:
 
 
 class ChoosingFunction:
-    """Computes a graph's outputs on the side that is faster for the shapes of the call.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph to compute.
-    context : callable
-        Returns the context of the device.
-    """
+    """Computes a graph's outputs on the side that is faster for the shapes of the call."""
 
     def __init__(self, fgraph: Any, context: Callable[[], Context]) -> None:
         self.fgraph = fgraph
@@ -268,10 +237,7 @@ class ChoosingFunction:
         return graph_digest(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> Any:
-        """Run the computation on the inputs in `cells`, store their next values there, and return the outputs.
-
-        Updates have placeholder outputs.
-        """
+        """Run the computation, as `Computation.run`."""
         shapes, run = self._current
         for number, shape in shapes:
             if cells[number][0].shape != shape:
@@ -326,14 +292,13 @@ class ChoosingFunction:
 
     def _key(self, shapes: Any) -> dict[str, Any]:
         """Return everything that a choice depends on."""
-        packages = {name: _version_of(name) for name in ("optdb", "pytensor", "numba", "numpy")}
         return {
             **tuning.key_of(self._context().device, "linker of PyTensor", "", _VERSION),
             "graph": self._digest,
             "shapes": [list(shape) for shape in shapes],
             "processors": os.cpu_count(),
             "default": Mode().linker.__class__.__name__,
-            **packages,
+            **{name: _version_of(name) for name in ("optdb", "pytensor", "numba", "numpy")},
         }
 
     def _run(self, side: str) -> CellFunction:

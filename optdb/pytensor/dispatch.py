@@ -4,43 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.type import DenseTensorType
 
 from optdb.device.functions.host_parts import Value
-from optdb.device.functions.tracer import FunctionTracer
 from optdb.device.tensors import Tensor
-from optdb.numpy_types import HostArray
 
 
 class OnHost(Exception):
     """A node needs the host; the message gives the reason."""
-
-
-class NodeTrace(Protocol):
-    """The interface through which descriptions of nodes use a traced call."""
-
-    tracer: FunctionTracer
-    #: Maps constant indices and the length of the indexed axis to equivalent indices without negative elements. Gathers
-    #: and the sums in their gradients then share one array of indices.
-    indices: dict[tuple[Tensor, int], Tensor]
-    #: Whether random variables that PyTensor draws by rejection are drawn on the device, which gives other values.
-    draws_on_device: bool
-
-    def value(self, var: Variable) -> Value:
-        """Return the value of a variable."""
-
-    def concrete(self, var: Variable) -> HostArray:
-        """Return the value that a variable has in this call; it must be the same in later calls."""
-
-    def numbers(self, variables: Sequence[Variable]) -> tuple[int, ...]:
-        """Return the values of integer variables."""
-
-    def inner(self, fgraph: Any, node: Apply) -> list[Value]:
-        """Return the outputs of a node's inner graph, for the node's inputs."""
 
 
 def tensors_of(inputs: Sequence[Value]) -> list[Tensor]:
@@ -57,19 +33,10 @@ def is_array(var: Variable) -> bool:
 
 
 @functools.singledispatch
-def described(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    """Return the outputs of a node as device tensors.
+def described(op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list[Value]:
+    """Return the outputs of a node as device tensors; the class of its op selects the function.
 
-    Parameters
-    ----------
-    op : Op
-        The node's op, whose class selects the function.
-    node : Apply
-        The node.
-    inputs : sequence
-        Its inputs: tensors, and host values for variables that are not arrays.
-    trace : NodeTrace
-        The call that is traced.
+    The inputs are tensors, and host values for variables that are not arrays; `trace` is a `GraphTrace`.
 
     Raises
     ------
@@ -79,3 +46,14 @@ def described(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -
         If the op does not accept the inputs.
     """
     raise OnHost(f"{type(op).__name__} is not supported on the device")
+
+
+@functools.singledispatch
+def batched(core_op: Any, node: Apply, inputs: Sequence[Value], trace: Any) -> list[Value]:
+    """Return the outputs of a blockwise node, dispatched by its core op's class, as `described` does."""
+    raise OnHost(f"{core_op} is not computed in batches on the device")
+
+
+@described.register(Blockwise)
+def _blockwise(op: Blockwise, node: Apply, inputs: Sequence[Value], trace: Any) -> list[Value]:
+    return batched(op.core_op, node, inputs, trace)

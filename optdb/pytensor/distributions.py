@@ -1,7 +1,6 @@
 """Formulas of random variables, which compute each element of a draw from one uniform random number.
 
-PyTensor also draws the distributions in `FORMULAS` from one uniform number, so the device draws the same values, up to
-rounding. PyTensor draws the distributions in `OTHER_FORMULAS` by rejection, so the device draws different values.
+PyTensor draws the distributions in `FORMULAS` in the same way, and those in `OTHER_FORMULAS` by rejection.
 
 References
 ----------
@@ -11,6 +10,7 @@ Society C 37 (3), 1988.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,10 @@ from optdb.device.expressions import applied
 from optdb.device.tensors import Constant, Tensor
 from optdb.numpy_types import HostArray
 
-__all__ = ["FORMULAS", "OTHER_FORMULAS", "Formula", "Term", "normal_quantile"]
-
 #: Random integers are multiples of numbers with 52 bits.
 _LARGEST_RANGE = 2.0**52
-#: The normal quantile as quotients of polynomials: one numerator and denominator for u near 0.5, and one for all other
-#: u. AS 241 has a third pair for u below 1e-11, but the second pair is still accurate to 5e-13 there.
+#: The normal quantile as quotients of polynomials, for u near 0.5 and for other u. AS 241 has a third quotient for u
+#: below 1e-11, but the second one is still accurate to 5e-13 there.
 _CENTRAL = (
     (
         *(3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4),
@@ -62,41 +60,22 @@ class Term:
         operands = [x.tensor if isinstance(x, Term) else Constant(np.asarray(x, self.dtype)) for x in others]
         return Term(applied(scalar, dtype or self.dtype, self.tensor, *operands))
 
-    def __add__(self, other: Term | float) -> Term:
-        return self._applied("Add", other)
-
-    def __sub__(self, other: Term | float) -> Term:
-        return self._applied("Sub", other)
+    __add__ = functools.partialmethod(_applied, "Add")
+    __sub__ = functools.partialmethod(_applied, "Sub")
+    __mul__ = functools.partialmethod(_applied, "Mul")
+    __truediv__ = functools.partialmethod(_applied, "TrueDiv")
+    __pow__ = functools.partialmethod(_applied, "Pow")
+    __neg__ = functools.partialmethod(_applied, "Neg")
+    __abs__ = functools.partialmethod(_applied, "Abs")
+    __invert__ = functools.partialmethod(_applied, "Invert")
+    __lt__ = functools.partialmethod(_applied, "LT", dtype="bool")
+    __le__ = functools.partialmethod(_applied, "LE", dtype="bool")
 
     def __rsub__(self, other: float) -> Term:
         return Term(Constant(np.asarray(other, self.dtype))) - self
 
-    def __mul__(self, other: Term | float) -> Term:
-        return self._applied("Mul", other)
-
-    def __truediv__(self, other: Term | float) -> Term:
-        return self._applied("TrueDiv", other)
-
     def __rtruediv__(self, other: float) -> Term:
         return Term(Constant(np.asarray(other, self.dtype))) / self
-
-    def __pow__(self, other: Term | float) -> Term:
-        return self._applied("Pow", other)
-
-    def __neg__(self) -> Term:
-        return self._applied("Neg")
-
-    def __abs__(self) -> Term:
-        return self._applied("Abs")
-
-    def __invert__(self) -> Term:
-        return self._applied("Invert")
-
-    def __lt__(self, other: Term | float) -> Term:
-        return self._applied("LT", other, dtype="bool")
-
-    def __le__(self, other: Term | float) -> Term:
-        return self._applied("LE", other, dtype="bool")
 
     def choose(self, yes: Term, no: Term) -> Term:
         """Return one term where a condition holds, and another term elsewhere."""
@@ -112,25 +91,14 @@ _exp, _floor, _log, _log1p, _sqrt, _tan = map(_function, ("Exp", "Floor", "Log",
 
 @dataclass(frozen=True)
 class Formula:
-    """The draws of a distribution, for uniform random numbers and the distribution's parameters.
+    """The draws of a distribution, for uniform random numbers and the distribution's parameters."""
 
-    Parameters
-    ----------
-    draw : callable
-        Takes a uniform random number for each element, followed by the parameters, all as terms. Returns the draws.
-    is_valid : callable
-        Takes parameters as arrays, and returns whether they are valid, as an array.
-    is_checked : bool
-        Whether PyTensor's default linker raises an error if parameters are not valid.
-    """
-
+    #: Takes a uniform random number for each element, followed by the parameters, all as terms. Returns the draws.
     draw: Callable[..., Term]
+    #: Takes parameters as arrays, and returns whether they are valid, as an array.
     is_valid: Callable[..., HostArray]
+    #: Whether PyTensor's default linker raises an error if parameters are not valid.
     is_checked: bool = False
-
-
-def _uniform(u: Term, low: Term, high: Term) -> Term:
-    return low + (high - low) * u
 
 
 def _triangular(u: Term, left: Term, mode: Term, right: Term) -> Term:
@@ -138,10 +106,6 @@ def _triangular(u: Term, left: Term, mode: Term, right: Term) -> Term:
     rising = left + _sqrt(u * ((mode - left) * base))
     falling = right - _sqrt((1.0 - u) * ((right - mode) * base))
     return (u <= (mode - left) / base).choose(rising, falling)
-
-
-def _laplace(u: Term, loc: Term, scale: Term) -> Term:
-    return (u < 0.5).choose(loc + scale * _log(u + u), loc - scale * _log(2.0 - u - u))
 
 
 def _normal(u: Term, loc: Term, scale: Term) -> Term:
@@ -166,29 +130,20 @@ def _polynomial(x: Term, coefficients: Sequence[float]) -> Term:
     return result
 
 
-def _integers(u: Term, low: Term, high: Term) -> Term:
-    return low + _floor((high - low) * u)
-
-
 def _has_scale(*parameters: HostArray) -> HostArray:
     return np.asarray(parameters[-1] >= 0)
 
 
-def _is_range(low: HostArray, high: HostArray) -> HostArray:
-    return np.asarray(np.isfinite(high - low) & (high >= low))
-
-
-def _is_probability(p: HostArray) -> HostArray:
-    return np.asarray((p >= 0) & (p <= 1))
-
-
 #: The distributions that PyTensor draws from one uniform number for each element, by the same formula. For laplace and
-#: logistic, PyTensor replaces a uniform number that is 0 with another number. It uses this formula for bernoulli only
-#: with numba.
+#: logistic, PyTensor replaces a number that is 0. It uses this formula for bernoulli only with numba.
 FORMULAS: dict[Any, Formula] = {
-    basic.UniformRV: Formula(_uniform, _is_range),
+    basic.UniformRV: Formula(
+        lambda u, low, high: low + (high - low) * u, lambda low, high: np.isfinite(high - low) & (high >= low)
+    ),
     basic.TriangularRV: Formula(_triangular, lambda a, m, b: (a <= m) & (m <= b) & (a < b)),
-    basic.LaplaceRV: Formula(_laplace, _has_scale),
+    basic.LaplaceRV: Formula(
+        lambda u, loc, scale: (u < 0.5).choose(loc + scale * _log(u + u), loc - scale * _log(2.0 - u - u)), _has_scale
+    ),
     basic.LogisticRV: Formula(lambda u, loc, scale: loc + scale * _log(u / (1.0 - u)), _has_scale),
     basic.ParetoRV: Formula(
         lambda u, b, scale: (1.0 - u) ** (-1.0 / b) * scale, lambda b, scale: (b > 0) & (scale >= 0)
@@ -196,7 +151,7 @@ FORMULAS: dict[Any, Formula] = {
     basic.HalfCauchyRV: Formula(
         lambda u, loc, scale: _tan(u * (math.pi / 2)) * scale + loc, _has_scale, is_checked=True
     ),
-    basic.BernoulliRV: Formula(lambda u, p: ~(p < u), _is_probability),
+    basic.BernoulliRV: Formula(lambda u, p: ~(p < u), lambda p: (p >= 0) & (p <= 1)),
 }
 
 #: Formulas for distributions that PyTensor draws by rejection. Their random numbers are above 0 and below 1.
@@ -209,5 +164,8 @@ OTHER_FORMULAS: dict[Any, Formula] = {
     basic.GumbelRV: Formula(lambda u, loc, scale: loc - scale * _log(-_log(u)), _has_scale),
     basic.WeibullRV: Formula(lambda u, shape: (-_log(u)) ** (1.0 / shape), lambda shape: shape > 0),
     basic.GeometricRV: Formula(lambda u, p: _floor(_log(u) / _log1p(-p)) + 1.0, lambda p: (p > 0) & (p <= 1)),
-    basic.IntegersRV: Formula(_integers, lambda low, high: (low < high) & (high - low <= _LARGEST_RANGE)),
+    basic.IntegersRV: Formula(
+        lambda u, low, high: low + _floor((high - low) * u),
+        lambda low, high: (low < high) & (high - low <= _LARGEST_RANGE),
+    ),
 }

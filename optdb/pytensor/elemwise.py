@@ -20,7 +20,8 @@ from optdb.codegen.scalars.types import NoCode
 from optdb.device.expressions import cast, folded, mapped, transposed
 from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Tensor
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
+from optdb.pytensor.dispatch import OnHost, described, tensors_of
+from optdb.pytensor.tracing import GraphTrace
 
 #: Names that differ from the names of the classes.
 _NAMES = {
@@ -36,13 +37,7 @@ _MODULES = ("pytensor.scalar.", "pytensor.tensor.math", "pytensor.tensor.xlogx")
 
 
 def program_of(op: Any, dtypes: Sequence[str]) -> ScalarProgram:
-    """Return the program of a scalar op for inputs of the given dtypes.
-
-    Raises
-    ------
-    NoCode
-        If the op has no program.
-    """
+    """Return the program of a scalar op for inputs of the given dtypes; raise NoCode if there is none."""
     return _program_of(op, tuple(dtypes))
 
 
@@ -66,8 +61,8 @@ def _of_op(op: Any, dtypes: tuple[str, ...]) -> ScalarProgram:
         raise NoCode(f"no OpenCL C for {type(op).__module__}.{name}")
     node = op.make_node(*[get_scalar_type(dtype).make_variable() for dtype in dtypes])
     dtype = node.outputs[0].type.dtype
-    if name in _COMPOSED:
-        return _COMPOSED[name](dtypes, dtype)
+    if name == "Log1mexp":
+        return _log1mexp(dtypes, dtype)
     properties = tuple(sorted((key, getattr(op, key)) for key in ("openlow", "openhi") if hasattr(op, key)))
     return ScalarProgram.of(Scalar(_NAMES.get(name, name), dtype, properties), dtypes)
 
@@ -85,17 +80,13 @@ def _log1mexp(dtypes: tuple[str, ...], dtype: str) -> ScalarProgram:
     return builder.build([builder.apply(Scalar("Switch", dtype), [near, by_expm1, by_exp])])
 
 
-#: Scalar ops that are composed of others.
-_COMPOSED = {"Log1mexp": _log1mexp}
-
-
 @described.register(ScalarOp)
-def _scalar(op: ScalarOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _scalar(op: ScalarOp, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     return _mapped(op, node, tensors_of(inputs), trace)
 
 
 @described.register(Elemwise)
-def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     arrays = tensors_of(inputs)
     _check_lengths(node, arrays)
     if not arrays:
@@ -103,7 +94,7 @@ def _elemwise(op: Elemwise, node: Apply, inputs: Sequence[Value], trace: NodeTra
     return _mapped(op.scalar_op, node, arrays, trace)
 
 
-def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: NodeTrace) -> list[Value]:
+def _mapped(op: ScalarOp, node: Apply, inputs: Sequence[Tensor], trace: GraphTrace) -> list[Value]:
     """Return a scalar op applied to tensors; raise OnHost if it needs a dtype that the device lacks."""
     if isinstance(op, TrueDiv) and all(x.dtype[0] in "iub" for x in inputs):
         # floatX decides the result's dtype, and may have changed since the node was made.
@@ -137,7 +128,7 @@ def _check_lengths(node: Apply, inputs: Sequence[Tensor]) -> None:
 
 
 @described.register(CAReduce)
-def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,), (out,) = tensors_of(inputs), node.outputs
     axes = range(x.ndim) if op.axis is None else [axis % x.ndim for axis in op.axis]
     name = type(op.scalar_op).__name__
@@ -149,25 +140,17 @@ def _reduce(op: CAReduce, node: Apply, inputs: Sequence[Value], trace: NodeTrace
         acc_dtype = out.type.dtype  # sums of float32 use float64 if the device has it
     if np.dtype(acc_dtype).kind == "c" and name != "Add":
         raise OnHost(f"reductions of complex numbers by {name} are not supported on the device")
-    _check_scalar(op.scalar_op, acc_dtype)
-    return [folded(name, x, list(axes), out.type.dtype, acc_dtype, _initial_value(op, out.type.dtype))]
-
-
-def _check_scalar(scalar_op: ScalarOp, dtype: str) -> None:
-    """Raise OnHost if a scalar op does not accept two numbers of a dtype, so that the host raises the error."""
     try:
-        program_of(scalar_op, [dtype] * 2)
-    except TypeError as error:
-        raise OnHost(f"{scalar_op} takes no {dtype}: {error}") from error
-
-
-def _initial_value(op: CAReduce, dtype: str) -> Any:
-    """Return the result that an op defines for a reduction over no elements; None to use the rule of its scalar op."""
-    return op.initial_value(dtype) if hasattr(op, "initial_value") else None
+        program_of(op.scalar_op, [acc_dtype] * 2)
+    except TypeError as error:  # the host raises it
+        raise OnHost(f"{op.scalar_op} takes no {acc_dtype}: {error}") from error
+    # The result of a reduction over no elements; None to use the rule of the scalar op.
+    initial = op.initial_value(out.type.dtype) if hasattr(op, "initial_value") else None
+    return [folded(name, x, list(axes), out.type.dtype, acc_dtype, initial)]
 
 
 @described.register(DimShuffle)
-def _dimshuffle(op: DimShuffle, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _dimshuffle(op: DimShuffle, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     order: list[Any] = [None if axis == "x" else axis for axis in op.new_order]
     (x,) = tensors_of(inputs)
     return [transposed(x, order)]

@@ -20,8 +20,6 @@ from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["export"]
-
 _ABOUT = "functions of PyTensor, written by optdb.pytensor.export"
 _FIXED = "a function of PyTensor is compiled for the shapes of a call"
 
@@ -31,19 +29,17 @@ def export(
 ) -> list[Report]:
     """Write functions and their shared variables into a file, which `optdb.load` runs without PyTensor.
 
-    The file supports arguments with the same shapes as in the examples. Its shared variables start with the functions'
-    values, and can be set.
+    The file supports arguments with the shapes of the examples. Its shared variables start with the functions' values.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function or mapping
-        A function compiled in mode OPENCL, or several by their names in the file. Calling the loaded file calls the
-        first.
+        A function compiled in mode OPENCL, or several by name. Calling the loaded file calls the first.
     path : str or Path
         The file to write; an existing file is replaced.
     examples : sequence or mapping, optional
-        Calls, each a sequence of arguments or a mapping of them by name; for several functions, a mapping of their
-        names to calls. Only shapes matter. Without examples, the shapes are those of the functions' latest calls.
+        Calls, each a sequence of arguments or a mapping of them by name; for several functions, calls by name. Only
+        shapes matter; by default, those of the latest calls.
     device_kinds : sequence of str
         Kinds of devices to export for: 'cpu' for processors, 'gpu' for all others.
 
@@ -65,7 +61,6 @@ def export(
 
 
 def _exportable(f: Any) -> Exportable:
-    """Return the exportable form of a function."""
     compiled = device_function(f)
     inputs: list[int | Held] = []
     taken: list[Argument] = []

@@ -18,11 +18,8 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.blockwise import Blockwise
 
-from optdb.pytensor.dispatch import described, is_array
-from optdb.pytensor.graphs import batched
+from optdb.pytensor.dispatch import batched, described, is_array
 from optdb.pytensor.sources import Source, mode_of_linker
-
-__all__ = ["HostGroup", "HostNodes", "compile_errors", "op_name"]
 
 #: Longest name of an op in reports, in characters; longer names are cut off.
 _NAME_LENGTH = 60
@@ -38,18 +35,9 @@ def linkers() -> Iterator[str]:
 
 
 class HostGroup:
-    """Nodes that the host computes, compiled as one function at its first call.
+    """Nodes that the host computes, in topological order; they are compiled as one function at the first call.
 
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        The nodes, in topological order.
-    outputs : sequence of Variable
-        The nodes' outputs that are results of the graph or inputs of nodes outside the group.
-    left : sequence of Apply
-        The nodes that need the host; the other nodes of the group are computed with them.
-    source : Source
-        The graph that the function was compiled from.
+    `outputs` are results of the graph or inputs of nodes outside the group. `left` are the nodes that need the host.
     """
 
     def __init__(
@@ -64,7 +52,6 @@ class HostGroup:
         #: Variables computed outside the group; constants are a part of the compiled function.
         self.inputs = [var for var in taken if var not in made and not isinstance(var, Constant)]
         self._overwrites = any(node.op.destroy_map for node in nodes)
-        #: The linker that compiled the function.
         self.linker = ""
         self._function: Any = None
 
@@ -75,11 +62,9 @@ class HostGroup:
         return f"{names}{joined} by the linker {self.linker!r}"
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
-        """Return the outputs' values for the inputs' values, which are not changed."""
-        args = [_argument(var, value) for var, value in zip(self.inputs, values, strict=True)]
-        if self._function is None:
-            return self._first(args)
-        return self._results(args)
+        pairs = zip(self.inputs, values, strict=True)
+        args = [value[()] if isinstance(var.type, ScalarType) else value for var, value in pairs]
+        return self._first(args) if self._function is None else self._results(args)
 
     def _first(self, args: Sequence[Any]) -> list[Any]:
         """Compile and call the function with the first linker that succeeds: numba compiles at the first call."""
@@ -121,10 +106,6 @@ class HostGroup:
         ]
 
 
-def _argument(var: Variable, value: Any) -> Any:
-    return value[()] if isinstance(var.type, ScalarType) else value
-
-
 def compile_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions that a first call raises if a linker does not support an op."""
     if find_spec("numba") is None:
@@ -139,13 +120,7 @@ def op_name(node: Apply) -> str:
 
 
 class HostNodes:
-    """The nodes of a function that need the host, and the groups that they form.
-
-    Parameters
-    ----------
-    source : Source
-        The graph that the function was compiled from.
-    """
+    """The nodes of a function that need the host, and the groups that they form."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -154,10 +129,7 @@ class HostNodes:
         self._groups: dict[frozenset[Apply], HostGroup] = {}
 
     def apart(self) -> HostNodes:
-        """Return an object for an inner graph, without groups.
-
-        Its reasons are not added to the reasons of the function.
-        """
+        """Return an object for an inner graph, without groups, whose reasons are separate."""
         return HostNodes(self._source)
 
     @property
@@ -177,19 +149,10 @@ class HostNodes:
     def next_group(
         self, waiting: Sequence[Apply], is_small: Callable[[Apply], bool], results: Sequence[Variable]
     ) -> HostGroup:
-        """Return the next nodes to compute on the host.
+        """Return the next nodes to compute on the host: host nodes that do not depend on waiting device nodes.
 
-        These are the host nodes that do not depend on waiting device nodes. If all remaining host nodes and the device
-        nodes that they depend on are small, the host computes all of these.
-
-        Parameters
-        ----------
-        waiting : sequence of Apply
-            The nodes that are not computed yet, in topological order; each is a host node or depends on one.
-        is_small : callable
-            Returns whether a node has few elements.
-        results : sequence of Variable
-            The results of the graph.
+        If all waiting host nodes and the device nodes that they depend on are small, the host computes all of these.
+        The waiting nodes are in topological order; each is a host node or depends on one.
         """
         nodes = self._ready(waiting)
         between = self._with_needed(waiting)
@@ -198,7 +161,6 @@ class HostNodes:
         return self.group(nodes, waiting, results)
 
     def group(self, nodes: Sequence[Apply], waiting: Sequence[Apply], results: Sequence[Variable]) -> HostGroup:
-        """Return the group of the given waiting nodes."""
         key = frozenset(nodes)
         if key not in self._groups:
             needed = {*results, *(var for node in waiting if node not in key for var in node.inputs)}

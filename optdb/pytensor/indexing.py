@@ -21,13 +21,14 @@ from pytensor.tensor.type_other import NoneTypeT
 from optdb.device.expressions import applied, broadcast, cast, replaced, reshaped, scattered, transposed, view
 from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Constant, Coordinate, Lookup, ScatterSet, Stripe, Tensor
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
+from optdb.pytensor.dispatch import OnHost, described, tensors_of
+from optdb.pytensor.tracing import GraphTrace
 
 #: A scatter is computed as a lookup for each element if the indices select at least one in this many elements.
 _MOST_UNNAMED = 8
 
 
-def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
+def _stripe(entry: slice, length: int, trace: GraphTrace) -> Stripe:
     """Return the indices that a slice selects; its bounds may be variables."""
 
     def number(part: Any) -> int | None:
@@ -39,11 +40,8 @@ def _stripe(entry: slice, length: int, trace: NodeTrace) -> Stripe:
     return Stripe(indices.start, indices.step, len(indices))
 
 
-def _entries(entries: Sequence[Any], x: Tensor, trace: NodeTrace) -> list[slice | Tensor]:
-    """Return the index of each axis of `x`: a slice, or a tensor of integers.
-
-    A constant mask is replaced by the positions of its true elements along each of its axes.
-    """
+def _entries(entries: Sequence[Any], x: Tensor, trace: GraphTrace) -> list[slice | Tensor]:
+    """Return the index of each axis of `x`: a slice, or a tensor of integers, such as the positions of a mask."""
     found: list[slice | Tensor] = []
     for entry in entries:
         if isinstance(entry, slice):
@@ -54,7 +52,7 @@ def _entries(entries: Sequence[Any], x: Tensor, trace: NodeTrace) -> list[slice 
     return found + [slice(None)] * (x.ndim - len(found))
 
 
-def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[Tensor]:
+def _positions(mask: Tensor, lengths: Sequence[int], trace: GraphTrace) -> list[Tensor]:
     """Return the positions at which a mask is true, along each of its axes."""
     if not isinstance(mask, Constant) or not mask.ndim:
         raise OnHost("the number of elements that a boolean index selects is unknown")
@@ -66,7 +64,7 @@ def _positions(mask: Tensor, lengths: Sequence[int], trace: NodeTrace) -> list[T
     return [trace.indices[mask, -1 - number] for number in range(mask.ndim)]
 
 
-def _checked(index: Tensor, length: int, trace: NodeTrace) -> Tensor:
+def _checked(index: Tensor, length: int, trace: GraphTrace) -> Tensor:
     """Return an index without negative elements; each call checks that its elements are less than `length`."""
     if isinstance(index, Constant):
         # int64: constants may have narrow or unsigned dtypes that cannot hold lengths.
@@ -100,21 +98,14 @@ def _counted_axis(index: Constant) -> int | None:
 
 
 def _axes_ahead(indexed: Sequence[int], kept: Sequence[int]) -> int:
-    """Return how many of the kept axes precede the axes of the index arrays in the result.
-
-    The index arrays' axes come first unless the indexed axes are adjacent.
-    """
+    """Return how many of the kept axes precede the index arrays in the result; none if they are not adjacent."""
     if not indexed or list(indexed) != list(range(indexed[0], indexed[-1] + 1)):
         return 0
     return len([axis for axis in kept if axis < indexed[0]])
 
 
 def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) -> Coordinate:
-    """Return the coordinate along an axis that is indexed by an array.
-
-    `common` is the shape to which index arrays are broadcast, and `named` lists the axes of the result that correspond
-    to `common`.
-    """
+    """Return the coordinate for an index array, which is broadcast to `common`: the axes `named` of the result."""
     if isinstance(index, Constant) and index.size == 1:
         return Coordinate(int(index.value.reshape(())))
     along = _counted_axis(index) if isinstance(index, Constant) else None
@@ -124,40 +115,27 @@ def _coordinate(index: Tensor, common: tuple[int, ...], named: tuple[int, ...]) 
 
 
 class Region:
-    """The elements that a node's indices select.
+    """The elements of a tensor that a node's indices select."""
 
-    Parameters
-    ----------
-    node : Apply
-        The node.
-    x : Tensor
-        The indexed tensor.
-    indices : sequence of Variable
-        The inputs of the node that are indices.
-    """
-
-    def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: NodeTrace) -> None:
+    def __init__(self, node: Apply, x: Tensor, indices: Sequence[Variable], trace: GraphTrace) -> None:
         entries = _entries(unflatten_index_variables(indices, node.op.idx_list), x, trace)
-        self.stripes = {
-            axis: _stripe(entry, x.shape[axis], trace) for axis, entry in enumerate(entries) if isinstance(entry, slice)
-        }
+        self.stripes: dict[int, Stripe] = {}
         #: For each other axis, the checked index array or number.
-        self.indices = values = {
-            axis: _checked(entry, x.shape[axis], trace)
-            for axis, entry in enumerate(entries)
-            if not isinstance(entry, slice)
-        }
+        self.indices: dict[int, Tensor] = {}
+        for axis, entry in enumerate(entries):
+            if isinstance(entry, slice):
+                self.stripes[axis] = _stripe(entry, x.shape[axis], trace)
+            else:
+                self.indices[axis] = _checked(entry, x.shape[axis], trace)
+        values = self.indices
         common = np.broadcast_shapes(*[value.shape for value in values.values()]) if values else ()
         kept = sorted(self.stripes)
         ahead = _axes_ahead(sorted(values), kept)
         #: The axes of the result that come from the broadcast index arrays.
         self.looked_up = slice(ahead, ahead + len(common))
         before, after = kept[:ahead], kept[ahead:]
-        self.shape = (
-            *[self.stripes[axis].length for axis in before],
-            *common,
-            *[self.stripes[axis].length for axis in after],
-        )
+        lengths = {axis: stripe.length for axis, stripe in self.stripes.items()}
+        self.shape = (*[lengths[axis] for axis in before], *common, *[lengths[axis] for axis in after])
         axis_in_result = {axis: number for number, axis in enumerate(before)}
         axis_in_result |= {axis: ahead + len(common) + number for number, axis in enumerate(after)}
         named = tuple(range(ahead, ahead + len(common)))
@@ -170,25 +148,18 @@ class Region:
 
     @property
     def is_strided(self) -> bool:
-        """Whether the elements form a strided part."""
         return all(
             axis in self.stripes or not (coordinate.lookup or coordinate.terms)
             for axis, coordinate in enumerate(self.coordinates)
         )
 
     def taken(self, x: Tensor) -> Tensor:
-        """Return the selected elements of a tensor."""
         return view(x, self.shape, self.coordinates)
-
-    def fitted(self, part: Tensor) -> Tensor:
-        """Return values broadcast to the shape of the selected elements."""
-        return broadcast(part, self.shape)
 
     def sources(self, x: Tensor, is_sum: bool) -> tuple[Tensor, Tensor] | None:
         """Return two arrays over `x`: whether an element is selected, and the number of the last index that selects it.
 
-        Return None if the indices are not known during tracing, if they select few elements, or if a sum needs more
-        than one index for an element.
+        Return None if the indices are unknown or select few elements, or if a sum needs several indices of an element.
         """
         values = [index.value for index in self.indices.values() if isinstance(index, Constant)]
         whole = all(stripe == Stripe(0, 1, x.shape[axis]) for axis, stripe in self.stripes.items())
@@ -221,31 +192,27 @@ class Region:
 
     def with_all_axes(self, part: Tensor) -> Tensor:
         """Return a part's values with an additional axis of length 1 for each index that is a number."""
-        order: list[int | None] = []
-        for axis in range(len(self.coordinates)):
-            order.append(self.coordinates[axis].terms[0][0] if axis in self.stripes else None)
+        order: list[int | None] = [
+            coordinate.terms[0][0] if axis in self.stripes else None for axis, coordinate in enumerate(self.coordinates)
+        ]
         if sorted(axis for axis in order if axis is not None) == list(range(part.ndim)):
             return transposed(part, order)
         return reshaped(part, [stripe.length for stripe in self.all_stripes()])
 
 
-def _is_uninitialized(var: Variable) -> bool:
-    return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
-
-
 @described.register(Subtensor)
 @described.register(AdvancedSubtensor)
-def _subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs[:1])
     return [Region(node, x, node.inputs[1:], trace).taken(x)]
 
 
 @described.register(IncSubtensor)
 @described.register(AdvancedIncSubtensor)
-def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     x, given = tensors_of(inputs[:2])
     region = Region(node, x, node.inputs[2:], trace)
-    part = region.fitted(cast(given, x.dtype))
+    part = broadcast(cast(given, x.dtype), region.shape)
     if not part.size:
         return [x]
     if region.is_strided:
@@ -258,7 +225,7 @@ def _inc_subtensor(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTra
         chosen = region.spread(part, x, source)
         if not op.set_instead_of_inc:
             chosen = applied("Add", x.dtype, x, chosen)
-        elif _is_uninitialized(node.inputs[0]):  # the other elements may have any value
+        elif isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty):  # other elements may have any value
             return [chosen]
         return [applied("Switch", x.dtype, is_named, chosen, x)]
     if op.set_instead_of_inc:

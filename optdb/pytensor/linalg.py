@@ -1,4 +1,4 @@
-"""Factorizations of positive definite matrices, and solutions of linear systems, for one matrix or a batch."""
+"""Products and factorizations of matrices, and solutions of linear systems, for one matrix or a batch."""
 
 from __future__ import annotations
 
@@ -8,42 +8,92 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Dot
 
+from optdb.codegen.gemm.operations import BatchedProduct
 from optdb.codegen.linalg import operations
 from optdb.codegen.operation import Operation
-from optdb.device.expressions import applied, cast, folded, transposed, view
+from optdb.device.expressions import applied, broadcast, cast, folded, reshaped, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Constant, Coordinate, Tensor, spec_of
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
-from optdb.pytensor.graphs import batched
+from optdb.device.schedule.lowering import UNROLLED
+from optdb.device.tensors import Constant, Coordinate, MatrixProduct, MatrixVector, Tensor, spec_of
+from optdb.pytensor.dispatch import OnHost, batched, described, tensors_of
 from optdb.pytensor.operations import computed
+from optdb.pytensor.tracing import GraphTrace
 
-_FLOATS = ("float32", "float64")
-
-
-@described.register(Cholesky)
-@described.register(SolveTriangular)
-@described.register(CholeskySolve)
-def _of_matrices(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
-    return _OF_CLASS[type(op)](op, node, inputs)
+_FLOATS = ("float16", "float32", "float64")
 
 
-@batched.register(Cholesky)
-@batched.register(SolveTriangular)
-@batched.register(CholeskySolve)
-def _of_batches(
-    core_op: Any, op: Blockwise, node: Apply, inputs: Sequence[Value], trace: NodeTrace
-) -> list[Value] | None:
-    return _OF_CLASS[type(core_op)](core_op, node, inputs)
+@described.register(Dot)
+def _dot(op: Dot, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    dtype = node.outputs[0].type.dtype
+    return [product(*[cast(x, dtype) for x in tensors_of(inputs)])]
+
+
+@described.register(BatchedDot)
+def _batched_dot(op: BatchedDot, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    dtype = node.outputs[0].type.dtype
+    x, y = tensors_of(inputs)
+    if x.shape[0] != y.shape[0]:
+        raise ValueError(f"batches of {x.shape[0]} and {y.shape[0]} matrices cannot be multiplied")
+    return [batched_product(cast(x, dtype), cast(y, dtype))]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of two matrices of one dtype; raise ValueError if their shapes do not fit."""
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(f"matrices of shapes {a.shape} and {b.shape} cannot be multiplied")
+    rows, inner, columns = *a.shape, b.shape[1]
+    dtype = a.dtype
+    if not rows * inner * columns:
+        return broadcast(Constant(np.zeros((), dtype)), (rows, columns))
+    # A small result, or one with short sums, is fused with the nodes around it.
+    if dtype not in _FLOATS or inner <= UNROLLED or rows * columns <= UNROLLED:
+        terms = applied("Mul", dtype, transposed(a, [0, None, 1]), transposed(b, [None, 1, 0]))
+        return folded("Add", terms, [2], dtype)
+    if columns == 1:
+        return reshaped(MatrixVector(a, reshaped(b, (inner,))), (rows, 1))
+    if rows == 1:
+        return reshaped(MatrixVector(transposed(b, [1, 0]), reshaped(a, (inner,))), (1, columns))
+    return MatrixProduct(a, b).outputs[0]
+
+
+def batched_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return the matrix products of two arrays of one dtype, whose leading axes are batch axes that broadcast."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"matrices of shapes {a.shape[-2:]} and {b.shape[-2:]} cannot be multiplied")
+    (rows, inner), columns, dtype = a.shape[-2:], b.shape[-1], a.dtype
+    count = int(np.prod(batch))
+    shape = (*batch, rows, columns)
+    if not count * rows * inner * columns:
+        return broadcast(Constant(np.zeros((), dtype)), shape)
+    if count == 1:
+        return reshaped(product(reshaped(a, (rows, inner)), reshaped(b, (inner, columns))), shape)
+    a = reshaped(broadcast(a, (*batch, rows, inner)), (count, rows, inner))
+    b = reshaped(broadcast(b, (*batch, inner, columns)), (count, inner, columns))
+    if dtype not in _FLOATS or inner <= UNROLLED:
+        terms = applied("Mul", dtype, transposed(a, [0, 1, None, 2]), transposed(b, [0, None, 2, 1]))
+        return reshaped(folded("Add", terms, [3], dtype), shape)
+    return reshaped(computed(BatchedProduct, [a, b], (count, rows, columns), dtype, dtype), shape)
+
+
+@batched.register(Dot)
+def _dots(op: Dot, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    dtype = node.outputs[0].type.dtype
+    return [batched_product(*[cast(x, dtype) for x in tensors_of(inputs)])]
+
+
+_FACTORED = ("float32", "float64")
 
 
 def _float_inputs(node: Apply, inputs: Sequence[Value]) -> list[Tensor]:
     dtype = node.outputs[0].type.dtype
-    if dtype not in _FLOATS:
+    if dtype not in _FACTORED:
         raise OnHost(f"matrices of {dtype} are not supported on the device")
     arrays = tensors_of(inputs)
     matrix = arrays[0]
@@ -52,7 +102,9 @@ def _float_inputs(node: Apply, inputs: Sequence[Value]) -> list[Tensor]:
     return [cast(x, dtype) for x in arrays]
 
 
-def _cholesky(op: Cholesky, node: Apply, inputs: Sequence[Value]) -> list[Value]:
+@described.register(Cholesky)
+@batched.register(Cholesky)
+def _cholesky(op: Cholesky, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = _float_inputs(node, inputs)
     if not x.size:
         return [x]
@@ -69,7 +121,9 @@ def _solved(op: Any, make: Callable[..., Operation], a: Tensor, b: Tensor) -> Te
     return computed(make, [a, b], shape, a.dtype, spec_of(a), spec_of(b), op.lower, core == 1)
 
 
-def _solve_triangular(op: SolveTriangular, node: Apply, inputs: Sequence[Value]) -> list[Value]:
+@described.register(SolveTriangular)
+@batched.register(SolveTriangular)
+def _solve_triangular(op: SolveTriangular, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     a, b = _float_inputs(node, inputs)
     x = _solved(op, functools.partial(operations.SolveTriangular, unit_diagonal=op.unit_diagonal), a, b)
     if op.unit_diagonal or not x.size:
@@ -89,12 +143,7 @@ def _unless_singular(a: Tensor, x: Tensor, core: int) -> Tensor:
     return applied("Switch", x.dtype, transposed(is_regular, order), x, nan)
 
 
-def _cholesky_solve(op: CholeskySolve, node: Apply, inputs: Sequence[Value]) -> list[Value]:
+@described.register(CholeskySolve)
+@batched.register(CholeskySolve)
+def _cholesky_solve(op: CholeskySolve, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     return [_solved(op, operations.CholeskySolve, *_float_inputs(node, inputs))]
-
-
-_OF_CLASS: dict[type, Callable[[Any, Apply, Sequence[Value]], list[Value]]] = {
-    Cholesky: _cholesky,
-    SolveTriangular: _solve_triangular,
-    CholeskySolve: _cholesky_solve,
-}

@@ -19,12 +19,8 @@ from optdb.device.functions.paired_buffers import is_same_memory
 from optdb.device.functions.shared_values import Cell, ValueOnDevice
 from optdb.device.functions.tracer import FunctionTracer
 from optdb.pytensor import (  # noqa: F401  these modules register descriptions of ops
-    blas,
-    creation,
     elemwise,
-    graphs,
     indexing,
-    joins,
     linalg,
     loops,
     operations,
@@ -43,22 +39,13 @@ from optdb.runtime.context import Context
 
 #: The values of `random`, which selects how to draw the random variables that PyTensor draws by rejection.
 _RANDOM = ("exact", "device")
-#: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops. The device makes such
-#: choices itself.
-_EXCLUDED = (
-    "cxx_only",
-    "BlasOpt",
-    "fusion",
-    "inplace",
-    "local_careduce_fusion",
-    "scan_reduce_trace_prealloc",
-)
+#: Rewrites that only suit C or numba: they overwrite inputs, choose a BLAS, or fuse loops.
+_EXCLUDED = ("cxx_only", "BlasOpt", "fusion", "inplace", "local_careduce_fusion", "scan_reduce_trace_prealloc")
 
 
 @functools.cache
-def default_context() -> Context:
-    """Return the context of the default device."""
-    return Context("opencl")
+def _context_of(device: str) -> Context:
+    return Context(device)
 
 
 class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installed where types are checked
@@ -84,8 +71,7 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
 
     @property
     def context(self) -> Context:
-        """The context of the linker's device."""
-        return default_context() if self.device is None else _context_of(self.device)
+        return _context_of(self.device or "opencl")
 
     def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> Computation:
         """Return the object that computes a graph's outputs from its inputs."""
@@ -96,7 +82,6 @@ class OpenCLLinker(JITLinker):  # type: ignore[misc]  # PyTensor is not installe
         return fn
 
     def create_thunk_inputs(self, storage_map: dict[Any, list[Any]]) -> list[Any]:
-        """Return the storage of the graph's inputs."""
         return [storage_map[var] for var in self.fgraph.inputs]
 
     def create_jitable_thunk(
@@ -119,17 +104,7 @@ class Computation(Protocol):
 
 
 class DeviceThunk:
-    """The thunk that PyTensor's function calls: it computes the graph, and gives the inputs their next values.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph.
-    computation : Computation
-        Computes the graph.
-    cells : sequence of list
-        The storage of the graph's inputs.
-    """
+    """The thunk that PyTensor's function calls: it computes the graph, and gives the inputs their next values."""
 
     #: The thunk stores updates itself, so PyTensor's function does not.
     need_update_inputs = False
@@ -137,7 +112,6 @@ class DeviceThunk:
 
     def __init__(self, fgraph: Any, computation: Computation, cells: Sequence[Cell]) -> None:
         self._fgraph = fgraph
-        #: Runs a call on the inputs in cells.
         self.run = computation.run
         self.inputs = cells
         self.outputs: list[Cell] = []
@@ -153,25 +127,8 @@ class DeviceThunk:
             raise
 
 
-@functools.cache
-def _context_of(device: str) -> Context:
-    return Context(device)
-
-
 class OpenCLFunction:
-    """Computes the outputs of a graph on a device.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph to compute.
-    context : Context
-        The context of the device.
-    warns : bool
-        Whether calls warn if the device is of little benefit.
-    draws_on_device : bool
-        Whether random variables that PyTensor draws by rejection are drawn on the device, which gives other values.
-    """
+    """Computes the outputs of a graph on a device; with `warns`, calls warn if the device is of little benefit."""
 
     def __init__(self, fgraph: Any, context: Context, warns: bool = True, draws_on_device: bool = False) -> None:
         #: Maps an output's index to the position of the input that the output updates.
@@ -186,7 +143,6 @@ class OpenCLFunction:
         if not is_same_memory(context):
             let_hosts_fetch()
         resident = [isinstance(var, SharedVariable) for var in fgraph.inputs]
-        #: The nodes that run on the host.
         self.host = HostNodes(source_of(fgraph))
         #: Positions and dtypes of the inputs that are arrays.
         self._arrays = [(n, np.dtype(var.type.dtype)) for n, var in enumerate(fgraph.inputs) if is_array(var)]
@@ -199,26 +155,18 @@ class OpenCLFunction:
         return trace.outputs(self.fgraph)
 
     def run(self, cells: Sequence[Cell]) -> list[Any]:
-        """Run the computation on the inputs in `cells`, store their next values there, and return the outputs.
-
-        The output of an update is None.
-        """
+        """Run the computation, as `Computation.run`; the output of an update is None."""
         cells = self._taken(cells)
         return self.function.run(cells) if self._note.done else self._note.call(cells)
 
     def call_n_times(self, cells: Sequence[Cell], times: int) -> list[Any]:
-        """Call the function several times; return the outputs of the last call."""
         return self.function.call_n_times(self._taken(cells), times)
 
     def begin(self, cells: Sequence[Cell]) -> tuple[list[Any], list[Any]]:
-        """Begin a call; return its outputs, which may not be computed yet, and the events to wait for."""
         return self.function.begin(self._taken(cells))
 
     def _taken(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return cells that no other thread's call overwrites.
-
-        They are copies, except for inputs that get next values.
-        """
+        """Return cells that no other thread's call overwrites: copies, except for inputs that get next values."""
         taken = [cell if is_updated else [cell[0]] for cell, is_updated in zip(cells, self._is_updated)]
         for position, dtype in self._arrays:
             value = taken[position][0]

@@ -1,4 +1,4 @@
-"""Loops: `Scan`, whose inner graph is described once, for the shapes of one step."""
+"""Ops that contain graphs: `OpFromGraph`, and `Scan`, whose graph is described once for the shapes of a step."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
@@ -19,11 +20,15 @@ from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.host_groups import op_name
 from optdb.pytensor.tracing import DtypeNotOnDevice, GraphTrace, InnerTrace
 
-#: The maximum number of launches of a loop. A plan holds all of them; recording more would take seconds, a cost that
-#: few programs recover.
+
+@described.register(OpFromGraph)
+def _inner_graph(op: OpFromGraph, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    return trace.inner(op.fgraph, node)
+
+
+#: The maximum number of launches of a loop; recording more for a plan would take seconds.
 MOST_LAUNCHES = 20_000
-#: A step of fewer operations takes less time on the host than its launches on a device, unless the device can repeat
-#: small steps within one kernel.
+#: A step of fewer operations takes less time on the host than its launches on a device.
 LEAST_WORK = 100_000
 #: A function that returns an output of a loop, given the array that the loop's steps have written.
 _Finish = Callable[[Tensor], Tensor]
@@ -64,7 +69,6 @@ class _ScanLoop:
         return [*self._values(given), *results, *self._values(op.outer_untraced_sit_sot(node.inputs))]
 
     def outputs(self) -> list[Value]:
-        """Return the outputs of the loop."""
         op, node, info = self._op, self._node, self._op.info
         self._read_sequences(self._tensors(op.outer_seqs(node.inputs)))
         slices = zip(info.mit_mot_in_slices, info.mit_mot_out_slices, strict=True)
@@ -121,38 +125,27 @@ class _ScanLoop:
         self._targets.append((carried, target))
 
     def _add_state(self, x: Tensor, taps: Sequence[int]) -> None:
-        """Add an array that begins with initial rows. Each step reads some of the rows so far, and appends a row.
-
-        If the array is too short for all rows, it holds the last rows at the end.
-        """
+        """Add an array that begins with initial rows; each step appends one, and a short array wraps around."""
         before, length = -min(taps), x.shape[0]
         if length < before:
             raise OnHost(f"a state has {length} rows, but a step reads {before}")
         count = before + self._steps
         # Keep one more row than a step reads, so that no step writes a row that it reads.
         rows = length if length >= count else max(length, before + 1)
-        carried = Carried(rows, x.shape[1:], x.dtype, [(0, rows_of(x, 0, before)), *self._zeros(x, count)])
+        carried = Carried(
+            rows, x.shape[1:], x.dtype, [(0, rows_of(x, 0, before)), *_zeros(count, length, x.shape[1:], x.dtype)]
+        )
         self._add(carried, lambda array: _last_rows(array, count, length))
         self._rows += [StepRow(carried, before + tap) for tap in taps]
         self._targets.append((carried, before))
 
     def _add_last_value(self, x: Tensor) -> None:
-        """Add a state of which only the last value is needed.
-
-        Two rows suffice: each step reads one and writes the other.
-        """
+        """Add a state of which only the last value is needed: each step reads one of two rows and writes the other."""
         carried = Carried(2, x.shape, x.dtype, [(0, reshaped(x, (1, *x.shape)))])
         along = [Coordinate(0, ((axis, 1),)) for axis in range(x.ndim)]
         self._add(carried, lambda array: view(array, x.shape, [Coordinate(self._steps % 2), *along]))
         self._rows.append(StepRow(carried, 0))
         self._targets.append((carried, 1))
-
-    @staticmethod
-    def _zeros(x: Tensor, count: int) -> list[tuple[int, Tensor]]:
-        """Return the rows that no step writes; they are zero."""
-        if x.shape[0] <= count:
-            return []
-        return [(count, broadcast(Constant(np.zeros((), x.dtype)), (x.shape[0] - count, *x.shape[1:])))]
 
     def _step(self, values: Sequence[Value], others: Sequence[Variable]) -> tuple[list[Tensor], _Checks]:
         """Return a step's results for the given input values, and the step's checks."""
@@ -183,10 +176,7 @@ class _ScanLoop:
         """Insert an array of results among the outputs, at a position. A short array keeps the last results."""
         if not length:
             raise OnHost("an array that its steps write has no rows")
-        carried = Carried(length, value.shape, value.dtype)
-        if length > self._steps:
-            zeros = broadcast(Constant(np.zeros((), value.dtype)), (length - self._steps, *value.shape))
-            carried.initial.append((self._steps, zeros))
+        carried = Carried(length, value.shape, value.dtype, _zeros(self._steps, length, value.shape, value.dtype))
         self._carried.insert(position, carried)
         self._finishes.insert(position, lambda array: _last_rows(array, self._steps, length))
         return carried, 0
@@ -203,7 +193,7 @@ class _ScanLoop:
         return [finish(array) for finish, array in zip(self._finishes, arrays)]
 
     def _check_size(self, iteration: Iteration) -> None:
-        """Raise OnHost if the loop may run on the host, and is faster there or has too many launches for the device."""
+        """Raise OnHost if the loop is faster on the host, or has too many launches for the device."""
         repeats_in_kernels = self._trace.context.profile.runs_items_serially
         if not self._trace.tracer.has_host or (repeats_in_kernels and iteration.is_for_one_item):
             return
@@ -214,6 +204,11 @@ class _ScanLoop:
             raise OnHost(
                 f"the host computes a step of {iteration.work:,} operations in less time than its launches take"
             )
+
+
+def _zeros(start: int, stop: int, shape: Sequence[int], dtype: str) -> list[tuple[int, Tensor]]:
+    """Return the initial values of rows that no step writes; they are zero."""
+    return [(start, broadcast(Constant(np.zeros((), dtype)), (stop - start, *shape)))] if start < stop else []
 
 
 def _last_rows(array: Tensor, count: int, length: int) -> Tensor:
@@ -239,14 +234,12 @@ class _StepTracer:
         return tensor in varying([tensor], self._rows)
 
     def concrete(self, tensor: Tensor) -> HostArray:
-        """Return the value of a tensor that is the same in each step."""
         if self._varies(tensor):
             raise OnHost("lengths or indices depend on values computed in a step")
         value: HostArray = self._tracer.concrete(tensor)
         return value
 
     def check(self, condition: Tensor, error: Callable[[], Exception]) -> None:
-        """Add a condition that must hold in each step."""
         if not self._varies(condition):
             self._tracer.check(condition, error)
             return

@@ -1,7 +1,6 @@
 """Narrows graphs to single precision, for devices without double precision.
 
-With floatX=float32, graphs still have float64 variables: integers become float64 when they are divided or added to
-float32, and lists of numbers become float64. A device without double precision computes these in float32.
+With floatX=float32, graphs still have float64 variables: integers that are divided or added to float32, for example.
 """
 
 from __future__ import annotations
@@ -21,32 +20,17 @@ from pytensor.tensor.elemwise import Elemwise
 
 from optdb.pytensor.tracing import DtypeNotOnDevice
 
-__all__ = ["is_double", "narrowed"]
 
-
-def is_double(variable: Variable) -> bool:
-    """Return whether a variable has double precision."""
+def _is_double(variable: Variable) -> bool:
     return getattr(variable.type, "dtype", None) == "float64"
 
 
 def narrowed(fgraph: FunctionGraph, reason: str) -> FunctionGraph:
-    """Return a graph with the same inputs, in which float32 replaces float64 in all other variables.
+    """Return a graph with the same inputs, in which float32 replaces float64 where the results of nodes allow it.
 
-    Nodes whose results are float64 for any inputs stay as they are.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph; it is not changed.
-    reason : str
-        Why the device has no float64.
-
-    Raises
-    ------
-    DtypeNotOnDevice
-        If an input is of float64.
+    Raise DtypeNotOnDevice, with the reason why the device has no float64, if an input is of float64.
     """
-    double = ", ".join(str(variable) for variable in fgraph.inputs if is_double(variable))
+    double = ", ".join(str(variable) for variable in fgraph.inputs if _is_double(variable))
     if double:
         raise DtypeNotOnDevice(f"float64 inputs: {double}; but {reason}; the cure: convert them to float32")
     outputs = _narrowed(fgraph.inputs, fgraph.outputs, fgraph.inputs)
@@ -59,7 +43,8 @@ def _narrowed(inputs: Sequence[Variable], outputs: Sequence[Variable], given: Se
 
     def value(variable: Variable) -> Variable:
         if variable not in known and isinstance(variable, Constant):
-            known[variable] = _constant(variable)
+            is_double = _is_double(variable)
+            known[variable] = constant(np.asarray(variable.data, "float32")) if is_double else variable
         return known[variable]
 
     for node in io_toposort(inputs, outputs):
@@ -67,21 +52,16 @@ def _narrowed(inputs: Sequence[Variable], outputs: Sequence[Variable], given: Se
     return [value(variable) for variable in outputs]
 
 
-def _constant(variable: Constant) -> Variable:
-    return constant(np.asarray(variable.data, "float32")) if is_double(variable) else variable
-
-
 def _outputs(node: Apply, inputs: list[Variable]) -> list[Variable]:
-    """Return the outputs of a node for single-precision inputs."""
     if isinstance(node.op, OpFromGraph):
         inner = node.op.fgraph
         return _narrowed(inner.inputs, inner.outputs, inputs)
-    if not any(map(is_double, (*node.inputs, *node.outputs))):
+    if not any(map(_is_double, (*node.inputs, *node.outputs))):
         made = Apply(node.op, inputs, [out.type(name=out.name) for out in node.outputs])
         return list(made.outputs)
     op = _narrowed_op(node.op)
     made = op.make_node(*inputs)
-    if any(map(is_double, made.outputs)):
+    if any(map(_is_double, made.outputs)):
         made = op.make_node(*[cast(x, "float32") if x.type.dtype[0] in "iu" else x for x in inputs])
     return list(made.outputs)
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from optdb.numpy_types import HostArray
 
-__all__ = ["compile_nutpie"]
-
 #: nutpie's name for the axis of the parameter vector.
 _PARAMETER_AXIS = "unconstrained_parameter"
 
@@ -101,10 +99,7 @@ def _transformed(model: Any) -> dict[str, str]:
 
 
 def _axes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the names of each variable's axes.
-
-    A parameter has the axes of its variable if both have the same shape.
-    """
+    """Return the names of each variable's axes; a parameter has those of its variable if both have the same shape."""
     axes = dict(model.named_vars_to_dims)
     for parameter, name in _transformed(model).items():
         if name in axes and shapes.get(name) == shapes[parameter]:
@@ -129,10 +124,7 @@ def _coordinates(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 class _Functions:
-    """The functions that nutpie calls in the threads of its chains.
-
-    Only one call runs at a time, as PyTensor's functions require.
-    """
+    """The functions that nutpie calls in the threads of its chains, one call at a time, as PyTensor requires."""
 
     def __init__(
         self, model: Any, mode: Any, start: Callable[[int], dict[str, HostArray]], stored: Sequence[Any]
@@ -153,7 +145,6 @@ class _Functions:
         self._no_density = (ParameterValueError, np.linalg.LinAlgError)
 
     def initial(self, seed: int) -> HostArray:
-        """Return the initial parameters of a chain."""
         with self._lock:
             point = self._start(seed)
         parameters: HostArray = np.concatenate([np.ravel(point[name]) for name in self._parameters], dtype="float64")
@@ -172,7 +163,6 @@ class _Functions:
         return float(density) if np.isfinite(gradient).all() else np.nan, np.asarray(gradient, "float64")
 
     def expand(self, parameters: HostArray) -> dict[str, HostArray]:
-        """Return the stored variables of a draw, by name."""
         with self._lock:
             values = self._stored(parameters.astype(self._dtype))
         return {name: np.asarray(value, "float64") for name, value in zip(self._names, values, strict=True)}

@@ -19,26 +19,16 @@ from optdb.codegen.sorting import SortAlongAxis
 from optdb.device.expressions import broadcast
 from optdb.device.functions.host_parts import Value
 from optdb.device.tensors import Application, Constant, Tensor, spec_of
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
-
-__all__ = ["computed"]
+from optdb.pytensor.dispatch import OnHost, described, tensors_of
+from optdb.pytensor.tracing import GraphTrace
 
 
 def computed(
     make: Callable[..., Operation], inputs: Sequence[Any], shape: Sequence[int], dtype: str, *parameters: Any
 ) -> Tensor:
-    """Return the output of an operation.
+    """Return the output of an operation, which `make` returns for a context and the parameters.
 
-    Parameters
-    ----------
-    make : callable
-        Takes a context and the parameters, and returns the operation.
-    inputs : sequence
-        The operation's inputs: tensors, and numbers or arrays of NumPy.
-    shape, dtype
-        The shape and dtype of the output.
-    *parameters
-        Other arguments of `make`.
+    The inputs are tensors, and numbers or arrays of NumPy; `shape` and `dtype` are those of the output.
     """
     if not np.prod(shape):
         return broadcast(Constant(np.zeros((), dtype)), shape)
@@ -56,14 +46,14 @@ def _real(inputs: Sequence[Value]) -> list[Tensor]:
 
 @described.register(SortOp)
 @described.register(ArgSortOp)
-def _sort(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _sort(op: Any, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = _real(inputs)
     dtype = node.outputs[0].type.dtype
     return [computed(SortAlongAxis, [x, op.axis], x.shape, dtype, spec_of(x), isinstance(op, ArgSortOp))]
 
 
 @described.register(SearchsortedOp)
-def _searchsorted(op: SearchsortedOp, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _searchsorted(op: SearchsortedOp, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     if len(inputs) == 3:
         raise OnHost("the host checks a sorter")
     x, values = _real(inputs)
@@ -76,7 +66,7 @@ def _searchsorted(op: SearchsortedOp, node: Apply, inputs: Sequence[Value], trac
 
 
 @described.register(Argmax)
-def _argmax(op: Argmax, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _argmax(op: Argmax, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = _real(inputs)
     axes = tuple(range(x.ndim)) if op.axis is None else op.axis
     if not all(x.shape[axis] for axis in axes):
@@ -87,7 +77,7 @@ def _argmax(op: Argmax, node: Apply, inputs: Sequence[Value], trace: NodeTrace) 
 
 @described.register(RFFTOp)
 @described.register(IRFFTOp)
-def _fourier(op: Any, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _fourier(op: Any, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     x, _ = tensors_of(inputs)
     lengths = trace.concrete(node.inputs[1])
     is_inverse = isinstance(op, IRFFTOp)

@@ -19,20 +19,12 @@ from pytensor.compile.mode import get_mode
 
 from optdb.main_guard import check_script
 
-__all__ = ["install"]
-
 _CONTEXT = "_initialize_multiprocessing_context"
 _DEED = "samples in several processes, which are spawned for mode OPENCL"
 
 
 def install(linker_class: type) -> None:
-    """Make PyMC start fresh processes instead of forks for modes whose linker is a `linker_class`.
-
-    Parameters
-    ----------
-    linker_class : type
-        Class of the linkers for devices.
-    """
+    """Make PyMC start fresh processes instead of forks for modes whose linker is a `linker_class`."""
     replacements: dict[str, Callable[[ModuleType], None]] = {
         "pymc.sampling.parallel": functools.partial(_replace_context, linker_class),
         "pymc.sampling.population": functools.partial(_replace_stepper, linker_class),

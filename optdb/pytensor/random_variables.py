@@ -1,9 +1,8 @@
 """Random variables: draws from generators with PyTensor's own state.
 
-A generator stays on the host. In each call, a host step computes its next state, and sends its current state to the
-device, which draws numbers from the same stream. PyTensor's linkers draw some distributions from one uniform number for
-each element, and the device draws the same values. Other distributions consume a varying number of random numbers. The
-host draws from these distributions, unless the mode allows other values.
+In each call, a host step computes a generator's next state, and sends its current state to the device, which draws
+numbers from the same stream. The host draws from distributions that consume a varying number of random numbers, unless
+the mode allows other values.
 """
 
 from __future__ import annotations
@@ -26,25 +25,18 @@ from optdb.device.functions.host_parts import HostValue, Mismatch, Value
 from optdb.device.functions.tracer import FunctionTracer
 from optdb.device.tensors import Constant, Tensor, spec_of
 from optdb.pytensor import host_groups
-from optdb.pytensor.blas import batched_product, product
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described, tensors_of
+from optdb.pytensor.dispatch import OnHost, described, tensors_of
 from optdb.pytensor.distributions import FORMULAS, OTHER_FORMULAS, Formula, Term, normal_quantile
+from optdb.pytensor.linalg import batched_product, product
 from optdb.pytensor.operations import computed
-
-__all__ = ["GeneratorStep"]
+from optdb.pytensor.tracing import GraphTrace
 
 #: The maximum number of outcomes of a categorical variable, because the device adds up probabilities for each element.
 _MOST_OUTCOMES = 1000
 
 
 class GeneratorStep:
-    """Advances a PCG64 generator by a number of steps. Returns the new generator, and the state before the steps.
-
-    Parameters
-    ----------
-    steps : int
-        The number of steps.
-    """
+    """Advances a PCG64 generator by a number of steps. Returns the new generator, and the state before the steps."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -53,7 +45,6 @@ class GeneratorStep:
         return f"advancing a random generator by {self._steps:,} steps"
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        """Return the next generator, and the words of the current state; raise Mismatch for other generators."""
         (generator,) = values
         bits = _bits_of(generator)
         if bits is None:
@@ -72,24 +63,9 @@ def _bits_of(generator: Any) -> Any:
 
 
 class _Draws:
-    """The random numbers of a node.
+    """The random numbers of a node; raises OnHost if the device cannot continue the generator's stream."""
 
-    Parameters
-    ----------
-    node : Apply
-        The node, whose op is a `RandomVariable`.
-    parameters : sequence of Tensor
-        The parameters of the distribution.
-    trace : NodeTrace
-        The traced call.
-
-    Raises
-    ------
-    OnHost
-        If the device cannot continue the generator's stream of random numbers, or if the host raises an error.
-    """
-
-    def __init__(self, node: Apply, parameters: Sequence[Tensor], trace: NodeTrace) -> None:
+    def __init__(self, node: Apply, parameters: Sequence[Tensor], trace: GraphTrace) -> None:
         op, rng, size = node.op, node.inputs[0], node.inputs[1]
         if not isinstance(trace.tracer, FunctionTracer):
             raise OnHost("random variables in a step of a loop are drawn on the host")
@@ -127,7 +103,7 @@ def _fits(shape: tuple[int, ...], size: tuple[int, ...]) -> bool:
 
 
 @described.register(RandomVariable)
-def _random(op: RandomVariable, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _random(op: RandomVariable, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     formula, is_open = _formula_of(op, trace)
     parameters = tensors_of(inputs[2:])
     _check(formula, parameters)
@@ -144,7 +120,7 @@ def _random(op: RandomVariable, node: Apply, inputs: Sequence[Value], trace: Nod
     return [following, cast(result.tensor, dtype)]
 
 
-def _formula_of(op: RandomVariable, trace: NodeTrace) -> tuple[Formula, bool]:
+def _formula_of(op: RandomVariable, trace: GraphTrace) -> tuple[Formula, bool]:
     """Return the formula of a random variable, and whether its numbers are in the open interval (0, 1)."""
     by_numba = next(host_groups.linkers()) == "numba"
     if type(op) in FORMULAS and (type(op) is not BernoulliRV or by_numba or trace.draws_on_device):
@@ -181,7 +157,7 @@ def _are(tensors: Sequence[Tensor], numbers: Sequence[float]) -> bool:
 
 
 @described.register(CategoricalRV)
-def _categorical(op: CategoricalRV, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _categorical(op: CategoricalRV, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (p,) = tensors_of(inputs[2:])
     draws = _Draws(node, [p], trace)
     outcomes, dtype = p.shape[-1], node.outputs[1].type.dtype
@@ -202,7 +178,7 @@ def _categorical(op: CategoricalRV, node: Apply, inputs: Sequence[Value], trace:
 
 
 @described.register(MvNormalRV)
-def _multivariate_normal(op: MvNormalRV, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _multivariate_normal(op: MvNormalRV, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     if not trace.draws_on_device:
         raise _on_host(op)
     dtype = node.outputs[1].type.dtype

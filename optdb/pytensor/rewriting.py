@@ -1,8 +1,4 @@
-"""Rewriting of PyTensor's graphs by optdb's engine: `enable`, `disable` and the parts that they install.
-
-`enable` replaces PyTensor's destroy handler with an incremental one, and its bookkeeping with a leaner one. The engine
-runs an equilibrium of node rewriters if the graph has at least `LEAST_NODES` nodes.
-"""
+"""Rewriting of PyTensor's graphs by optdb's engine: the patches that `optdb.pytensor.enable` installs."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from pytensor.tensor.rewriting.math import local_greedy_distributor
 from optdb.host import pytensor as pytensor_host  # makes PyTensor the host, so it comes first
 from optdb.host.api.facts import facts_of
 from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable
-from optdb.host.api.patching import Switch, Wrapper
+from optdb.host.api.patching import Wrapper
 from optdb.host.api.rewriters import transform_of
 from optdb.host.pytensor import assumptions, constants, distribution, lean, walks
 from optdb.host.pytensor.reads import LASTING, ReadsOfGraph
@@ -39,31 +35,11 @@ from optdb.topo.rules import Rule, RuleTable
 
 _log = logging.getLogger("pytensor.graph.rewriting.basic")
 
-__all__ = ["LEAST_NODES", "disable", "enable", "is_enabled"]
-
 #: Graphs with fewer nodes are rewritten by PyTensor's own equilibriums, which are faster there.
 LEAST_NODES = 300
-#: The number of times that `local_greedy_distributor` is applied in PyTensor's order is `_DISTRIBUTIONS`, plus one for
-#: each `_NODES_A_DISTRIBUTION` nodes. The rewriter keeps applying to its own results if sums and products alternate;
-#: beyond the limit, nodes are visited from inputs to outputs.
+#: `local_greedy_distributor` keeps applying to its own results if sums and products alternate. After `_DISTRIBUTIONS`
+#: times, plus one for each `_NODES_A_DISTRIBUTION` nodes, nodes are visited from inputs to outputs instead.
 _DISTRIBUTIONS, _NODES_A_DISTRIBUTION = 32, 20
-
-
-def enable() -> Switch:
-    """Let optdb rewrite PyTensor's graphs; see `optdb.pytensor.enable`."""
-    was_enabled = is_enabled()
-    pytensor_host.patches.install()
-    return Switch(disable, was_enabled)
-
-
-def disable() -> None:
-    """Restore PyTensor's own rewriting."""
-    pytensor_host.patches.uninstall()
-
-
-def is_enabled() -> bool:
-    """Return whether optdb rewrites PyTensor's graphs."""
-    return pytensor_host.patches.installed
 
 
 class GraphEngine(Engine, Feature):  # type: ignore[misc]
@@ -74,15 +50,7 @@ class GraphEngine(Engine, Feature):  # type: ignore[misc]
 
 
 class TrackedRules(RuleTable):
-    """The rewrite rules for one pass over one graph, looked up by op in PyTensor's own index.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph, which is passed to PyTensor's rewriters together with the node.
-    tracker : OpToRewriterTracker
-        The rewriters of an equilibrium.
-    """
+    """The rewrite rules for one pass over one graph, looked up by op in PyTensor's index of an equilibrium."""
 
     def __init__(self, fgraph: FunctionGraph, tracker: OpToRewriterTracker) -> None:
         super().__init__(())
@@ -92,7 +60,6 @@ class TrackedRules(RuleTable):
         self.distributions_left = _DISTRIBUTIONS + len(fgraph.apply_nodes) // _NODES_A_DISTRIBUTION
 
     def rules_for(self, op: PureOp) -> tuple[Rule, ...]:
-        """Return the rules to try on a node of `op`."""
         entry = self._by_id.get(id(op))
         if entry is None:
             rewriters = [rewriter for rewriter in self._tracker.get_trackers(op) if facts_of(rewriter).may_apply(op)]
@@ -126,14 +93,7 @@ class TrackedRules(RuleTable):
 class EnginePass(EquilibriumPass):
     """One pass in which the engine brings a graph to equilibrium, in rounds of global, node and final rewriters.
 
-    Parameters
-    ----------
-    equilibrium : EquilibriumGraphRewriter
-        PyTensor's rewriter, which supplies rewriters and limits.
-    fgraph : FunctionGraph
-        The graph to rewrite in place.
-    start_from : sequence of Variable, optional
-        Rewrite only these outputs and what they depend on; by default, the whole graph.
+    With `start_from`, only these outputs and their dependencies are rewritten.
     """
 
     def __init__(

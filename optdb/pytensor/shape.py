@@ -1,4 +1,4 @@
-"""Shapes, and ops that change only shapes."""
+"""Ops that create, reshape, join, split and check arrays."""
 
 from __future__ import annotations
 
@@ -9,30 +9,43 @@ import numpy as np
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply
 from pytensor.graph.type import Type
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.extra_ops import CpuContiguous
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ARange,
+    ExtractDiag,
+    Eye,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.extra_ops import CpuContiguous, CumOp
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
-from optdb.device.expressions import cast, joined, reshaped
+from optdb.device.expressions import applied, broadcast, cast, joined, reshaped, strided, transposed, view
 from optdb.device.functions.host_parts import Value
-from optdb.device.tensors import Constant
-from optdb.pytensor.dispatch import NodeTrace, OnHost, described, is_array, tensors_of
+from optdb.device.tensors import Constant, Coordinate, Iota, Scanned, Stripe
+from optdb.pytensor.dispatch import OnHost, described, is_array, tensors_of
+from optdb.pytensor.tracing import GraphTrace
 
 
 @described.register(Shape)
-def _shape(op: Shape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _shape(op: Shape, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs)
     return [Constant(np.asarray(x.shape, "int64"))]
 
 
 @described.register(Shape_i)
-def _shape_i(op: Shape_i, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _shape_i(op: Shape_i, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs)
     return [Constant(np.asarray(x.shape[op.i], "int64"))]
 
 
 @described.register(SpecifyShape)
-def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     (x,) = tensors_of(inputs[:1])
     for axis, var in enumerate(node.inputs[1:]):
         if not is_array(var):
@@ -46,7 +59,7 @@ def _specify_shape(op: SpecifyShape, node: Apply, inputs: Sequence[Value], trace
 
 
 @described.register(Reshape)
-def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     x, _ = tensors_of(inputs)
     shape = [int(length) for length in trace.concrete(node.inputs[1])]
     if shape.count(-1) == 1:
@@ -60,7 +73,7 @@ def _reshape(op: Reshape, node: Apply, inputs: Sequence[Value], trace: NodeTrace
 
 
 @described.register(MakeVector)
-def _make_vector(op: MakeVector, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _make_vector(op: MakeVector, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     dtype = node.outputs[0].type.dtype
     if not inputs:
         return [Constant(np.zeros(0, dtype))]
@@ -72,8 +85,96 @@ def _make_vector(op: MakeVector, node: Apply, inputs: Sequence[Value], trace: No
 @described.register(CpuContiguous)
 @described.register(TypeCastingOp)
 @described.register(DeepCopyOp)
-def _same(op: object, node: Apply, inputs: Sequence[Value], trace: NodeTrace) -> list[Value]:
+def _same(op: object, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
     before, after = node.inputs[0].type, node.outputs[0].type
     if not isinstance(before, Type) or getattr(before, "dtype", None) != getattr(after, "dtype", None):
         raise OnHost(f"{op} changes the type {before} to {after}")
     return [inputs[0]]
+
+
+@described.register(Alloc)
+def _alloc(op: Alloc, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    value, *_ = tensors_of(inputs)
+    return [broadcast(value, trace.numbers(node.inputs[1:]))]
+
+
+@described.register(AllocEmpty)
+def _alloc_empty(op: AllocEmpty, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    return [broadcast(Constant(np.zeros((), op.dtype)), trace.numbers(node.inputs))]
+
+
+@described.register(ARange)
+def _arange(op: ARange, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    start, stop, step = (trace.concrete(var)[()] for var in node.inputs)
+    dtype = node.outputs[0].type.dtype
+    length = len(np.arange(start, stop, step))
+    number = "int64" if np.dtype(dtype).kind in "iub" else dtype
+    first, by = (Constant(np.asarray(value, number).reshape(1)) for value in (start, step))
+    index = cast(Iota(length), number)
+    return [cast(applied("Add", number, first, applied("Mul", number, by, index)), dtype)]
+
+
+@described.register(Eye)
+def _eye(op: Eye, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    rows, columns, offset = trace.numbers(node.inputs)
+    row, column = transposed(Iota(rows), [0, None]), transposed(Iota(columns), [None, 0])
+    shifted = applied("Add", "int64", row, Constant(np.full((1, 1), offset, "int64")))
+    return [cast(applied("EQ", "bool", shifted, column), op.dtype)]
+
+
+@described.register(ExtractDiag)
+def _extract_diag(op: ExtractDiag, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    (x,) = tensors_of(inputs)
+    axis1, axis2 = op.axis1 % x.ndim, op.axis2 % x.ndim
+    row, column = max(-op.offset, 0), max(op.offset, 0)
+    length = max(min(x.shape[axis1] - row, x.shape[axis2] - column), 0)
+    kept = [axis for axis in range(x.ndim) if axis not in (axis1, axis2)]
+    along = len(kept)
+    coordinates = [Coordinate(0, ((kept.index(axis), 1),)) if axis in kept else Coordinate() for axis in range(x.ndim)]
+    coordinates[axis1], coordinates[axis2] = Coordinate(row, ((along, 1),)), Coordinate(column, ((along, 1),))
+    return [view(x, [*[x.shape[axis] for axis in kept], length], coordinates)]
+
+
+@described.register(Join)
+def _join(op: Join, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    dtype = node.outputs[0].type.dtype
+    parts = tensors_of(inputs)
+    return [joined([cast(x, dtype) for x in parts], op.axis % parts[0].ndim)]
+
+
+@described.register(CumOp)
+def _cumulate(op: CumOp, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    (x,) = tensors_of(inputs)
+    x = cast(x, node.outputs[0].type.dtype)
+    if np.dtype(x.dtype).kind not in "iuf":
+        raise OnHost(f"sums of {x.dtype} are not supported on the device")
+    if op.axis is None:
+        x = reshaped(x, (x.size,))
+    return [Scanned({"add": "Add", "mul": "Mul"}[op.mode], x, (op.axis or 0) % x.ndim)]
+
+
+@described.register(Split)
+def _split(op: Split, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    x, _ = tensors_of(inputs)
+    lengths = [int(length) for length in trace.concrete(node.inputs[1])]
+    axis = op.axis % x.ndim
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"Split lengths must be non-negative, and are {lengths}")
+    if len(lengths) != op.len_splits or sum(lengths) != x.shape[axis]:
+        raise ValueError(
+            f"Split sizes {lengths} do not sum up to the input length along axis {axis}, which is {x.shape[axis]}"
+        )
+    starts = [sum(lengths[:number]) for number in range(len(lengths))]
+    before, after = ([Stripe(0, 1, n) for n in lengths] for lengths in (x.shape[:axis], x.shape[axis + 1 :]))
+    return [strided(x, [*before, Stripe(start, 1, length), *after]) for start, length in zip(starts, lengths)]
+
+
+@described.register(CheckAndRaise)
+def _check(op: CheckAndRaise, node: Apply, inputs: Sequence[Value], trace: GraphTrace) -> list[Value]:
+    x, *conditions = inputs
+    for condition in tensors_of(conditions):
+        if not isinstance(condition, Constant):
+            trace.tracer.check(condition, lambda: op.exc_type(op.msg))
+        elif not condition.value.all():
+            raise op.exc_type(op.msg)
+    return [x]

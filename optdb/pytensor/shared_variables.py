@@ -1,11 +1,8 @@
 """Fetches values of PyTensor's shared variables from a device when they are read on the host.
 
-On a device that shares the host's memory, these functions are not installed at first, because values are valid on both
-sides between calls. On other devices, and once a call has begun without waiting, a shared variable's storage may have a
-:class:`~optdb.device.functions.shared_values.ValueOnDevice`. This value is fetched by `get_value`, by pickling and
-copying, and by functions of other modes before they run. Such a device keeps copies of arrays, and copies a value again
-only if it is another array object. An array that was edited in place, by the user or by a host function, is therefore
-replaced with a new array object over the same memory.
+They are installed for devices that do not share the host's memory, and once a call has begun without waiting. A device
+copies a value again only if it is another array object, so an array that may have been edited in place is replaced with
+a view of itself.
 """
 
 from __future__ import annotations
@@ -19,8 +16,6 @@ from pytensor.link.basic import Container
 
 from optdb.device.functions.shared_values import ValueOnDevice, fetched
 
-__all__ = ["let_hosts_fetch"]
-
 
 @functools.cache
 def let_hosts_fetch() -> None:
@@ -30,7 +25,6 @@ def let_hosts_fetch() -> None:
 
 
 def _fetched_value(self: Container) -> Any:
-    """Return the value of a container."""
     return fetched(self.storage)
 
 
@@ -42,10 +36,7 @@ def _set_value(set_value: Any, self: Container, value: Any) -> None:
 
 
 def _fetching(call: Any) -> Any:
-    """Wrap a function's call.
-
-    The wrapper fetches values that the function cannot read on a device, and marks updated arrays.
-    """
+    """Wrap a function's call: fetch values that it cannot read on a device, and mark updated arrays."""
 
     @functools.wraps(call)
     def fetch_and_call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +46,9 @@ def _fetching(call: Any) -> Any:
         for cell in self._input_storage_data:
             if type(cell[0]) is ValueOnDevice:
                 fetched(cell)
-        updated = _updated_cells(self) if self._has_updates else []
+        # The cells of the inputs that the function updates and may overwrite.
+        inputs = zip(self.maker.expanded_inputs, self.input_storage, strict=True) if self._has_updates else ()
+        updated = [container.storage for given, container in inputs if given.update is not None]
         before = [cell[0] for cell in updated]
         try:
             return call(self, *args, **kwargs)
@@ -66,13 +59,7 @@ def _fetching(call: Any) -> Any:
     return fetch_and_call
 
 
-def _updated_cells(function: Function) -> list[list[Any]]:
-    """Return the cells of the inputs that a function updates and may overwrite."""
-    inputs = zip(function.maker.expanded_inputs, function.input_storage, strict=True)
-    return [container.storage for given, container in inputs if given.update is not None]
-
-
 def _tell_apart(cell: list[Any], before: Any) -> None:
-    """If an array may have been overwritten, replace it with a view of itself; the device then sees a new object."""
+    """Replace an array that may have been overwritten with a view of itself; the device then sees a new object."""
     if isinstance(before, np.ndarray) and cell[0] is before:
         cell[0] = before.view()

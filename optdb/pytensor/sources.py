@@ -10,23 +10,13 @@ from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.basic import Variable, clone_get_equiv
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-__all__ = ["KEEP_SOURCE", "Source", "mode_of_linker", "source_of"]
-
 #: The tag of the rewriters that keep a graph's source.
 KEEP_SOURCE = "optdb_keep_source"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A copy of a graph before rewriting, and the rewrites that the user has chosen.
-
-    Parameters
-    ----------
-    inputs, outputs : sequence of Variable
-        Inputs and outputs of the copy.
-    included, excluded : tuple of str
-        Names and tags of rewrites, in addition to those of the mode.
-    """
+    """A copy of a graph before rewriting, and names and tags of rewrites that the user adds to those of the mode."""
 
     inputs: Sequence[Variable]
     outputs: Sequence[Variable]
@@ -35,10 +25,9 @@ class Source:
 
 
 class _KeepSource(GraphRewriter):  # type: ignore[misc]  # PyTensor is not installed where types are checked
-    """Keeps the source of a function's graph, which includes the graphs within ops."""
+    """Keeps the source of a function's graph, which includes the graphs within ops, before all rewrites."""
 
     def apply(self, fgraph: Any) -> None:
-        """Keep the source; this runs before all rewrites."""
         if fgraph.update_mapping is None:
             return
         mode = fgraph._compile_mode
@@ -54,7 +43,6 @@ class _TagOutputs(GraphRewriter):  # type: ignore[misc]  # PyTensor is not insta
     """Tags a graph's outputs with its source. It runs after all rewrites, and copies of a function keep the tags."""
 
     def apply(self, fgraph: Any) -> None:
-        """Tag the outputs that are not inputs."""
         for var in fgraph.outputs:
             if var.owner is not None and hasattr(fgraph, "optdb_source"):
                 var.tag.optdb_source = fgraph.optdb_source

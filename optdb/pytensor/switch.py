@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from optdb.host.api.patching import Switch
-
-__all__ = ["TOPO_VARIABLE", "disable", "enable", "enable_as_told", "is_enabled"]
 
 #: The environment variable that enables the engine when `optdb.pytensor` is imported.
 TOPO_VARIABLE = "OPTDB_PYTENSOR_TOPO"
@@ -34,21 +33,25 @@ def enable() -> Switch:
     >>> with optdb.pytensor.enable():                     # doctest: +SKIP
     ...     f = pytensor.function([x], y)
     """
-    from optdb.pytensor import rewriting
+    importlib.import_module("optdb.pytensor.rewriting")  # makes PyTensor the host, and declares the patches
+    from optdb.host.api.patching import Switch
+    from optdb.host.pytensor import patches
 
-    return rewriting.enable()
+    was_enabled = is_enabled()
+    patches.install()
+    return Switch(disable, was_enabled)
 
 
 def disable() -> None:
     """Restore PyTensor's own rewriting."""
     if is_enabled():
-        sys.modules["optdb.pytensor.rewriting"].disable()
+        sys.modules["optdb.host.pytensor"].patches.uninstall()
 
 
 def is_enabled() -> bool:
     """Return whether optdb rewrites PyTensor's graphs."""
-    rewriting = sys.modules.get("optdb.pytensor.rewriting")
-    return rewriting is not None and rewriting.is_enabled()
+    host = sys.modules.get("optdb.host.pytensor")
+    return host is not None and host.patches.installed
 
 
 def enable_as_told() -> None:

@@ -50,6 +50,7 @@ class GraphTrace:
         draws_on_device: bool = False,
     ) -> None:
         self.tracer = tracer
+        #: Whether random variables that PyTensor draws by rejection are drawn on the device, which gives other values.
         self.draws_on_device = draws_on_device
         self.context = tracer.context
         self.host = host
@@ -57,13 +58,14 @@ class GraphTrace:
         self._from_host: set[Variable] = set()
         #: Whether the host computes the whole function if it computes any part.
         self._is_for_host = False
+        #: Maps constant indices and the length of the indexed axis to equivalent indices without negative elements.
+        #: Gathers and the sums in their gradients then share one array of indices.
         self.indices: dict[tuple[Tensor, int], Tensor] = {}
         self._inputs = {var: position for position, var in enumerate(fgraph.inputs)}
         given = tracer.arguments if values is None else values
         self._values: dict[Variable, Value] = dict(zip(fgraph.inputs, given, strict=True))
 
     def outputs(self, fgraph: FunctionGraph) -> list[Value]:
-        """Return the outputs of the function's graph."""
         nodes = fgraph.toposort()
         self._is_for_host = self.host.compiles and all(map(self._is_small, nodes))
         if self._is_for_host and any(map(self.host.includes, nodes)):
@@ -97,10 +99,7 @@ class GraphTrace:
         return waiting
 
     def _is_small(self, node: Apply) -> bool:
-        """Return whether a node's inputs and outputs all have few elements.
-
-        A variable whose size is unknown before the node is computed counts as small.
-        """
+        """Return whether a node's inputs and outputs all have few elements; unknown sizes count as small."""
         return max(map(self._size, (*node.inputs, *node.outputs)), default=0) <= _SMALL_ELEMENTS
 
     def _size(self, var: Variable) -> int:
@@ -113,18 +112,15 @@ class GraphTrace:
         return 0 if not is_array(var) or None in var.type.shape else math.prod(var.type.shape)
 
     def value(self, var: Variable) -> Value:
-        """Return the value of a variable."""
         if var not in self._values:
             if not isinstance(var, Constant):
                 raise KeyError(f"{var} is not computed yet")
-            self._values[var] = self._constant(var)
+            if is_array(var):
+                self._require(var.type.dtype)
+                self._values[var] = tensors.Constant(np.asarray(var.data, var.type.dtype))
+            else:
+                self._values[var] = _HostConstant(var.data)
         return self._values[var]
-
-    def _constant(self, var: Constant) -> Value:
-        if not is_array(var):
-            return _HostConstant(var.data)
-        self._require(var.type.dtype)
-        return tensors.Constant(np.asarray(var.data, var.type.dtype))
 
     def concrete(self, var: Variable) -> HostArray:
         """Return the value that a variable has in this call; it must be the same in later calls."""
@@ -135,7 +131,6 @@ class GraphTrace:
         return self.tracer.concrete(value) if known is None else known
 
     def numbers(self, variables: Sequence[Variable]) -> tuple[int, ...]:
-        """Return the values of integer variables."""
         return tuple(int(self.concrete(var)) for var in variables)
 
     def _on_host(self, var: Variable, seen: dict[Variable, HostArray | None]) -> HostArray | None:
@@ -170,7 +165,6 @@ class GraphTrace:
             raise DtypeNotOnDevice(f"the graph contains {dtype}, but {reason}{cure}")
 
     def _describe(self, node: Apply) -> bool:
-        """Describe a node to the device; return whether that was possible."""
         inputs = [self.value(var) for var in node.inputs]
         outputs = self._folded(node, inputs)
         if outputs is None and self.host.includes(node):
@@ -216,18 +210,8 @@ class GraphTrace:
 class InnerTrace(GraphTrace):
     """The trace of a graph within a node. Inner graphs share variables, but each trace has its own values.
 
-    Parameters
-    ----------
-    outside : GraphTrace
-        The trace of the node's graph.
-    fgraph : FunctionGraph
-        The inner graph.
-    values : sequence
-        The values of the inner graph's inputs.
-    given : mapping
-        Maps those inputs of the inner graph that stand for outer variables to these variables.
-    tracer, host : optional
-        The tracer and host of this trace, by default those of the outer graph.
+    `given` maps those inputs of the inner graph that stand for outer variables to these variables. Tracer and host are
+    those of the outer graph by default.
     """
 
     def __init__(
@@ -248,11 +232,9 @@ class InnerTrace(GraphTrace):
 
     @property
     def nodes(self) -> list[Apply]:
-        """The nodes of the inner graph, in topological order."""
         return list(io_toposort(self._fgraph.inputs, self._fgraph.outputs))
 
     def results(self) -> list[Value]:
-        """Return the outputs of the inner graph."""
         return self._computed(self.nodes, self._fgraph.outputs)
 
     def _input_on_host(self, var: Variable, value: Value | None) -> HostArray | None:

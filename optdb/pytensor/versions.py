@@ -6,10 +6,7 @@ import re
 import shlex
 import sys
 
-__all__ = ["BELOW", "LOWEST", "SUPPORTED", "PyTensorNotInstalled", "UnsupportedPyTensor", "check"]
-
-#: The first supported version, and the first later version that may not work, since PyTensor's internals change between
-#: versions.
+#: The first supported version, and the first later version that may not work.
 LOWEST, BELOW = (3, 3), (3, 4)
 SUPPORTED = f">={LOWEST[0]}.{LOWEST[1]},<{BELOW[0]}.{BELOW[1]}"
 #: The first version of Python that these versions of PyTensor support.
@@ -17,23 +14,14 @@ _LOWEST_PYTHON = (3, 12)
 
 
 def _cure() -> str:
-    """Return one line that tells the user what to do.
-
-    The line does not call `pip` directly, because that command may belong to another installation of Python.
-    """
+    """Return one line that tells the user what to do; the command `pip` may belong to another Python."""
     if sys.version_info < _LOWEST_PYTHON:
         return f"make a virtual environment with Python {'.'.join(map(str, _LOWEST_PYTHON))} or later"
     return f"{shlex.quote(sys.executable)} -m pip install 'pytensor{SUPPORTED}'"
 
 
 class UnsupportedPyTensor(ImportError):
-    """The installed version of PyTensor is not supported.
-
-    Parameters
-    ----------
-    finding : str
-        A sentence that names the installed version.
-    """
+    """The installed version of PyTensor, which `finding` names, is not supported."""
 
     def __init__(self, finding: str) -> None:
         self.finding, self.cure = finding, _cure()

@@ -10,7 +10,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from optdb.pytensor import batching, evaluate_many
+from optdb.pytensor import evaluate_many
+from optdb.pytensor.compiled import _BATCHED
 from profiles.pytensor import densities, models
 
 POINTS = np.linspace(-1.0, 1.0, 15).reshape(3, 5)
@@ -87,9 +88,9 @@ def test_a_function_compiles_its_batch_once_and_releases_it():
     x = pt.vector("x")
     f = compiled([x], x + 1)
     evaluate_many(f, POINTS)
-    batched = batching._BATCHED[f.vm.jit_fn]
+    batched = _BATCHED[f.vm.jit_fn]
     evaluate_many(f, POINTS[:2])
-    assert batching._BATCHED[f.vm.jit_fn] is batched
+    assert _BATCHED[f.vm.jit_fn] is batched
     kept = weakref.ref(batched)
     del batched, f
     gc.collect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,15 +27,9 @@ class HostValue:
         self.number = number
 
 
-#: A value within a traced function.
 Value = Tensor | HostValue
-
-
-class HostWork(Protocol):
-    """A callable that a device function runs on the host; reports print its `str`."""
-
-    def __call__(self, values: list[Any]) -> Sequence[Any]:
-        """Return the results, without modifying the values."""
+#: Runs on the host: returns results for values that it does not modify. Reports print its `str`.
+HostWork = Callable[[list[Any]], Sequence[Any]]
 
 
 class Mismatch(Exception):
@@ -52,17 +46,13 @@ class Download:
 
 @dataclass(eq=False)
 class HostComputation:
-    """A host computation within a device function.
-
-    Its results are sent to the device, or stored in host cells.
-    """
+    """A host computation within a device function; its results are sent to the device, or stored in host cells."""
 
     work: HostWork
     #: The source of each input: the number of a host cell, a constant array, or a download.
     inputs: Sequence[int | HostArray | Download]
     memory: FunctionMemory
-    #: The target of each output: the number of a host cell, or a tuple of a buffer, the mailbox that fills the buffer,
-    #: and the shape.
+    #: The target of each output: the number of a host cell, or a buffer, the mailbox that fills it, and the shape.
     outputs: list[int | tuple[Buffer, PairedBuffer, tuple[int, ...]]] = field(default_factory=list)
     #: Total host compute time over all calls, in seconds, excluding waits for the device.
     total_s: float = 0.0
