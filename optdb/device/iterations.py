@@ -33,10 +33,9 @@ class Carried:
     length: int
     row_shape: tuple[int, ...]
     dtype: str
-    #: Pairs (index, values): the initial values of consecutive rows, and the index of the first of these rows.
+    #: Initial values of consecutive rows, each with the index of the first row.
     initial: list[tuple[int, Tensor]] = field(default_factory=list)
-    #: Pairs (index, value). Each step writes the value after it has read its rows; the index is the row that the first
-    #: step writes.
+    #: Values that each step writes after it has read its rows, each with the row that the first step writes.
     written: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
@@ -95,7 +94,6 @@ class Iteration:
 
     @property
     def work(self) -> int:
-        """Approximate number of scalar operations of a step."""
         # An application with several outputs counts once.
         tensors = {x.application if isinstance(x, Computed) else x: x for x in self.varying}
         return sum(map(_work, tensors.values()))

@@ -62,8 +62,9 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done)
             # The first steps compile and record, and later steps may be much faster, so chunks grow gradually.
-            pace = max(1, round(done * UPDATE_INTERVAL_S / elapsed)) if elapsed else 2 * chunk
-            chunk = min(2 * chunk, max(pace, 1)) if bar is not None else 2 * chunk
+            chunk *= 2
+            if bar is not None:
+                chunk = min(chunk, max(1, round(done * UPDATE_INTERVAL_S / elapsed)))
         return result
     finally:
         if bar is not None:

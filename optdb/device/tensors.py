@@ -38,17 +38,14 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return len(self.shape)
 
     @functools.cached_property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """The size of the elements in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
     def __repr__(self) -> str:
@@ -83,10 +80,7 @@ class Mapped(Tensor):
 
 
 class Folded(Tensor):
-    """A fold over axes of a tensor; the result does not have these axes.
-
-    Partial results have the accumulator's dtype.
-    """
+    """A fold over axes of a tensor, which the result does not have; partial results have the accumulator's dtype."""
 
     def __init__(self, fold: str, x: Tensor, axes: Sequence[int], dtype: str, acc_dtype: str | None = None) -> None:
         self.axes = tuple(sorted(axes))
@@ -98,7 +92,6 @@ class Folded(Tensor):
 
     @functools.cached_property
     def count(self) -> int:
-        """The number of elements folded into each result."""
         return math.prod(self.x.shape[axis] for axis in self.axes)
 
 
@@ -180,7 +173,6 @@ class Stripe:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The lowest and the highest index."""
         end = self.start + self.step * (self.length - 1)
         return min(self.start, end), max(self.start, end)
 
@@ -190,13 +182,10 @@ class ReplacedSlices:
     """Slices of a tensor, all along one axis, replaced one after another; later ones may overlap earlier ones."""
 
     axis: int
-    #: The sum of the lengths of the slices.
-    count: int
-    #: The lowest and the highest index in any slice.
+    count: int  #: The sum of the lengths of the slices.
     low: int
     high: int
-    #: The tensor before the first replacement.
-    base: Tensor
+    base: Tensor  #: The tensor before the first replacement.
 
 
 class Replaced(Tensor):

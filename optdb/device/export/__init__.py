@@ -3,9 +3,8 @@
 A front end describes each function by an `Exportable`; ``optdb.runtime.exported`` reads and writes the file.
 """
 
-from optdb.device.export.functions import Exportable, Held, InputSpec, Traceable
-from optdb.device.export.walking import trace
-from optdb.device.export.writing import Call, Examples, Report, write
+from optdb.device.export.walking import Held, InputSpec, Traceable, trace
+from optdb.device.export.writing import Call, Examples, Exportable, Report, write
 from optdb.runtime.tracing import Untraceable
 
 __all__ = [

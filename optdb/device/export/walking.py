@@ -5,7 +5,9 @@ The front end links the function in a replacement context, whose caches are empt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,13 @@ from numpy.typing import DTypeLike
 
 from optdb.codegen.elements import ElementKernels, copied
 from optdb.codegen.kernels import compile_kernels
-from optdb.device.export.functions import InputSpec, Traceable
 from optdb.device.plans.graph import ValueId
 from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.updates import buffer_of, find_commit
 from optdb.numpy_types import HostArray
 from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
+from optdb.runtime.calling import Argument
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromDevice, FromNumbers
 from optdb.runtime.device_profiles import DeviceKind
@@ -32,6 +34,47 @@ from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 USUAL_UNITS = 64
 #: The dtypes that some devices lack, under the names used in files.
 _OPTIONAL_DTYPES = frozenset({"float64", "complex128", "int64", "uint64"})
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A shared variable."""
+
+    #: Identifies the variable in all functions that share it.
+    identity: Hashable
+    name: str | None
+    dtype: str
+    broadcastable: tuple[bool, ...]
+    value: Callable[[], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class InputSpec:
+    """An input of a function that is traced for an example."""
+
+    declared: Argument | Held
+    #: The number of the argument, or of the shared variable in the file.
+    number: int
+    #: The value in the example; for a shared variable, only its shape matters.
+    value: HostArray | Array
+
+    @property
+    def is_state(self) -> bool:
+        return isinstance(self.declared, Held)
+
+
+@dataclass(frozen=True, eq=False)
+class Traceable:
+    """The computation of a function, which can be run in a context that replaces the function's own."""
+
+    context: Context
+    #: Enters a replacement context, and returns a copy of the function, which runs once while a tracer records. Its
+    #: nodes raise `Untraceable` for anything that a file cannot hold.
+    linked_in: Callable[[Context], AbstractContextManager[LinkedFunction]]
+    #: The dtypes of the caller's outputs, which come first. The other outputs are next values.
+    result_dtypes: Sequence[str]
+    #: Why each trace is valid only for its example's shapes; None if lengths may be symbolic.
+    fixed: str | None = None
 
 
 class _ReplacingContext(Context):
@@ -85,12 +128,12 @@ class _Walk:
         """Store placeholders for the inputs in their cells."""
         self._trace.arguments = [()] * sum(not spec.is_state for spec in self._specs.values())
         for var, spec in self._specs.items():
-            value = self._state(var, spec) if spec.is_state else self._argument(var, spec, fixed)
+            if spec.is_state:
+                array = self._tracer.state(self._context.queue, spec.number, spec.value.shape, spec.declared.dtype)
+                value = array if self._linked.on_device(var) else on_host(array)
+            else:
+                value = self._argument(var, spec, fixed)
             self._linked.cells[var][0] = value
-
-    def _state(self, var: ValueId, spec: InputSpec) -> Any:
-        array = self._tracer.state(self._context.queue, spec.number, spec.value.shape, spec.declared.dtype)
-        return array if self._linked.on_device(var) else on_host(array)
 
     def _argument(self, var: ValueId, spec: InputSpec, fixed: bool) -> Any:
         rules, value, dtype = self._trace.rules, np.asarray(spec.value), np.dtype(spec.declared.dtype)
@@ -109,7 +152,11 @@ class _Walk:
     def record_results(self, result_dtypes: Sequence[str]) -> None:
         """Record the results, and overwrite shared variables with their next values."""
         for value, dtype in zip(self._commit(len(result_dtypes)), result_dtypes, strict=True):
-            self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(dtype)))
+            if isinstance(value, Array):
+                value = self._tracer.layout(value)
+            elif not is_open(value):
+                value = np.array(value)
+            self._trace.outputs.append(OutputSpec(value, np.dtype(dtype)))
 
     def _commit(self, returned: int) -> list[Any]:
         """Overwrite shared variables with their next values; return the results, copied if necessary."""
@@ -134,13 +181,7 @@ class _Walk:
             self._write(self._specs[var], states[var], values[var])
         return [values[key] for key in results]
 
-    def _output(self, value: Any) -> Any:
-        if isinstance(value, Array):
-            return self._tracer.layout(value)
-        return value if is_open(value) else np.array(value)
-
     def _write(self, spec: InputSpec, present: Any, value: Any) -> None:
-        """Overwrite a shared variable with its next value."""
         shape = tuple(getattr(value, "shape", ()))
         if shape != tuple(present.shape):
             raise Untraceable(

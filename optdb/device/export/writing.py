@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from optdb.device.export.coverage import covers, pinned_lengths
-from optdb.device.export.functions import Exportable, Held, InputSpec
-from optdb.device.export.walking import trace
+from optdb.device.export.walking import Held, InputSpec, Traceable, trace
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import as_host_value
+from optdb.runtime.calling import Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.exported.manifest import SharedValue
 from optdb.runtime.exported.writing import write as write_file
@@ -29,6 +29,30 @@ Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 _OWN = "call"
 
 
+@dataclass(frozen=True, eq=False)
+class Exportable:
+    """A function that can be written into a file."""
+
+    #: The function's own name, if it has one.
+    name: str | None
+    computes: Traceable
+    signature: Signature
+    #: For each input, the number of its argument, or the shared variable.
+    inputs: Sequence[int | Held]
+    #: Returns the arguments of earlier calls, most recent first: each argument's shape, and its value if known.
+    calls: Callable[[], Sequence[Sequence[tuple[tuple[int, ...], Any]]]] = tuple
+
+    def examples(self) -> list[list[HostArray]]:
+        dtypes = [argument.dtype for argument in self.signature.arguments]
+        return [
+            [
+                np.zeros(shape, dtype) if value is None else np.asarray(value, dtype)
+                for (shape, value), dtype in zip(call, dtypes, strict=True)
+            ]
+            for call in self.calls()
+        ]
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of exporting one example of a function."""
@@ -37,7 +61,6 @@ class Report:
     #: The device kind that the function was traced for.
     device_kind: DeviceKind
     shapes: tuple[tuple[int, ...], ...]
-    #: The number of commands in a call.
     commands: int
     #: The number of guards that restrict the shapes for which the trace is valid.
     guards: int

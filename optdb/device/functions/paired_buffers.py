@@ -62,7 +62,6 @@ class PairedBuffer:
             self._event = cl.enqueue_copy(self._queue, self.host, self.array.base_data, is_blocking=False)
 
     def take(self, shape: tuple[int, ...]) -> HostArray:
-        """Return a copy of the values on the host."""
         return self.host.reshape(shape).copy()
 
     def enqueue_take(self, out: HostArray) -> Any:
@@ -73,11 +72,7 @@ class PairedBuffer:
 
 
 class Resident:
-    """A host array that stays on the device from call to call.
-
-    A device that shares host memory uses the array's own memory. Other devices get a copy whenever the array is
-    replaced.
-    """
+    """A host array that stays on the device from call to call; if memory is not shared, a new array is copied."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

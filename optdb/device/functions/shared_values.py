@@ -52,7 +52,6 @@ class PlacedValue:
 
     @property
     def array(self) -> Array:
-        """The one-dimensional array on the device."""
         return self._memory.array
 
     def is_in(self, cell: Cell) -> bool:
@@ -62,7 +61,6 @@ class PlacedValue:
         return is_here and cell is self.cell
 
     def take(self, value: Any) -> None:
-        """Copy a host value to the device."""
         self._memory.send(np.asarray(value))
 
     def proxy(self, is_done: bool) -> HostArray | ValueOnDevice:
@@ -117,12 +115,10 @@ class ValueOnDevice:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths of the value's axes."""
         return self.shared.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the value."""
         return self.shared.dtype
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:

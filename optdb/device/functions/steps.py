@@ -13,13 +13,7 @@ from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.loops.repeated import NotRepeatable, RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.plans.graph import Node, ValueId
-from optdb.device.schedule.schedule_nodes import (
-    MOST_BUFFERS,
-    FusedKernel,
-    ScheduledIteration,
-    ScheduledOperation,
-    Step,
-)
+from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, ScheduledIteration, ScheduledOperation, Step
 from optdb.device.schedule.scheduler import Schedule
 from optdb.device.schedule.stored import Stored
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
@@ -33,11 +27,9 @@ class FunctionMemory:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.cells: dict[ValueId, list[Any]] = {}
-        #: The buffers that are bound to arrays from outside the function.
         self.bound: dict[Buffer, Array] = {}
 
     def bind(self, buffer: Buffer, array: Array) -> None:
-        """Bind a buffer to a one-dimensional array."""
         self.bound[buffer] = array
         self.cells.setdefault(buffer, [None])[0] = array
 
@@ -58,7 +50,6 @@ class FunctionMemory:
         return inner
 
     def array(self, stored: Stored) -> DeviceArray:
-        """Return the array of a stored tensor."""
         whole = self.whole(stored.buffer)
         size = whole.dtype.itemsize
         if not stored.size:
@@ -84,7 +75,6 @@ class CompiledStep:
         return set()
 
     def run(self, memory: FunctionMemory) -> None:
-        """Run the step on the arrays of its buffers."""
         raise NotImplementedError
 
 

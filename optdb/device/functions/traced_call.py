@@ -35,18 +35,15 @@ class TracedCall:
     buffers: list[Buffer | None] = field(default_factory=list)
     #: The arguments that each call copies, with their positions.
     copied: list[tuple[PairedBuffer, int]] = field(default_factory=list)
-    #: The shared variables, by position.
     shared: dict[int, SharedArgument | UpdatedArgument] = field(default_factory=dict)
     #: Maps an argument's position to the value that it must have, as bytes.
     values: dict[int, bytes] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    #: For each output: a mailbox with a shape, the number of a host cell, or a constant value.
-    #: None for next values.
+    #: For each output: a mailbox with a shape, the number of a host cell, or a constant value. None for next values.
     outputs: list[tuple[PairedBuffer, tuple[int, ...]] | int | HostArray | None] = field(default_factory=list)
     #: Maps an argument's position to the buffer of its next value, if that replaces the value on the device.
     updates: dict[int, Buffer] = field(default_factory=dict)
-    #: Next values that cannot replace the value on the device, for example because of new lengths; in the form of
-    #: `outputs`.
+    #: Next values that cannot replace the value on the device, such as those of new lengths, in the form of `outputs`.
     next_values: dict[int, tuple[PairedBuffer, tuple[int, ...]] | int | HostArray] = field(default_factory=dict)
     #: Conditions that are checked with the results, if there are no updates.
     conditions: Conditions | None = None
@@ -57,7 +54,6 @@ class TracedCall:
     _requested: list[PairedBuffer] = field(default_factory=list)
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Return whether the arguments have the values that the trace read."""
         return all(np.asarray(args[position]).tobytes() == value for position, value in self.values.items())
 
     def link(self) -> None:
@@ -116,7 +112,6 @@ class TracedCall:
 
     @property
     def machine(self) -> PlannedMachine:
-        """The machine that runs later calls."""
         assert self._machine is not None, "nothing is computed on the device"
         return self._machine
 
@@ -216,16 +211,13 @@ class TracedCall:
 
     @property
     def device_steps(self) -> list[CompiledStep]:
-        """The steps that run on the device, in order."""
         return [node.origin for node in self.nodes if isinstance(node.origin, CompiledStep)]
 
     @property
     def host_steps(self) -> list[HostComputation]:
-        """The steps that run on the host."""
         return [node.origin for node in self.nodes if isinstance(node.origin, HostComputation)]
 
 
 def _described(value: ValueId, layout: ArrayLayout) -> str:
-    """Describe a value for an error message."""
     name = f"{value.name}, " if isinstance(value, Buffer) else ""
     return f"{name}{layout.dtype} {layout.shape}"

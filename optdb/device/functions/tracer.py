@@ -107,7 +107,6 @@ class FunctionTracer:
         return value
 
     def _add_check(self, check: ValueGuard | Conditions, buffer: Buffer) -> None:
-        """Make each call check a buffer."""
         token = object()  # identifies the node's output
         self._memory.cells[token] = [None]
         self.traced.nodes.append(Node(check, [buffer], [token], check.run))
@@ -157,7 +156,6 @@ class FunctionTracer:
         return tensor
 
     def finish(self, outputs: Sequence[Value]) -> list[Any]:
-        """Compute the outputs, and return their values."""
         for number, output in enumerate(outputs):
             position = self._updates.get(number)
             if position is None:
@@ -174,7 +172,6 @@ class FunctionTracer:
         return self.traced.end(self._cells)
 
     def _returned(self, output: Value) -> tuple[PairedBuffer, tuple[int, ...]] | int | HostArray:
-        """Store an output where the host can read it."""
         if isinstance(output, HostValue):
             return output.number
         if isinstance(output, Constant):
@@ -193,7 +190,6 @@ class FunctionTracer:
             self._schedule.store_late(following, Stored(buffer, following.shape))
 
     def _stored_conditions(self) -> tuple[Conditions, Buffer]:
-        """Store the conditions where the host can read them."""
         mailbox = PairedBuffer(self.context, len(self._conditions), "bool")
         buffer = Buffer(len(self._conditions), "bool", "conditions")
         self._memory.bind(buffer, mailbox.array)
@@ -219,7 +215,6 @@ class FunctionTracer:
         return Download(region, mailbox)
 
     def _flush(self) -> None:
-        """Run all scheduled steps."""
         for step in compiled_steps(self._schedule, self._memory):
             self.traced.nodes.append(device_node(step, self._memory))
             step.run(self._memory)

@@ -21,7 +21,6 @@ from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context
 from optdb.runtime.tracing import Untraceable
 
-#: Describes a function's outputs.
 UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 
 
@@ -39,7 +38,6 @@ class UncomputedTracer:
         self._held = held
         self._memory = FunctionMemory(context)
         self._schedule = Schedule(context)
-        #: The arguments as tensors.
         self.arguments: list[Value] = [self._argument(array) for array in arrays]
 
     def _argument(self, array: Array) -> Tensor:
@@ -70,7 +68,6 @@ class UncomputedTracer:
         raise Untraceable(f"a file cannot contain steps that run on the host: {work}")
 
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
-        """Enqueue the commands for the outputs; return their arrays, or constants."""
         results = [self._result(output) for output in outputs]
         for step in compiled_steps(self._schedule, self._memory):
             step.run(self._memory)
@@ -91,18 +88,8 @@ def uncomputed(
 ) -> Iterator[LinkedFunction]:
     """Yield a linked function with a single node, which traces the whole function and enqueues its commands.
 
-    Parameters
-    ----------
-    trace : callable
-        Takes an `UncomputedTracer`, and returns the outputs for its arguments.
-    inputs, outputs : int
-        The numbers of inputs and outputs, which are identified by their positions.
-    held : set of int
-        The inputs that are shared variables.
-    updates : mapping
-        Maps an input to the output that is its next value.
-    context : Context
-        The context of the device.
+    Inputs and outputs are identified by their positions: `held` are the inputs that are shared variables, and `updates`
+    maps an input to the output that is its next value.
     """
     arguments = [("input", position) for position in range(inputs)]
     results = [("output", position) for position in range(outputs)]

@@ -31,11 +31,9 @@ from optdb.runtime.library import cl
 
 _logger = logging.getLogger(__name__)
 
-#: The module that the child process runs.
 _CHILD = "optdb.device.launches.building"
 _CHILD_TIMEOUT_S = 600.0
-#: Marks the start of the child's reply, since drivers may write to the same stream. The reply consists of a line of
-#: JSON and the source.
+#: Marks the start of the child's reply, a line of JSON and the source: drivers may write to the same stream.
 _REPLY = b"\noptdb persistent program: "
 _BUILT = b"built"
 
@@ -55,7 +53,6 @@ class ProgramDescription:
     options: tuple[str, ...] = ()  #: Compiler options.
 
     def written(self) -> Written:
-        """Write the program's source."""
         return merged_program(self.kernel, self.kernels, self.items, self.barrier, self.attribute)
 
     @property
@@ -81,7 +78,6 @@ class ProgramDescription:
 
     @classmethod
     def of_json(cls, values: dict[str, Any], context: Context) -> ProgramDescription:
-        """Create a description from its JSON object."""
         units = [TranslationUnit(context, tuple(codes), "a unit") for codes in values["units"]]
         return cls(
             values["kernel"],
@@ -98,7 +94,6 @@ class ProgramDescription:
         return folder is not None and folder.has(self._key(context))
 
     def note_built(self, context: Context) -> None:
-        """Record that the program was built, so that `was_built` returns true."""
         folder = binaries.for_device(context.device)
         if folder is not None:
             folder.save(self._key(context), _BUILT)

@@ -26,7 +26,6 @@ from optdb.runtime.library import cl
 
 #: Maximum size in bytes of a merged copy; larger copies use the driver's copy command.
 _MAX_NBYTES = 1 << 18
-#: Minimum number of copies to merge.
 _MIN_COPIES = 4
 #: Work-group size for each device kind.
 _GROUP = {"cpu": 1, "gpu": 256}
@@ -90,7 +89,6 @@ def _is_small_copy(command: Command) -> bool:
 
 
 def _launch(context: Context, copies: Sequence[EnqueueCopy]) -> EnqueueKernel:
-    """Return a launch that executes the copies and keeps their buffers alive."""
     program, buffers = _program(context), buffers_of(copies)
     addresses = addresses_of(context, program, buffers)
     table, starts = table_of(entry_of(copy, 0, addresses) for copy in copies)

@@ -1,8 +1,7 @@
 """Table entries: commands encoded as 64-bit words, which a merged kernel reads (``programs``).
 
-An entry begins with the number of its case in the kernel. In the entry of a launch, this number is followed by the
-number of work items, the group size and the number of groups, each in three dimensions, and then by the arguments. A
-buffer is passed as its address. Each argument is aligned to its size, but to at most 16 words.
+An entry begins with its case number. In the entry of a launch, the number of work items, the group size and the number
+of groups follow, and then the arguments, aligned to their sizes. A buffer is passed as its address.
 """
 
 from __future__ import annotations

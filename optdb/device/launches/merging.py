@@ -44,7 +44,6 @@ class LaunchMerging:
 
     @property
     def done(self) -> bool:
-        """Whether the course has finished."""
         return self._pause is None
 
     def next(self) -> Segments | None:
@@ -56,7 +55,6 @@ class LaunchMerging:
         return self._advance()
 
     def call_ended(self) -> None:
-        """Record that all commands of a call have been enqueued."""
         if self._pause is not None:
             self._pause.call_ended()
 

@@ -36,15 +36,12 @@ _CALLS_UNTIL_LOADED = 8
 #: The build starts when the saved launches add up to this share of the compile time; no call waits for the compiler.
 _BACKGROUND_SHARE = 0.25
 #: The timed configurations: pairs of the maximum number of tiles per group and the minimum number of commands in a run.
-#: Short runs gain little, since a phase takes 2.1 to 2.5 us and a launch takes hardly longer. The first configuration
-#: merges all commands that any other configuration merges.
+#: Short runs gain little. The first configuration merges all commands that any other configuration merges.
 _CONFIGURATIONS = (MAX_ROUNDS, 4), (MAX_ROUNDS, 8), (_MAX_ROUNDS_OF_SMALLEST, 8)
-#: Among configurations within 3 % of the fastest, choose the one with the fewest launches: it needs the least host
-#: time, and the host may become busier.
+#: Among configurations within 3 % of the fastest, choose the one with the fewest launches.
 _AS_QUICK = 1.03
 
-#: For each segment, its runs of commands. Each run is paired with the handle of its queue, or with 0 if it is not
-#: merged.
+#: For each segment, its runs of commands, each with the handle of its queue, or with 0 if it is not merged.
 _Runs = list[list[tuple[list[Any], int]]]
 
 
@@ -98,7 +95,6 @@ class PersistentMerger:
         self._is_timed = is_timed
         #: The commands that persistent launches can execute. Finding them also parses the kernels' bodies in advance.
         self.mergeable = [command for command in itertools.chain(*segments) if _is_mergeable(command, residencies)]
-        #: The distinct configurations to time.
         self._configurations: list[_Runs] = []
         self._programs: dict[int, PersistentProgram] = {}
 

@@ -47,7 +47,6 @@ class PersistentProgram:
             PERSISTENT, kernels_of(commands), resident.items, resident.barrier, resident.attribute, options
         )
         self._buffers = buffers_of(commands)
-        #: The queue for uploads.
         self._queue = cl.CommandQueue(resident.context.cl_context, resident.context.device)
         self._program: cl.Program | None = None
         #: Set by `build`: the case number of each kernel, and the addresses of the commands' buffers.
@@ -56,12 +55,10 @@ class PersistentProgram:
 
     @property
     def was_built(self) -> bool:
-        """Whether an earlier process has built the program, so that its binary is probably on disk."""
         return self._description.was_built(self._resident.context)
 
     @property
     def is_built(self) -> bool:
-        """Whether the program was built in this process."""
         return self._program is not None
 
     def build(self, in_child: bool) -> None:
@@ -126,7 +123,6 @@ class PersistentProgram:
         return halved
 
     def _halves(self, command: Any) -> Halves | None:
-        """Return the half-tile launch that can replace a command; None if there is none."""
         if not isinstance(command, EnqueueKernel) or command.local_size != (self._resident.items,):
             return None
         unit, name = known_origin(command.kernel)

@@ -72,9 +72,8 @@ class Form:
     synchronizes: bool = False  #: Whether the merged kernels may contain barriers.
 
 
-#: The kernel names of the three forms. SEQUENCE: one work item executes all commands in order. SCATTERED: each group
-#: executes a tile of a copy or a fill, in any order. PERSISTENT: resident groups divide the tiles of a *phase*, which
-#: consists of independent commands, and meet at a grid barrier before the next phase.
+#: The kernels of the three forms: one work item executes all commands in order; each group executes a tile, in any
+#: order; or resident groups divide the tiles of a *phase* of independent commands, and then meet at a grid barrier.
 SEQUENCE, SCATTERED, PERSISTENT = "optdb_sequence", "optdb_scattered", "optdb_persistent"
 _FORMS = {
     SEQUENCE: Form("SEQUENCE", "ITEMS_OF_LAUNCH", "entry", "__global", _id_in_loop, item="0", piece_nbytes="~0UL"),
@@ -182,7 +181,6 @@ def _reader(form: Form, kernel: KernelBody, items: int, has_teams: bool) -> str:
 
 
 def _read_parameter(form: Form, kind: str, name: str) -> str:
-    """Return code that reads a parameter from the next aligned word of an entry."""
     if "*" in kind:
         kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)
         return f"{kind} {name} = ({kind})its_list[its_word++];"

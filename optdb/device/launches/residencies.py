@@ -21,20 +21,16 @@ from optdb.runtime.library import cl
 
 #: Work-group size for each device kind.
 _ITEMS = {"cpu": 1, "gpu": 256}
-#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own. cifar_resnet is equally fast
-#: with eight tiles and with two, but eight halves the number of commands.
+#: Maximum number of tiles per group; a command with more tiles keeps a launch of its own.
 MAX_ROUNDS = 4
-#: Maximum number of tiles per group for products and for reductions. Their items synchronize, so it helps if several
-#: groups share a compute unit, as they do in a launch of their own; in a persistent launch, each unit has one group. On
-#: an H200, the sum of 3,200 rows of 10,000 columns takes 75 us in its own launch, and 130 us as a phase; a product of
-#: 512 x 512 x 3840 with large tiles takes 80 us in its own launch, and 210 us beside other commands of a phase.
+#: Maximum number of tiles per group for products and for reductions. Their items synchronize, so they are faster if
+#: several groups share a compute unit, as in a launch of their own: on an H200, the sum of 3,200 rows of 10,000 columns
+#: takes 75 us instead of 130.
 _MAX_ROUNDS_OF_PRODUCTS, _MAX_ROUNDS_OF_REDUCTIONS = 2, 1
 _PRODUCT = "matmul_"
-#: Maximum number of tiles per command if a single group does all the work, as in tests.
 _MAX_TILES_ALONE = 1 << 12
 #: Number of groups per launch if launches are split at grid barriers.
 _SPLIT_GROUPS = 3
-#: Minimum number of commands to merge.
 MIN_COMMANDS = 2
 #: The classes of commands that a persistent kernel can execute.
 MERGEABLE_KINDS = (EnqueueKernel, EnqueueCopy, EnqueueFill)
@@ -58,7 +54,6 @@ class Residency:
     attribute: str = NOINLINE  #: Attribute for functions without barriers.
 
     def tiles_of(self, command: Any) -> int:
-        """Return the number of tiles that a command is divided into."""
         if isinstance(command, EnqueueKernel):
             return -(-math.prod(command.global_size) // self.items)
         nbytes: int = command.nbytes
@@ -71,7 +66,7 @@ class Residency:
         most = self.max_rounds * self.groups
         if not isinstance(command, EnqueueKernel):
             return most
-        if has_large_tiles(command.name):
+        if has_large_tiles(command.name):  # they take 2.6 times as long beside other commands
             return 0
         if command.name.startswith(_PRODUCT):
             return min(most, _MAX_ROUNDS_OF_PRODUCTS * self.groups)

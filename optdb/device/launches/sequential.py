@@ -106,7 +106,6 @@ def _merged(segments: Segments, is_small: Callable[[Any], bool]) -> Segments:
 
 
 def _kernels(runs: Iterable[Sequence[Any]]) -> list[KernelKey]:
-    """Return the distinct kernels that the runs launch."""
     launches = (command for command in itertools.chain(*runs) if isinstance(command, EnqueueKernel))
     return list(dict.fromkeys(known_origin(launch.kernel) for launch in launches))
 
@@ -121,14 +120,13 @@ class SequenceProgram:
         self._addresses: dict[int, int] = {}
 
     def supports(self, command: Any) -> bool:
-        """Return whether the program can run a command."""
         return not isinstance(command, EnqueueKernel) or known_origin(command.kernel) in self._cases
 
     def launch(self, run: Sequence[Any]) -> EnqueueKernel:
-        """Return the launch that replaces a run of commands."""
         buffers = [buffer for buffer in buffers_of(run) if buffer.int_ptr not in self._addresses]
         self._addresses |= addresses_of(self._context, self._program, buffers)
-        table, starts = table_of(entry_of(command, self._case(command), self._addresses) for command in run)
+        cases = [self._cases[known_origin(x.kernel)] if isinstance(x, EnqueueKernel) else 0 for x in run]
+        table, starts = table_of(entry_of(command, case, self._addresses) for command, case in zip(run, cases))
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         first, entries = (
             cl.Buffer(self._context.cl_context, flags, hostbuf=words) for words in (np.array(starts, np.uint64), table)
@@ -136,9 +134,6 @@ class SequenceProgram:
         kernel, args = cl.Kernel(self._program, SEQUENCE), (first, np.uint32(len(run)), entries)
         kernel.set_args(*args)
         return EnqueueKernel(run[0].queue, kernel, (1,), (1,), args).prepare()
-
-    def _case(self, command: Any) -> int:
-        return self._cases[known_origin(command.kernel)] if isinstance(command, EnqueueKernel) else 0
 
 
 @dataclass(eq=False)
@@ -148,11 +143,9 @@ class Probe:
     command: Any
     #: A profiling queue of the same device.
     timed: cl.CommandQueue
-    #: The shortest run so far.
     seconds: float = float("inf")
 
     def enqueue(self) -> None:
-        """Execute the command, and measure its run time."""
         self.command.queue.finish()
         event = self.command.enqueue_on(self.timed)
         event.wait()
@@ -194,7 +187,6 @@ def _runs(segments: Segments, is_small: Callable[[Any], bool]) -> Iterator[tuple
 
 
 def _is_single(command: Any) -> bool:
-    """Return whether a mergeable command needs only a single work item."""
     if isinstance(command, EnqueueKernel):
         return math.prod(command.global_size) == 1
     return bool(command.nbytes <= _MAX_COPIED_BYTES)

@@ -18,7 +18,6 @@ from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
-#: The error message names this many of the largest values.
 _NAMED = 5
 _INTERMEDIATE = "an intermediate value"
 
@@ -74,7 +73,6 @@ class BudgetedRecorder(Recorder):
         return memory
 
     def node(self, node: Node) -> AbstractContextManager[Segment]:
-        """Record a node's commands in a separate segment."""
         self._in_loop = node.is_loop
         return self.segment()
 

@@ -7,13 +7,12 @@ current value. The next value of a *scratch* variable, whose current value is ne
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.graph import ValueId
 from optdb.device.plans.recording import Recording
 from optdb.runtime.arrays import lies_in_order, root_of
 from optdb.runtime.buffer_assignment import CommandGroup, Liveness, liveness
@@ -55,17 +54,19 @@ class Donation(NamedTuple):
 def find_donation(recording: Recording, live: Liveness) -> Donation:
     """Find the next values in a recorded call that can be computed in the buffers of the current values.
 
-    If several shared variables share a buffer, either all of their next values are computed there, or none:
-    a commit that copies into a buffer treats everything else in it as overwritten.
+    If several variables share a buffer, all of their next values are computed there, or none, since a commit that
+    copies into a buffer treats everything else in it as overwritten.
     """
     by_buffer: dict[Memory, list[tuple[ValueId, ValueId]]] = {}
     for var, following in recording.linked.updates.items():
         present = recording.layouts.get(var)
         if present is not None and present.memory is not None and present.memory.buffer is not None:
             by_buffer.setdefault(present.memory, []).append((var, following))
-    values = _Values(recording, live)
     places: dict[Memory, tuple[cl.Buffer, int]] = {}
     final = recording.path.final
+    if not by_buffer:
+        return Donation(places, final)
+    values = _Values(recording, live)
     for memory, members in by_buffer.items():
         late = [pair for pair in members if not values.may_be_early(*pair)]
         if values.may_be_overwritten(memory) and all(values.is_late(*pair) for pair in late):
@@ -78,53 +79,27 @@ class _Values:
     """The current and next values in a recorded call, and the steps that use them."""
 
     def __init__(self, recording: Recording, live: Liveness) -> None:
-        self._recording = recording
-        self._layouts = recording.layouts
+        self._layouts = layouts = recording.layouts
         self._live = live
         self._scratch = recording.linked.scratch
-
-    @functools.cached_property
-    def final(self) -> int:
-        """Index of the first step that follows every step that may run in Python and every guard that may fail."""
-        recording, computing = self._recording, self._recording.roles.value_dependent
-        behind = [index + 1 for index, (_, node, _) in enumerate(recording.steps) if node in computing]
-        return min(recording.path.final, max([0, *behind, *(index for index, _ in recording.path.guards)]))
-
-    @functools.cached_property
-    def _users(self) -> Counter[Memory]:
-        """For each memory block, the number of its outputs, and one more if the block is kept or external."""
-        recording = self._recording
-        outputs = recording.memories(recording.linked.outputs)
-        return Counter([*outputs, *recording.io.external, *recording.kept_memories])
-
-    @functools.cached_property
-    def _parts(self) -> Counter[int]:
-        """The number of memory blocks in each buffer, by the buffer's handle; arrays of users may be in sub-buffers."""
-        given = {layout.memory for layout in self._layouts.values() if layout.memory is not None}
-        return Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
-
-    @functools.cached_property
-    def _read(self) -> set[ValueId]:
-        """The values that a node or the caller reads."""
-        path = self._recording.path
-        return {*self._recording.linked.outputs, *(var for _, node in path.steps for var in path.inputs_of(node))}
-
-    @functools.cached_property
-    def _nodes(self) -> list[Node]:
-        return [node for _, node, _ in self._recording.steps]
-
-    @functools.cached_property
-    def _spans(self) -> dict[Memory, tuple[int, int]]:
-        """Maps each memory block to the indices of the first and the last step that use it."""
-        spans: dict[Memory, tuple[int, int]] = {}
-        for index, (_, node, segment) in enumerate(self._recording.steps):
+        self._nodes = [node for _, node, _ in recording.steps]
+        path, outputs = recording.path, recording.linked.outputs
+        behind = [index + 1 for index, node in enumerate(self._nodes) if node in recording.roles.value_dependent]
+        #: Index of the first step that follows every step that may run in Python and every guard that may fail.
+        self.final = min(path.final, max([0, *behind, *(index for index, _ in path.guards)]))
+        #: For each memory block, the number of its outputs, and one more if the block is kept or external.
+        self._users = Counter([*recording.memories(outputs), *recording.io.external, *recording.kept_memories])
+        given = {layout.memory for layout in layouts.values() if layout.memory is not None}
+        #: The number of memory blocks in each buffer, by the buffer's handle; arrays of users may be in sub-buffers.
+        self._parts = Counter(root_of(memory.buffer)[0] for memory in given if memory.buffer is not None)
+        #: The values that a node or the caller reads.
+        self._read = {*outputs, *(var for node in self._nodes for var in path.inputs_of(node))}
+        #: Maps each memory block to the indices of the first and the last step that use it.
+        self._spans: dict[Memory, tuple[int, int]] = {}
+        for index, (_, node, segment) in enumerate(recording.steps):
             operands = (memory for command in segment.commands for _, memory in command.operands())
-            for memory in (
-                *operands,
-                *self._recording.memories((*self._recording.path.inputs_of(node), *node.outputs)),
-            ):
-                spans[memory] = spans.get(memory, (index,))[0], index
-        return spans
+            for memory in (*operands, *recording.memories((*path.inputs_of(node), *node.outputs))):
+                self._spans[memory] = self._spans.get(memory, (index,))[0], index
 
     def may_be_overwritten(self, memory: Memory) -> bool:
         """Return whether memory holds no result, is not kept by the plan, and shares its buffer with no array."""

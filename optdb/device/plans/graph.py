@@ -15,10 +15,7 @@ ValueId = Hashable
 
 @dataclass(eq=False)
 class Node:
-    """One computation in a function, with the properties that plans rely on.
-
-    The attributes come from the host's graph. A node with default attributes runs in Python in every call.
-    """
+    """One computation in a function; with default attributes, it runs in Python in every call."""
 
     #: The node of the host's graph, for the front end.
     origin: Any
@@ -37,13 +34,12 @@ class Node:
     is_foreign: bool = False
     #: Whether the node computes host values from its inputs alone, so that it may run at any time.
     is_pure: bool = False
-    #: Whether the node may overwrite an input.
     is_inplace: bool = False
     #: Maps an output to the inputs that may share its memory because the node reads each element before overwriting it.
     overwritable: Mapping[ValueId, Set[ValueId]] = field(default_factory=dict)
     #: Whether the node is a loop; a loop's steps release the memory that they allocate.
     is_loop: bool = False
-    #: Whether the node's kernels read host values only through lookup tables (see ``tables``).
+    #: Whether the node's kernels read host values only through lookup tables (`NodeTable`).
     reads_tables_alone: bool = False
     #: Outputs that are views with offsets that may depend on host values; copies may replace these views.
     copyable_views: Sequence[ValueId] = ()
@@ -60,7 +56,6 @@ class NodeGraph:
     outputs: list[ValueId]
     #: Maps a device value to its context; all other values are on the host.
     contexts: Mapping[ValueId, Context]
-    #: The values that never change.
     constants: Set[ValueId] = frozenset()
     #: The values whose memory is visible outside of the nodes, and values that a node overwrites.
     exposed: Set[ValueId] = frozenset()
@@ -68,8 +63,7 @@ class NodeGraph:
     overwritten: Set[ValueId] = frozenset()
     #: The numbers of the nodes that overwrite inputs of the function.
     final: frozenset[int] = frozenset()
-    #: Maps a node's number to the numbers of the nodes that must run before it, since they read values that it
-    #: overwrites.
+    #: Maps a node's number to the nodes that must run before it, since they read values that it overwrites.
     before: Mapping[int, Sequence[int]] = field(default_factory=dict)
     #: Whether a call empties each cell as soon as its value is dead.
     frees: bool = True
@@ -80,15 +74,12 @@ class NodeGraph:
         return {value: number for number, node in enumerate(self.nodes) for value in node.outputs}
 
     def value(self, var: ValueId) -> Any:
-        """Return the value in a cell."""
         return self.cells[var][0]
 
     def on_device(self, value: ValueId) -> bool:
-        """Return whether a value is on a device."""
         return value in self.contexts
 
     def touches_device(self, node: Node) -> bool:
-        """Return whether any input or output of a node is on a device."""
         return any(map(self.on_device, node.inputs)) or any(map(self.on_device, node.outputs))
 
     def is_unobservable(self, node: Node) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from optdb.device.plans.graph import Node, NodeGraph, ValueId
 from optdb.device.plans.paths import Branches, Path
-from optdb.device.plans.roles import Roles, find_roles
 from optdb.runtime.arrays import Array
 from optdb.runtime.recording import ArrayLayout
 
@@ -21,6 +20,55 @@ class PlanOptions(NamedTuple):
     persistent_launches: str = "auto"
     #: Fraction of a device's memory that a function may use.
     device_memory_fraction: float = 1.0
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The roles of a function's nodes.
+
+    A node is always recomputed if it moves device values to the host, computes a host value that the plan does not own,
+    or runs commands that cannot be recorded. **A plan owns a host value only if no variable of its alias class is
+    visible outside of the nodes that read it**: no other code can then overwrite the value or empty its cell.
+    """
+
+    #: The nodes that depend on host values that may change, including those that are always recomputed.
+    value_dependent: frozenset[Node]
+    #: The nodes that run in Python in each call.
+    always_recompute: frozenset[Node]
+
+
+def _find_roles(
+    graph: NodeGraph, steps: Iterable[tuple[Node, Sequence[ValueId]]], unrepeatable: Collection[Node]
+) -> Roles:
+    """Find the roles of the nodes on a path, each with the inputs that it uses; some could not be recorded."""
+    inputs = set(graph.inputs)
+    changing = {var for var in inputs if not graph.on_device(var)}
+    value_dependent: set[Node] = set()
+    always_recompute: set[Node] = set()
+    for node, used in steps:
+        if node in unrepeatable or _always_recomputes(graph, node):
+            always_recompute.add(node)
+        elif changing.isdisjoint(_guarded(graph, node, inputs, used)):
+            continue
+        value_dependent.add(node)
+        changing.update(node.outputs)
+    return Roles(frozenset(value_dependent), frozenset(always_recompute))
+
+
+def _guarded(graph: NodeGraph, node: Node, given: set[ValueId], used: Sequence[ValueId]) -> list[ValueId]:
+    """Return the inputs to guard: all except conditions, constants, and inputs of which only shapes are read."""
+    if node.reads_shapes:
+        return [var for var in used if var not in given]
+    return [var for var in used[bool(node.chosen) :] if var not in graph.constants]
+
+
+def _always_recomputes(graph: NodeGraph, node: Node) -> bool:
+    on_host = [var for var in node.outputs if not graph.on_device(var)]
+    if not graph.exposed.isdisjoint(on_host):
+        return True
+    if on_host and not node.reads_shapes and any(map(graph.on_device, node.inputs)):
+        return True
+    return graph.touches_device(node) and not node.is_repeatable
 
 
 def _nothing(_: Any) -> Collection[Any]:
@@ -36,7 +84,7 @@ class LinkedFunction(NodeGraph):
     #: Cells to empty before a call, since the caller may get views of their values.
     clear_before: list[list[Any]] = field(default_factory=list)
     #: Device inputs that may have a different buffer in each call if they are large. Each is C-contiguous, fills a
-    #: buffer that no other input uses, and is not overwritten.
+    #: buffer of its own, and is not overwritten.
     rebindable_inputs: frozenset[ValueId] = frozenset()
     #: Maps a device output to a function that selects the output's buffer in each call: it takes the value's layout,
     #: and returns a buffer, or None to let the plan choose.
@@ -47,7 +95,6 @@ class LinkedFunction(NodeGraph):
     merges_at_once: bool = False
     #: Whether a call with the same inputs as the last one only enqueues the last call's commands.
     repeats_commands: bool = False
-    #: Returns the user's current options.
     options: Callable[[], PlanOptions] = PlanOptions
     #: Maps an input to a check that raises ValueError if the next value has a wrong length.
     next_value_checks: Mapping[ValueId, Callable[[Any], None]] = field(default_factory=dict)
@@ -67,7 +114,6 @@ class LinkedFunction(NodeGraph):
 
     @functools.cached_property
     def branches(self) -> Branches:
-        """The function's branches, which determine the nodes that a call runs."""
         return Branches(self)
 
     def roles(self, path: Path, unrepeatable: Collection[Node] = frozenset()) -> Roles:
@@ -75,7 +121,7 @@ class LinkedFunction(NodeGraph):
         key = path, frozenset(unrepeatable)
         if key not in self._roles:
             steps = ((node, path.inputs_of(node)) for _, node in path.steps)
-            self._roles[key] = find_roles(self, steps, unrepeatable)
+            self._roles[key] = _find_roles(self, steps, unrepeatable)
         return self._roles[key]
 
     @functools.cached_property
@@ -93,7 +139,6 @@ class LinkedFunction(NodeGraph):
             raise
 
     def forget(self) -> None:
-        """Empty the cells of all device arrays that nodes compute."""
         for var, cell in self.cells.items():
             if var in self.producers and isinstance(cell[0], Array):
                 cell[0] = None

@@ -108,7 +108,6 @@ class PlannedMachine:
 
     @property
     def last_recording(self) -> Recording | None:
-        """The most recently used recording; None if there is none."""
         entry = next(reversed(self._cache.values()), None)
         return None if entry is None else entry.recording
 
@@ -133,9 +132,11 @@ class PlannedMachine:
         return defer_sigint(self._call, before)
 
     def _call(self, before: Before | None) -> list[Any] | None:
-        if before is not None and not self._repeats_first_commands():
-            before(CommandList())
-            before = None
+        if before is not None:
+            last = self._last.cached
+            if last is None or not self._finds_last_plan() or last.plan.expect(1):
+                before(CommandList())
+                before = None
         if self._call_again():
             return None
         for cell in self.linked.clear_before:
@@ -153,7 +154,10 @@ class PlannedMachine:
                 before = None
                 cached.plan.unload()
                 assert search is not None, "a plan with branches is found only by a search"
-                cached = self._find_next(search, taken.round)
+                # Try another plan, for a call whose conditions differ from those of this one.
+                search.guesses -= 1
+                search.path = self._cached_path_after(taken.round, search.shapes) if search.guesses else None
+                cached = self._load(search.shapes, search.addresses, search.path)
             except BaseException:
                 cached.plan.unload()
                 raise
@@ -198,17 +202,6 @@ class PlannedMachine:
             getattr(cell[0], "shape", None) == shape for cell, shape in last.shapes
         )
 
-    def _repeats_first_commands(self) -> bool:
-        """Return whether a call enqueues the same first commands as the last call."""
-        cached = self._last.cached
-        return cached is not None and self._finds_last_plan() and not cached.plan.expect(1)
-
-    def _find_next(self, search: PlanSearch, taken: Round) -> CachedPlan | None:
-        """Return another plan, for a call whose conditions differ from those of the last plan tried."""
-        search.guesses -= 1
-        search.path = self._cached_path_after(taken, search.shapes) if search.guesses else None
-        return self._load(search.shapes, search.addresses, search.path)
-
     def _end(self, search: PlanSearch, cached: CachedPlan | None) -> None:
         """Record the call if no plan was found for it; cache its path and inputs for the next call."""
         path = search.path
@@ -216,15 +209,11 @@ class PlannedMachine:
             path = self._record(search.shapes, search.addresses, search.first)
         elif search.before is cached.plan and not (self.linked.branches.conditions or self._keys.rebound):
             # Without branches and rebindable inputs, the same arrays always select the same plan.
-            self._note_inputs(cached, search.shapes)
+            noted = self._keys.noted(search.shapes)
+            if noted is not None:
+                self._last = LastCall(cached, *noted)
         if path is not None:
             self._expected[search.shapes, search.first] = path
-
-    def _note_inputs(self, cached: CachedPlan, shapes: Shapes) -> None:
-        """Store the inputs of a call whose key has just been computed, unless one of the arrays no longer exists."""
-        noted = self._keys.noted(shapes)
-        if noted is not None:
-            self._last = LastCall(cached, *noted)
 
     def again(self) -> bool:
         """Repeat the last call if all values are unchanged; otherwise do nothing and return False."""
@@ -325,7 +314,6 @@ class PlannedMachine:
         return self._commands_of(cached)
 
     def drop_external(self) -> None:
-        """Release the external buffers of inputs and outputs."""
         for plan in self.plans:
             plan.drop_external()
 
@@ -345,7 +333,6 @@ class PlannedMachine:
             before_commit()
 
     def _compute(self) -> None:
-        """Compute without a plan."""
         self._unload()
         linked = self.linked
         branches = linked.branches
@@ -374,7 +361,6 @@ class PlannedMachine:
         return self.linked.branches.first(self.linked.run)
 
     def _expected_path(self, shapes: Shapes, first: Round) -> Path | None:
-        """Return the probable path of a call, which is the path of the last similar call; None if there was none."""
         return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
     def _cached_path_after(self, found: Round, shapes: Shapes) -> Path | None:
@@ -384,7 +370,6 @@ class PlannedMachine:
         return next((path for path in paths if path is not None and following in path.rounds), None)
 
     def _current_entry(self) -> PlanCacheEntry | None:
-        """Return the cache entry for the inputs that are currently in the cells."""
         shapes, addresses = self._keys.key()
         entry = self._cache.get((shapes, self._expected_path(shapes, self._first())))
         return entry if entry is not None and entry.addresses == addresses else None

@@ -33,7 +33,6 @@ class Path:
         self.guards = [(index, round_) for index, round_ in zip(starts, rounds) if round_.asked]
 
     def inputs_of(self, node: Node) -> Sequence[ValueId]:
-        """Return the inputs that a node uses on this path."""
         return self._branches.used(node, self.rounds[-1].state)
 
     @property
@@ -48,7 +47,6 @@ class Round:
 
     #: The value of each condition; None if it has not been evaluated.
     state: tuple[bool | None, ...]
-    #: The numbers of nodes, in order.
     order: tuple[int, ...]
     #: The conditions to evaluate after these nodes.
     asked: tuple[int, ...]
@@ -62,7 +60,6 @@ class Round:
 
     @property
     def chain(self) -> tuple[Round, ...]:
-        """All rounds up to and including this one."""
         return (*(self.prior.chain if self.prior is not None else ()), self)
 
 
@@ -113,7 +110,6 @@ class Branches:
         return done.following[answers]
 
     def answers(self, done: Round) -> tuple[bool, ...]:
-        """Return the values of the conditions at the end of a round."""
         return tuple(self._truth(index) for index in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
@@ -131,7 +127,6 @@ class Branches:
             here = self.next(here)
 
     def path(self, last: Round) -> Path:
-        """Return the path that ends with a round."""
         if last.path is None:
             last.path = Path(self, last.chain)
         return last.path

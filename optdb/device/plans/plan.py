@@ -6,15 +6,18 @@ Each node of a recording becomes a step (`optdb.device.plans.steps`); a run enqu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
-from optdb.device.launches.accesses import CommandAccesses
-from optdb.device.launches.choosing import plan_merging
+from optdb.device.launches import persistent, residencies
+from optdb.device.launches.accesses import Accesses, CommandAccesses, body_of
+from optdb.device.launches.merging import Course, LaunchMerging, Pause, Segments
+from optdb.device.launches.sequential import sequential_course
 from optdb.device.plans.budget import check_plan
 from optdb.device.plans.donation import find_donation, plan_liveness
 from optdb.device.plans.graph import Node, ValueId
+from optdb.device.plans.linked import LinkedFunction
 from optdb.device.plans.recording import Recording, same
 from optdb.device.plans.steps import (
     BranchGuard,
@@ -28,7 +31,8 @@ from optdb.device.plans.steps import (
 from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment
-from optdb.runtime.commands import CommandList, Memory
+from optdb.runtime.commands import CommandList, EnqueueKernel
+from optdb.runtime.context import Context
 from optdb.runtime.dispatch import enqueue_bound
 from optdb.runtime.recording import Segment
 from optdb.runtime.sigint import commit_point
@@ -69,13 +73,10 @@ class Plan:
         #: Whether any node runs in Python in every call.
         self.always_computes = any(step.free for step in self._steps)
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
-        options = linked.options()
-        self._merging = plan_merging(
-            [segment.commands for segment in self._segments],
-            list({linked.contexts[var] for var in self._arrays}),
-            self._accesses,
-            *(options.merge_launches, options.persistent_launches, linked.merges_at_once),
-        )
+        segments = [segment.commands for segment in self._segments]
+        contexts = {linked.contexts[var] for var in self._arrays}
+        # The course does not refer to the plan, whose memory would otherwise wait for the garbage collector.
+        self._merging = LaunchMerging(_merging_course(linked, segments, contexts, self._accesses))
         #: Cache of `_concatenated`: the lists of commands, and their concatenation.
         self._concatenation: tuple[list[CommandList], CommandList] = [], CommandList()
         #: Cache of `_divided`: a command list with commands that wait for another device, and its two parts.
@@ -98,7 +99,9 @@ class Plan:
                 uploads.begin_round()
             steps = halves[index >= self._final]
             bound = CommandList(map(self.buffers.bind, segment.commands))
-            self._accesses.note(segment.commands, bound, _read_only(recording, node, segment))
+            written = *recording.memories(node.outputs), *segment.allocated
+            read = set(recording.memories(path.inputs_of(node))).difference(written)
+            self._accesses.note(segment.commands, bound, read)
             if number in recording.invariant:
                 bound.enqueue()
             else:
@@ -110,7 +113,6 @@ class Plan:
         return halves
 
     def _step(self, number: int, node: Node, segment: Segment, bound: CommandList) -> PlanStep:
-        """Return the step for a node that is not invariant."""
         if number in self._recording.kept_uploads:
             bound.enqueue()
             return KeptUpload(self._recording, number, node, segment, CommandList(), self._arrays)
@@ -119,7 +121,6 @@ class Plan:
         return GuardedStep(self._recording, number, node, segment, bound, self._arrays)
 
     def load(self) -> None:
-        """Store the plan's arrays and values in the function's cells."""
         for var, array in self._arrays.items():
             self.linked.cells[var][0] = array
         # Host nodes such as Shape_i write into the values in their cells, so the cells get copies.
@@ -139,8 +140,10 @@ class Plan:
         `before` is called with the first commands, before anything that another function could observe. The caller must
         have counted this call with `expect`.
         """
-        if before is None and not self._merging.done:
-            self._merge()
+        merged = self._merging.next() if before is None and not self._merging.done else None
+        if merged is not None:
+            for segment, commands in zip(self._segments, merged, strict=True):
+                segment.commands = commands
         self.restore_cells()
         if self._is_rebound:
             self.rebind_io()
@@ -173,7 +176,6 @@ class Plan:
         return done
 
     def _divided(self, commands: CommandList) -> tuple[CommandList, CommandList]:
-        """Split commands before the first one that waits for another device."""
         count = next((i for i, command in enumerate(commands) if isinstance(command, EnqueueAllReduce)), None)
         if count is None:
             return commands, CommandList()
@@ -201,7 +203,6 @@ class Plan:
             enqueue_bound(step.due(self._changed))
 
     def call_ended(self) -> None:
-        """Record that all commands of a call have been enqueued, including those that commit its updates."""
         self._merging.call_ended()
 
     @property
@@ -211,22 +212,13 @@ class Plan:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has been decided which launches are merged."""
         return self._merging.done
 
     def expect(self, times: int) -> bool:
         """Count `times` calls that may run without Python; return whether another call must run in Python first."""
         return self._merging.expect(times)
 
-    def _merge(self) -> None:
-        """Time or merge small launches if either is due before this call."""
-        merged = self._merging.next()
-        if merged is not None:
-            for segment, commands in zip(self._segments, merged, strict=True):
-                segment.commands = commands
-
     def rebind_io(self) -> None:
-        """Rebind external memory to the buffers of this call's inputs and outputs."""
         io = self.buffers.io
         for var, memory in io.inputs.items():
             self.buffers.rebind(memory, self.linked.value(var).base_data)
@@ -282,7 +274,26 @@ class Plan:
         return copies
 
 
-def _read_only(recording: Recording, node: Node, segment: Segment) -> frozenset[Memory]:
-    """Return the memory blocks of a node's inputs that the node's commands do not write to."""
-    read = frozenset(recording.memories(recording.path.inputs_of(node)))
-    return read.difference(recording.memories(node.outputs), segment.allocated)
+def _merging_course(
+    linked: LinkedFunction, segments: Segments, contexts: Collection[Context], accesses: Accesses
+) -> Course:
+    """Merge a plan's launches: into persistent launches if the device supports them, else into sequences."""
+    merge, persist = linked.merge_launches, linked.options().persistent_launches
+    when = "always" if linked.merges_at_once and persist == "auto" else persist
+    if merge == "never":
+        return None
+
+    def are_decided() -> bool:
+        return all(residencies.is_decided(context, when) for context in contexts)
+
+    if not are_decided():
+        # Parse the kernel bodies now, so that no later call waits for that.
+        for command in itertools.chain(*segments):
+            if isinstance(command, EnqueueKernel):
+                body_of(command)
+        yield Pause(is_ready=are_decided)
+    chosen = {context.queue.int_ptr: residencies.residency(context, persist) for context in contexts}
+    persisting = {handle: resident for handle, resident in chosen.items() if resident is not None}
+    if persisting:
+        return (yield from persistent.persistent_course(segments, persisting, accesses, when))
+    return (yield from sequential_course(segments, merge))

@@ -22,7 +22,6 @@ _MOST_GUESSES = 3
 #: The shape and the address of each input in a call, which together select a plan.
 Shapes = tuple[tuple[int, ...] | None, ...]
 Addresses = tuple[Any, ...]
-#: Returns the value in a cell.
 _first_of = operator.itemgetter(0)
 
 
@@ -47,7 +46,6 @@ class SameValues:
         self._values = [value for _, value in pairs]
 
     def are_identical(self) -> bool:
-        """Return whether each cell holds the identical object."""
         return all(map(operator.is_, map(_first_of, self._cells), self._values))
 
 
@@ -121,7 +119,6 @@ class Repetition:
     commands: CommandList
 
     def is_due(self) -> bool:
-        """Return whether all values are unchanged, so that the call can be repeated."""
         are_identical = self.values.are_identical()
         return are_identical and (not self.given or all(same(cell[0], before) for cell, before in self.given))
 

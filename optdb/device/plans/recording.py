@@ -14,19 +14,19 @@ import numpy as np
 from optdb.device.launches.sequential import may_be_merged
 from optdb.device.plans.budget import BudgetedRecorder
 from optdb.device.plans.graph import Node, ValueId
-from optdb.device.plans.linked import LinkedFunction
+from optdb.device.plans.linked import LinkedFunction, Roles
 from optdb.device.plans.paths import Path, Round
-from optdb.device.plans.roles import Roles
-from optdb.device.plans.tables import NodeTable, tables_of
+from optdb.numpy_types import HostArray
 from optdb.runtime.all_reduce import EnqueueAllReduce
 from optdb.runtime.arrays import Array
 from optdb.runtime.arrays import copy as copy_array
 from optdb.runtime.buffer_assignment import IOBinding, bind_io
-from optdb.runtime.commands import Memory
-from optdb.runtime.dispatch import HeldCommands
+from optdb.runtime.commands import EnqueueUpload, Memory
+from optdb.runtime.dispatch import HeldCommands, enqueue, keep_event
 from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 from optdb.runtime.sigint import commit_point
+from optdb.runtime.tables import TableSource
 
 #: Maximum number of elements that are compared in a host value; larger values count as changed.
 COMPARED = 1 << 14
@@ -34,9 +34,43 @@ COMPARED = 1 << 14
 _COMPARED_FIRST = 64
 #: Maximum number of bytes that a node's results keep in separate memory; larger results share memory with other values.
 _MAX_INVARIANT_BYTES = 1 << 18
-#: Maximum sizes in bytes of a moving view that is copied: first for devices that share host memory, then for other
-#: devices.
+#: Maximum sizes in bytes of a moving view that is copied: for devices that share host memory, and for others.
 MAX_SHARED_VIEW_BYTES, MAX_VIEW_BYTES = 1 << 20, 1 << 26
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """A lookup table: a device array that kernels read instead of a host value, such as a batch's class labels.
+
+    A call writes a new table to the memory that the kernels read, without running the node.
+    """
+
+    #: The host variable, with the shape and dtype of its recorded value.
+    var: ValueId
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    #: Computes the table from a value with the recorded shape and dtype.
+    source: TableSource
+    #: The table on the device; only the plan writes it.
+    array: Array
+
+    def of(self, value: Any) -> HostArray | None:
+        """Return the table for another value; None if it cannot have the recorded shape and dtype."""
+        if not isinstance(value, np.ndarray) or value.shape != self.shape or value.dtype != self.dtype:
+            return None
+        try:
+            return np.ascontiguousarray(self.source.of(value))
+        except (IndexError, TypeError, ValueError):
+            return None  # the node raises its own error
+
+    def write(self, table: HostArray) -> None:
+        """Upload a table for the kernels that are enqueued next; the caller must not modify it afterwards."""
+        if not table.size:
+            return
+        array = self.array
+        command = EnqueueUpload(array.queue, array.base_data, array.offset, table, is_blocking=False)
+        enqueue(command)
+        keep_event(command)
 
 
 @dataclass(eq=False)
@@ -44,9 +78,7 @@ class Recording:
     """The recording of one call."""
 
     linked: LinkedFunction
-    #: The nodes that the call ran.
     path: Path = field(init=False)
-    #: The commands of each node on the path.
     segments: list[Segment] = field(default_factory=list)
     #: Maps a device value to its layout.
     layouts: dict[ValueId, ArrayLayout] = field(default_factory=dict)
@@ -58,16 +90,13 @@ class Recording:
     given: dict[ValueId, Any] = field(default_factory=dict)
     #: Maps the number of a node that reads host values only through lookup tables to the tables.
     tables: dict[int, list[NodeTable]] = field(default_factory=dict)
-    #: How inputs and outputs are bound (see ``optdb.runtime.buffer_assignment``).
     io: IOBinding = field(default_factory=IOBinding)
 
     @property
     def steps(self) -> Iterator[tuple[int, Node, Segment]]:
-        """The nodes, each with its number and its commands."""
         return ((number, node, segment) for (number, node), segment in zip(self.path.steps, self.segments, strict=True))
 
     def memories(self, values: Iterable[ValueId]) -> list[Memory]:
-        """Return the memory blocks of the values that are on a device."""
         found = (self.layouts[value].memory for value in values if value in self.layouts)
         return [memory for memory in found if memory is not None]
 
@@ -138,7 +167,6 @@ class Recording:
 
     @property
     def kept_memories(self) -> list[Memory]:
-        """The memory blocks of the kept nodes' results."""
         kept = (segment for number, _, segment in self.steps if number in self.kept_nodes)
         return [memory for segment in kept for memory in segment.allocated]
 
@@ -169,13 +197,12 @@ class Recording:
         return bool(segment.commands and small and unchanged)
 
 
-def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
-    """Run a function's nodes and record their commands; `first` is the first round if it is already known.
+def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round) -> Recording:
+    """Run a function's nodes and record their commands, from the first round on.
 
     From the first node that overwrites an input of the function, the recorder holds commands back for the caller.
     """
     branches = linked.branches
-    first = first or branches.first(linked.run)
     recording = Recording(linked)
     copies: dict[ValueId, Any] = {}
     for var in linked.inputs:
@@ -192,7 +219,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
             linked.run(number)
             _copy_views(node, linked, moving)
         recording.segments.append(segment)
-        tables = tables_of(linked, node, segment)
+        tables = _tables_of(linked, node, segment)
         if tables and linked.overwritten.isdisjoint(table.var for table in tables):
             recording.tables[number] = tables
         segment.tables.clear()
@@ -213,6 +240,21 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
         var: value for var, value in copies.items() if linked.nodes[linked.producers[var]] not in watched
     }
     return recording
+
+
+def _tables_of(linked: LinkedFunction, node: Node, segment: Segment) -> list[NodeTable]:
+    """Return the tables of a node that has just run; an empty list unless it reads host values only through tables."""
+    if not node.reads_tables_alone or segment.unsupported_reason is not None:
+        return []
+    value = linked.value
+    seen = [var for var in node.inputs if not (linked.on_device(var) or var in linked.constants)]
+    found = [
+        NodeTable(var, value(var).shape, value(var).dtype, source.without_root(), array)
+        for source, array in segment.tables
+        for var in seen
+        if value(var) is source.root
+    ]
+    return found if {table.var for table in found} == set(seen) else []
 
 
 def _note(recording: Recording, recorder: Recorder, var: ValueId, value: Any) -> None:

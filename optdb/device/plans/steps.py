@@ -14,8 +14,7 @@ from typing import Any
 
 from optdb.device.plans.graph import Node, ValueId
 from optdb.device.plans.paths import Branches, Path, Round
-from optdb.device.plans.recording import Recording, same
-from optdb.device.plans.tables import NodeTable
+from optdb.device.plans.recording import NodeTable, Recording, same
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
 from optdb.runtime.commands import CommandList
@@ -28,12 +27,10 @@ class PlanStep:
 
     #: Whether the step runs in Python in each run of the plan.
     free = False
-    #: The step's outputs on the host.
     on_host: Sequence[ValueId] = ()
 
     def __init__(self, commands: CommandList, inputs: Iterable[ValueId] = ()) -> None:
         self.commands = commands
-        #: The guarded inputs.
         self.inputs = frozenset(inputs)
         #: Whether the step must run in Python next time, even if its inputs are unchanged.
         self.stale = False
@@ -74,7 +71,6 @@ class PlanStep:
         return CommandList()
 
     def _compute(self, changed: set[ValueId]) -> None:
-        """Run the step in Python; steps with guarded inputs override this."""
         raise NotImplementedError
 
 
@@ -126,7 +122,6 @@ class KeptUpload(GuardedStep):
         return not any(map(self._linked.on_device, node.inputs)) and self._linked.exposed.isdisjoint(node.outputs)
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
-        """Return no commands, since the memory holds the results of the last run."""
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -150,7 +145,6 @@ class TableUpload(PlanStep):
         self.failure: ValueId = object()
 
     def repeated(self, changed: set[ValueId]) -> CommandList:
-        """Return no commands, since the tables of the last run are still valid."""
         return self.commands
 
     def _compute(self, changed: set[ValueId]) -> None:
@@ -175,8 +169,7 @@ class TableUploads:
 
     def __init__(self, recording: Recording, halves: tuple[list[PlanStep], list[PlanStep]]) -> None:
         self._recording, self._halves = recording, halves
-        #: Maps a host value to the position from which it is known: a pair of the half and the number of preceding
-        #: steps.
+        #: Maps a host value to the position from which it is known: the half, and the number of preceding steps.
         self._known: dict[ValueId, tuple[int, int]] = {}
         self._round_begin = 0, 0
         #: For each upload: its earliest position, the upload, and the step that reads its tables.
@@ -203,7 +196,10 @@ class TableUploads:
     def insert(self, changing: Iterable[ValueId]) -> None:
         """Insert the uploads into the steps; `changing` contains the variables that may change in each call."""
         separate = self._separate_positions(set(changing))
-        found = [(self._position(first, step, separate), upload) for first, upload, step in self._uploads]
+        found: list[tuple[tuple[int, int], TableUpload]] = []
+        for (half, start), upload, reader in self._uploads:
+            end = next((n for n, step in enumerate(self._halves[half]) if step is reader), len(self._halves[half]))
+            found.append(((half, max([start, *(n for n in separate[half] if start <= n <= end)])), upload))
         for (half, position), upload in sorted(found, key=itemgetter(0), reverse=True):
             self._halves[half].insert(position, upload)
 
@@ -216,15 +212,6 @@ class TableUploads:
                     changing.update(step.on_host)
                     found[half].append(position)
         return found
-
-    def _position(
-        self, first: tuple[int, int], step: PlanStep, separate: tuple[list[int], list[int]]
-    ) -> tuple[int, int]:
-        """Return the position of an upload: before the step that reads its tables, but not before `first`."""
-        half, start = first
-        steps = self._halves[half]
-        end = next((position for position, other in enumerate(steps) if other is step), len(steps))
-        return half, max([start, *(position for position in separate[half] if start <= position <= end)])
 
     @property
     def _end(self) -> tuple[int, int]:

@@ -67,10 +67,9 @@ def find_commit(
 ) -> Commit:
     """Find the next values to write, and the values to copy before they are overwritten.
 
-    `updates` contains a key, the current value and the next value of each update. `values` contains pairs (key, value);
-    each value is a result or a next value that is needed after the updates. `buffer_of` returns the id of a value's
-    buffer, or None if there is none. `is_in_place` returns whether a next value is already in the current value's
-    place.
+    `updates` has a key, the current value and the next value of each update; `values` has keys and values that are
+    needed after the updates. `buffer_of` returns the id of a value's buffer, or None. `is_in_place` returns whether a
+    next value is in the current value's place.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -101,8 +100,7 @@ class CommitUpdates:
         contexts = {linked.contexts[var] for var in concerned}
         #: The context of the arrays; None if they are in several contexts.
         self._context = contexts.pop() if len(contexts) == 1 else None
-        #: The recorded arrays; None before a recording. If there are no arrays to write, an empty recording exists from
-        #: the start.
+        #: The recorded arrays; None before a recording, which no call needs if there are no arrays to write.
         self._before: list[Any] | None = None if self._cells else []
         self._after: list[Any] = []
         self._commands = CommandList()
@@ -124,7 +122,6 @@ class CommitUpdates:
         return not self._checks and self._is_recorded([cell[0] for cell in self._cells])
 
     def run(self) -> None:
-        """Copy the next values over the current ones."""
         before = [cell[0] for cell in self._cells]
         if self._is_recorded(before):
             if self._checks:

@@ -1,6 +1,1 @@
-"""The scheduler: turns lazy tensors into few kernels.
-
-``scheduler`` decides which tensors are stored, ``schedule_nodes`` orders and fuses the loops that store them, and
-`lowering` writes the body of each loop. ``optdb.codegen.loops`` generates the kernels, and ``optdb.device.functions``
-runs them.
-"""
+"""The scheduler: decides which lazy tensors are stored, and orders and fuses the loops that store them."""

@@ -14,12 +14,7 @@ from optdb.codegen.scalars.program import Number
 from optdb.device.expressions import broadcast
 from optdb.device.iterations import Iterated
 from optdb.device.schedule.lowering import UNROLLED, Lowering, has_parts, unrolls
-from optdb.device.schedule.schedule_nodes import (
-    FusibleLoop,
-    ScheduleNode,
-    Step,
-    ordered_steps,
-)
+from optdb.device.schedule.schedule_nodes import FusibleLoop, ScheduleNode, Step, ordered_steps
 from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
 from optdb.device.tensors import (
     Computed,
@@ -44,9 +39,9 @@ MOST_SCALARS = 400
 class ElementwiseSchedule:
     """Collects the nodes that store tensors, and orders them; `stored` has replacements for all arguments."""
 
-    def __init__(self, context: Context, stored: Replacements) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
-        self.stored = stored
+        self.stored: Replacements = {}
         self._nodes: list[ScheduleNode] = []
         #: The nodes that have not been lowered yet.
         self._waiting: list[FusibleLoop] = []
@@ -77,16 +72,13 @@ class ElementwiseSchedule:
             self._make(tensor)
 
     def store_late(self, tensor: Tensor, region: Stored) -> None:
-        """Add the nodes that store a tensor in a region after all other nodes."""
         for node in self._store_into(tensor, region):
             node.is_late = True
 
     def lowering(self, domain: Sequence[int]) -> Lowering:
-        """Return the lowering that writes the body of a kernel over a domain."""
         return Lowering(self.stored, domain, self._takes_rows)
 
     def steps(self) -> list[Step]:
-        """Return the steps that compute all tensors to be stored, in order."""
         self._lower_waiting()
         steps = ordered_steps(self._nodes, self.lowering, self._profile)
         self._nodes = []
@@ -111,7 +103,6 @@ class ElementwiseSchedule:
             self._waiting.append(node)
 
     def _store_into(self, tensor: Tensor, region: Stored) -> list[ScheduleNode]:
-        """Add the nodes that write a tensor's elements into a region."""
         found = resolve(tensor, self.stored)
         tensor = tensor if found is region else found
         if not tensor.size:
@@ -150,7 +141,6 @@ class ElementwiseSchedule:
         return nodes
 
     def _loop_store(self, tensor: Tensor, region: Stored) -> ScheduleNode:
-        """Add the node that computes a tensor's elements and writes them."""
         if tensor.size <= FEW and self._is_small(tensor):
             looped: list[int] = []
         else:

@@ -51,7 +51,6 @@ class Lowering(LoopBody):
         super().__init__(domain)
         #: The tensors that must be stored before the kernel runs.
         self.missing: dict[Tensor, None] = {}
-        #: The folds that were unrolled.
         self.unrolled: dict[Folded, None] = {}
         self._takes_rows = takes_rows and len(self.domain) == 1
         self._stored = stored
@@ -70,7 +69,6 @@ class Lowering(LoopBody):
                 self._stored[tensor] = replacement
 
     def evaluate(self, tensor: Tensor, coordinates: Sequence[Index]) -> Operand:
-        """Return an element of a tensor, loaded or computed."""
         # A trampoline, because graphs are deeper than Python's stack.
         stack: list[tuple[tuple[Tensor, tuple[Index, ...]], _Evaluation]] = []
         request: tuple[Tensor, tuple[Index, ...]] = (tensor, tuple(coordinates))
@@ -104,7 +102,6 @@ class Lowering(LoopBody):
         return [*computed[len(computed) // 2 :][:1]]
 
     def _start(self, tensor: Tensor, coordinates: tuple[Index, ...]) -> Operand | _Evaluation:
-        """Return an element, or the evaluation that computes it."""
         tensor = resolve(tensor, self._stored)
         match tensor:
             case Stored():
@@ -330,7 +327,6 @@ def has_parts(tensor: Folded, stored: Replacements) -> bool:
 
 
 def _is_expensive(tensor: Tensor, depth: int = 3) -> bool:
-    """Return whether computing an element of a tensor takes longer than reading it."""
     while isinstance(tensor, ViewTensor):
         tensor = tensor.x
     if not isinstance(tensor, Mapped):

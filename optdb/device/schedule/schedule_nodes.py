@@ -91,7 +91,6 @@ class ScheduledIteration(ScheduleNode):
                 self.own_buffers |= step.own_buffers
 
 
-#: A step of a schedule.
 Step = FusedKernel | ScheduledOperation | ScheduledIteration
 
 
@@ -146,7 +145,6 @@ def _next_loops(ready: list[ScheduleNode], pending: dict[ScheduleNode, None], ne
 
 
 def _reaches(node: ScheduleNode, targets: set[ScheduleNode], pending: dict[ScheduleNode, None], needs: Needs) -> bool:
-    """Return whether a node depends on one of the targets, directly or indirectly."""
     stack, seen = [node], {node}
     while stack:
         for need in needs[stack.pop()]:

@@ -26,7 +26,7 @@ from optdb.device.iterations import Carried, Iterated, Iteration
 from optdb.device.schedule.elementwise import ElementwiseSchedule, long_axes, offset_of, positions
 from optdb.device.schedule.lowering import UNROLLED, UNROLLED_PARTS, Lowering, unrolls
 from optdb.device.schedule.schedule_nodes import ScheduledIteration, ScheduledOperation, ScheduleNode
-from optdb.device.schedule.stored import Replacements, Stored, c_strides, resolve
+from optdb.device.schedule.stored import Stored, c_strides, resolve
 from optdb.device.tensors import (
     Application,
     ArgumentTensor,
@@ -54,24 +54,16 @@ _MOST_PART_BYTES = 1 << 28
 
 
 class Schedule(ElementwiseSchedule):
-    """Stores tensors, and computes folds, products, scattered sums and loops in nodes of their own.
+    """Stores tensors, and computes folds, products, scattered sums and loops in nodes of their own."""
 
-    `constants` has the values of buffers that never change; a loop's body shares it with the schedule of the loop.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        stored: Replacements | None = None,
-        constants: dict[Buffer, HostArray] | None = None,
-    ) -> None:
-        super().__init__(context, {} if stored is None else stored)
-        self.constants: dict[Buffer, HostArray] = {} if constants is None else constants
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        #: The values of buffers that never change; a loop's body shares them.
+        self.constants: dict[Buffer, HostArray] = {}
         #: Maps a constant's address, size and dtype to its buffer.
         self._constants: dict[tuple[int, int, str], Buffer] = {}
 
     def _make(self, tensor: Tensor) -> Tensor:
-        """Add the nodes that compute a tensor; return its replacement."""
         if isinstance(tensor, ArgumentTensor) and tensor.size:
             raise KeyError(f"{tensor} is not an argument of this function")
         if isinstance(tensor, Computed):
@@ -121,7 +113,6 @@ class Schedule(ElementwiseSchedule):
         self.stored.update(zip(application.outputs, outputs))
 
     def _iterate(self, iteration: Iteration) -> None:
-        """Add the nodes for a loop: nodes that store its initial values, and the loop itself."""
         sources = {x: self.store(x) for x in iteration.taken}
         arrays = {
             array: Stored(Buffer(output.size, output.dtype, "rows of a loop"), output.shape)
@@ -132,8 +123,9 @@ class Schedule(ElementwiseSchedule):
             for first, rows in array.initial:
                 offset = first * math.prod(array.row_shape)
                 before += self._store_into(rows, stored.part(rows.shape, offset, stored.strides))
-        body = Schedule(self.context, {x: sources[x] for x in iteration.invariants}, self.constants)
-        body._constants = self._constants
+        body = Schedule(self.context)
+        body.stored.update((x, sources[x]) for x in iteration.invariants)
+        body.constants, body._constants = self.constants, self._constants
         node = body._scheduled(iteration, arrays, sources)
         node.after += before
         self._add(node)

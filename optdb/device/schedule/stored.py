@@ -30,7 +30,6 @@ class Stored(Tensor):
         self.is_parts = is_parts
 
     def at(self, coordinates: Sequence[Index]) -> Index:
-        """Return an element's offset in the buffer."""
         index = Index(self.offset)
         for coordinate, stride in zip(coordinates, self.strides, strict=True):
             index = index.plus(coordinate, stride)
@@ -38,12 +37,10 @@ class Stored(Tensor):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements are C-contiguous."""
         lengths = zip(self.strides, c_strides(self.shape), self.shape)
         return self.size == 0 or all(step == dense or length == 1 for step, dense, length in lengths)
 
     def part(self, shape: Sequence[int], offset: int, strides: Sequence[int]) -> Stored:
-        """Return a tensor that consists of other elements of the same buffer."""
         return Stored(self.buffer, shape, offset, strides)
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from optdb.device.plans.plan import Before
     from optdb.opencl.simulator.device_function import DeviceFunction
     from optdb.opencl.simulator.execution.io_binding import Input
-    from optdb.runtime.commands import CommandList
     from optdb.runtime.scripts import Script
 
 #: Maximum size in bytes of arguments that are compared with the previous call's arguments.
