@@ -39,6 +39,7 @@ from optdb.opencl.ops.blas import (
     OpenCLGemm,
     OpenCLGemv,
     OpenCLGer,
+    OpenCLSavedProducts,
     OpenCLSparseBlockGemv,
     OpenCLSparseBlockOuter,
     OpenCLStackedDot22,
@@ -55,7 +56,6 @@ from optdb.opencl.ops.memory import (
     OpenCLTri,
 )
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLPad, OpenCLSplit, OpenCLTile
-from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import (
     OpenCLCrossentropyAndGradient,

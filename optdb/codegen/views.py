@@ -74,27 +74,6 @@ def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(reversed(strides))
 
 
-def backwards(x: Array) -> DeviceArray:
-    """Return a view of an array with its first axis reversed."""
-    return subtensor(x, [slice(None, None, -1)])
-
-
-def in_matching_order(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return two arrays, unchanged or both reversed, for a sum over the two leading axes.
-
-    Both orders give the same sum; choose the one in which more arrays can merge the two axes without a copy.
-    """
-    if x.shape[:2] != y.shape[:2]:
-        return x, y
-    turned = backwards(x), backwards(y)
-    return turned if _are_merged(*turned) > _are_merged(x, y) else (x, y)
-
-
-def _are_merged(*arrays: Array) -> int:
-    shapes = [(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
-    return sum(strides_for(x, shape) is not None for x, shape in zip(arrays, shapes, strict=True))
-
-
 def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
     """Return a view of the diagonals of two axes, along its last axis; raise ValueError unless these are two axes."""
     ndim = x.ndim

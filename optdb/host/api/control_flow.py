@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from theano.compile.pfunc import rebuild_collect_shared
@@ -11,11 +11,9 @@ from theano.gof.graph import inputs as graph_inputs
 from theano.ifelse import IfElse
 from theano.scan_module import scan_utils
 from theano.scan_module.scan_op import Scan
-from theano.tensor import as_tensor_variable
-from theano.tensor.opt import Shape_i
 
 from optdb.host.api.databases import DB, Query, compile_db
-from optdb.host.api.graph import Apply, FunctionGraph, Variable, clone_get_equiv, io_toposort, node_ancestors
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 
 #: By name, because importing NanGuardMode would import the GPU back-end.
 _WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
@@ -111,61 +109,6 @@ def scan_saving(loop: Apply, var: Variable) -> tuple[list[Variable], Variable]:
     outputs = scan(*loop.inputs[:first_length], steps, *loop.inputs[first_length:], return_list=True)
     saved = outputs.pop(last_outside)
     return outputs, saved
-
-
-def scan_storing_in(loop: Apply, number: int, memory: Variable) -> list[Variable]:
-    """Return the outputs of a loop that stores a result, which is not a state, in an array allocated by the graph.
-
-    `number` is the index among the results that are not states. The loop treats the result as a state that no step
-    reads: the array `memory` and the result have one more element than there are steps, and the first is never written.
-    """
-    op = scan_of(loop)
-    inside, outside = op.n_seqs + sum(len(taps) for taps in op.tap_array[: op.n_outs]), op.shared_arg_offset
-    states = op.n_mit_mot_outs + op.n_mit_sot + op.n_sit_sot
-    body, arguments = list(op.outputs), list(loop.inputs)
-    kept = body.pop(states + number)
-    body.insert(states, kept)
-    del arguments[op.nit_sot_arg_offset + number]
-    arguments.insert(outside, memory)
-    taps = [*op.tap_array[: op.n_outs], [-1]]
-    counts = {"n_sit_sot": op.n_sit_sot + 1, "n_nit_sot": op.n_nit_sot - 1, "tap_array": taps}
-    inputs = [*op.inputs[:inside], kept.type(), *op.inputs[inside:]]
-    scan = _with_body(op, inputs, body, counts, "storing", number)
-    outputs = scan(*arguments, return_list=True)
-    outputs.insert(op.n_outs + number, outputs.pop(op.n_outs))
-    return outputs
-
-
-def part_lengths(loop: Apply, number: int) -> list[Variable] | None:
-    """Return the shape in one step of a loop's result `number`, which is not a state; None if it is unknown."""
-    op = scan_of(loop)
-    taken = {var: (outside, skipped) for var, outside, skipped in _taken(loop)}
-    shapes = [_shape(var) for var in op.inputs]
-    (shape,) = scan_utils.infer_shape([op.inner_nitsot_outs(op.outputs)[number]], op.inputs, shapes)
-    inside = [] if shape is None else list(map(as_tensor_variable, shape))
-    lengths: dict[Variable, Variable] = {}
-    for node in node_ancestors(inside):
-        if isinstance(node.op, Shape_i) and node.inputs[0] in taken:
-            outside, skipped = taken[node.inputs[0]]
-            lengths[node.outputs[0]] = Shape_i(node.op.i + skipped)(outside)
-    known = clone_get_equiv(list(lengths), inside, copy_inputs=False, copy_orphans=False, memo=lengths)
-    found = [known[var] for var in inside]
-    return None if shape is None or not set(op.inputs).isdisjoint(graph_inputs(found)) else found
-
-
-def _shape(var: Variable) -> tuple[Variable, ...] | None:
-    return tuple([Shape_i(axis)(var) for axis in range(var.type.ndim)]) if hasattr(var.type, "ndim") else None
-
-
-def _taken(loop: Apply) -> Iterator[tuple[Variable, Variable, int]]:
-    """Yield, for each input of a loop's body, its variables inside and outside, and the number of step axes."""
-    op, inputs = scan_of(loop), loop.inputs
-    yield from ((*pair, 1) for pair in zip(op.inner_seqs(op.inputs), op.outer_seqs(inputs), strict=True))
-    states = [var for number, slot in state_slots(loop).items() for var in [inputs[slot]] * len(op.tap_array[number])]
-    within = op.inputs[op.n_seqs : op.n_seqs + len(states)]
-    yield from ((*pair, 1) for pair in zip(within, states, strict=True))
-    staying = [*op.outer_shared(inputs), *op.outer_non_seqs(inputs)]
-    yield from ((*pair, 0) for pair in zip(op.inputs[op.n_seqs + len(states) :], staying, strict=True))
 
 
 def scan_of(loop: Apply) -> Scan:

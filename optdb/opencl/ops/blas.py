@@ -9,12 +9,13 @@ from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, Batch
 from optdb.codegen.layout import view
 from optdb.codegen.named_blocks import AddBlockProducts, AddOuterProducts
 from optdb.codegen.operation import Kernels, Operation, Outputs
+from optdb.codegen.recurrence import SavedProducts
 from optdb.host.api import ops as host
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.lifting import floats_only, register_counterparts
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.shell import Shell
+from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.type import opencl_type
 from optdb.runtime.context import Context
 
@@ -34,7 +35,6 @@ class _MergedDot22(Shell):
     checks_lengths = True
 
     def make_node(self, a: Variable, b: Variable, *others: Variable) -> Apply:
-        """Return a node for device arrays."""
         pattern = a.type.broadcastable[0], b.type.broadcastable[1]
         return Apply(self, [a, b, *others], [opencl_type(a.type.dtype, pattern, a.type.context_name)()])
 
@@ -72,6 +72,24 @@ class OpenCLBiasedDot22(_MergedDot22):
             raise ValueError(f"{self} adds a vector of {bias.shape[0]} elements to rows of {b.shape[1]}")
         rows = view(bias, (a.shape[0], bias.shape[0]), (0, bias.strides[0]))
         super().run(node, [rows, 1.0, a, b, 1.0], outputs, kernels, context)
+
+
+class OpenCLSavedProducts(Shell):
+    """Products of states and a matrix, plus an optional addend; a loop has already computed some of the products."""
+
+    __props__ = ()
+    view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
+    #: The matrix product rejects lengths that do not match.
+    checks_lengths = True
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        return Apply(self, list(inputs), [inputs[0].type()])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        return [(*shapes[2][:2], shapes[3][1])]
+
+    def operation(self, node: Apply) -> Operation:
+        return SavedProducts(self.get_context(node), spec_of(node.inputs[2]), config.optdb.matmul_precision)
 
 
 class OpenCLDot22Scalar(Counterpart, Shell, host.Dot22Scalar):
@@ -120,7 +138,6 @@ class OpenCLDot(Counterpart, Shell):
     grad, R_op, infer_shape = host.grad, host.R_op, host.infer_shape
 
     def make_node(self, a: Any, b: Any) -> Apply:
-        """Return a node for two arrays of floats, which are cast to a common dtype."""
         node = super().make_node(a, b)
         dtype = node.outputs[0].type.dtype
         if not dtype.startswith("float"):

@@ -27,7 +27,6 @@ class BiasedProducts(GraphRewriter):
     """Replaces sums of a product and a bias with products that add the bias."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the sums whose products have no other user."""
         for node in fgraph.toposort():
             made = _biased(fgraph, node) if can_fuse(node) and is_quicker(node.outputs[0]) else None
             if made is not None and made.type == node.outputs[0].type:
@@ -80,7 +79,6 @@ class LossesWithGradients(GraphRewriter):
     """Lets cross entropies also compute their gradients."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the cross entropies whose softmax only the gradient uses."""
         needs = needs_of(fgraph)
         for node in fgraph.toposort():
             if not _can_be_one(fgraph, node, needs):

@@ -25,10 +25,9 @@ from optdb.host.api.graph import Apply, FunctionGraph, Variable, owner_of
 from optdb.host.api.rewriters import GraphRewriter, replace_all
 from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.aliasing import view_root
-from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm
+from optdb.opencl.ops.blas import OpenCLDot22, OpenCLGemm, OpenCLSavedProducts
 from optdb.opencl.ops.contiguous import OpenCLContiguous, opencl_sequence
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.recurrence import OpenCLSavedProducts
 from optdb.opencl.ops.views import OpenCLReshape, OpenCLSubtensor, is_transpose
 from optdb.opencl.rewriters.stacking import is_quicker, product_of
 
@@ -46,7 +45,6 @@ class HoistedProducts(GraphRewriter):
     """Moves products out of loops."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the loops that contain products independent of their states."""
         for node in fgraph.toposort():
             if isinstance(node.op, Scan):
                 outputs = _hoisted(fgraph, node)

@@ -19,11 +19,10 @@ from optdb.host.theano.functions.optimized import Plain
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.ops import advanced
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
-from optdb.opencl.ops.contiguous import OpenCLContiguous, opencl_sequence
+from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.random import OpenCLMRGUniform
-from optdb.opencl.ops.views import OpenCLSubtensor
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.inplace import InplaceElemwise
 
@@ -47,8 +46,7 @@ def _switched_off(make: Callable[[Any, bool], Op]) -> Callable[[Any], Op]:
     return lambda op: make(op, False)
 
 
-#: Maps op classes to functions that return a variant of an op that does not work in place. Graphs that are lifted again
-#: use these variants.
+#: Maps op classes to functions that return an op's variant that does not work in place, for graphs lifted again.
 PLAIN: Plain = {
     **{kind: _switched_off(make) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
@@ -101,7 +99,7 @@ def _is_temporary(var: Variable) -> bool:
 def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
     """Return an array with its own allocation if several nodes share it, since graphs merge equal allocations."""
     views, maker = [var], owner_of(var)
-    while isinstance(maker.op, (OpenCLContiguous, OpenCLSubtensor)):
+    while isinstance(maker.op, OpenCLContiguous):
         views.append(maker.inputs[0])
         maker = owner_of(maker.inputs[0])
     allocation = views.pop()
@@ -111,21 +109,15 @@ def _allocated_apart(fgraph: FunctionGraph, var: Variable) -> Variable:
     apart = maker.clone().outputs[0]
     for view in reversed(views):
         node = owner_of(view)
-        apart = node.op(apart, *node.inputs[1:])
+        apart = node.op(apart)
     return apart
-
-
-def _in_order_by_steps(var: Variable) -> Variable:
-    """Return a state whose parts, one for each step, are C-contiguous; that suffices for overwriting it."""
-    node = owner_of(var)
-    return opencl_sequence(node.inputs[0]) if isinstance(node.op, OpenCLContiguous) else var
 
 
 def _overwritten(fgraph: FunctionGraph, loop: Apply, slots: dict[int, int]) -> Apply | None:
     """Return a loop that computes some states in place; None if the graph rejects the loop."""
     inputs = list(loop.inputs)
     for slot in slots.values():
-        inputs[slot] = _in_order_by_steps(_allocated_apart(fgraph, inputs[slot]))
+        inputs[slot] = _allocated_apart(fgraph, inputs[slot])
     op = scan_overwriting(scan_of(loop), {number: [slot] for number, slot in slots.items()})
     outputs = op.make_node(*inputs).outputs
     try:

@@ -45,7 +45,6 @@ class _Chain:
 
     @property
     def values(self) -> list[Variable]:
-        """The parts' values."""
         return [part.value for part in self.parts]
 
     @property
@@ -58,7 +57,6 @@ class PlacedParts(GraphRewriter):
     """Replaces chains of increments of zeros with ops that write all parts."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the longest chains."""
         needs = needs_of(fgraph)
         for node in reversed(fgraph.toposort()):
             # Skip nodes of a replaced chain, which are no longer in the graph.

@@ -33,7 +33,6 @@ class StackedProducts(GraphRewriter):
     """Replaces sums of products with products of joined matrices."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Replace the longest sums."""
         joins = _Joins()
         # Visit sums before their terms.
         for node in reversed(fgraph.toposort()):

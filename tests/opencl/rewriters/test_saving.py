@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from theano.scan_module.scan_op import Scan
 
 from optdb.codegen.recurrence import SavedProducts
-from optdb.opencl.ops.recurrence import OpenCLSavedProducts
+from optdb.opencl.ops.blas import OpenCLSavedProducts
 from optdb.opencl.rewriters import hoisting
 from tests.effort import examples
 
