@@ -15,9 +15,11 @@ from optdb.opencl.ops.batch_norm import (
     OpenCLChannelGradientSums,
     OpenCLChannelMoments,
 )
-from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
-from optdb.opencl.ops.pool import (
+from optdb.opencl.ops.conv import (
     OpenCLAveragePoolGrad,
+    OpenCLConv,
+    OpenCLConvGradInputs,
+    OpenCLConvGradWeights,
     OpenCLDownsampleFactorMaxGradGrad,
     OpenCLImages2Neibs,
     OpenCLMaxPoolGrad,

@@ -32,8 +32,7 @@ VIEWS = (
     *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
     *(ops.Rebroadcast, ops.SpecifyShape, DeclaredLengths, ops.Assert, ops.Print),
 )
-#: Ops that the host computes wherever their arrays are, since moving them has no benefit. `is_matrix_work` lists
-#: exceptions.
+#: Ops that the host computes wherever their arrays are. `is_matrix_work` lists exceptions.
 ON_HOST = LINEAR_ALGEBRA
 #: The matrix structures for which the device solves linear systems.
 TRIANGULAR = ("lower_triangular", "upper_triangular")
@@ -43,8 +42,7 @@ HEAVY = (
     ops.BaseAbstractConv,
     Scan,
 )
-#: Ops that create arrays; they are lifted where the arrays are needed on the device. `RandomFunction` is included so
-#: that the lift reports why it stays on the host.
+#: Ops that create arrays, lifted where the device needs the arrays; `RandomFunction` only gets a reason in reports.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Ops that take device arrays but return results on the host.

@@ -10,8 +10,7 @@ from optdb.lifters.contexts import Contexts
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
 
-#: The name of the context for the flag optdb.device, whichever device the flag selects, so that pickles made with one
-#: device can be loaded with another.
+#: The context for the flag optdb.device, whichever device that is, so that pickles can be loaded on another device.
 DEFAULT_NAME = "opencl"
 
 

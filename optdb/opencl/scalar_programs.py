@@ -37,7 +37,6 @@ class FusedScalars(ScalarProgram):
 
     @classmethod
     def like(cls, program: ScalarProgram) -> FusedScalars:
-        """Return an equal program of this class."""
         return cls(program.dtypes, program.steps, program.results)
 
     def make_new_inplace(self, preference: Any = None, name: str | None = None) -> FusedScalars:

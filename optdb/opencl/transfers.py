@@ -30,7 +30,6 @@ __all__ = [
     "as_host_variable",
     "as_opencl_variable",
     "as_typed",
-    "host_from_opencl",
     "infer_context_name",
     "record_transfer",
 ]
@@ -134,12 +133,9 @@ class OpenCLToOpenCL(_ToDevice):
         return Apply(self, [x], [out])
 
 
-host_from_opencl = HostFromOpenCL()
-
-
 def as_host_variable(x: Variable) -> Variable:
     """Return a host variable for a device variable; while a graph is lifted, always the same variable."""
-    return transfer_once((x, HostFromOpenCL), lambda: host_from_opencl(x))
+    return transfer_once((x, HostFromOpenCL), lambda: HostFromOpenCL()(x))
 
 
 def _check_on_device(op: Op, x: Any) -> None:

@@ -54,25 +54,9 @@ def without_zeros() -> Iterator[None]:
 
 
 class OpenCLArrayType(Type):
-    """The type of arrays on an OpenCL device.
+    """The type of arrays on an OpenCL device, in a named context; by default, in the default context.
 
-    Parameters
-    ----------
-    dtype : str
-        The name of a NumPy dtype.
-    broadcastable : sequence of bool
-        For each axis, whether its length is always 1.
-    context_name : str, optional
-        The context of the type's values; by default, the default context.
-    name : str, optional
-        The type's name in printed graphs.
-
-    Raises
-    ------
-    ContextNotDefined
-        If there is no such context.
-    UnsupportedDtype
-        If the device does not support the dtype.
+    Raises ContextNotDefined if there is no such context, and UnsupportedDtype if the device does not support the dtype.
     """
 
     SharedVariable: ClassVar[type[Variable]]
@@ -95,18 +79,15 @@ class OpenCLArrayType(Type):
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
         return len(self.broadcastable)
 
     @property
     def context(self) -> Context:
-        """The context of values of this type."""
         return get_context(self.context_name)
 
     def clone(
         self, dtype: Any = None, broadcastable: Iterable[bool] | None = None, context_name: Hashable = None
     ) -> OpenCLArrayType:
-        """Return a copy of this type with the given attributes replaced."""
         return type(self)(
             self.dtype if dtype is None else dtype,
             self.broadcastable if broadcastable is None else broadcastable,
@@ -126,21 +107,10 @@ class OpenCLArrayType(Type):
         return hash((type(self), self.dtype, self.broadcastable, self.context_name))
 
     def filter(self, data: Any, strict: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
-        """Return a value of this type.
+        """Return a value of this type for an array on a device, a NumPy array, or an object that NumPy converts to one.
 
-        Parameters
-        ----------
-        data : object
-            An array on a device, a NumPy array, or an object that NumPy converts to one.
-        strict : bool
-            Whether to accept only a value of this type.
-        allow_downcast : bool, optional
-            Whether precision may be lost; None allows it for Python floats only.
-
-        Raises
-        ------
-        TypeError
-            If the value is not of this type and may not be converted to it.
+        `strict` accepts only a value of this type. `allow_downcast` tells whether precision may be lost; None allows it
+        for Python floats only. Raises TypeError if the value may not be converted.
         """
         if not isinstance(data, arrays.Array):
             if strict:
@@ -183,7 +153,6 @@ class OpenCLArrayType(Type):
         return new if getattr(_local, "skips_zeros", False) else arrays.fill_zeros(new)
 
     def value_validity_msg(self, data: Any) -> str:
-        """Return why `data` is not a value of this type."""
         try:
             self.filter(data, strict=True)
         except TypeError as error:
@@ -246,11 +215,9 @@ class OpenCLArrayType(Type):
         return arrays.may_share_memory(a, b)
 
     def get_shape_info(self, obj: arrays.Array) -> tuple[int, ...]:
-        """Return the argument of `get_size` for a value."""
         return obj.shape
 
     def get_size(self, shape_info: tuple[int, ...]) -> int:
-        """Return the size of a value in bytes."""
         return int(np.prod(shape_info, dtype=np.int64)) * self.numpy_dtype.itemsize
 
     def __str__(self) -> str:

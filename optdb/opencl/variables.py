@@ -16,7 +16,7 @@ from optdb.host.api.graph import Constant, Variable
 from optdb.host.api.variables import SharedVariable, TensorConstantSignature, TensorOperators, shared_constructor
 from optdb.numpy_types import HostArray
 from optdb.opencl.registry import contexts
-from optdb.opencl.transfers import as_host_variable, as_opencl_variable
+from optdb.opencl.transfers import as_host_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime import arrays
 
@@ -28,9 +28,6 @@ class _Operators(TensorOperators, Variable):
 
     def _as_TensorVariable(self) -> Variable:  # noqa: N802 (the host's name)
         return as_host_variable(self)
-
-    def _as_OpenCLVariable(self, context_name: Any) -> Variable:  # noqa: N802
-        return as_opencl_variable(self, context_name)
 
 
 class OpenCLVariable(_Operators):
@@ -108,7 +105,6 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
         self.container.value = arrays.from_host(self.type.context, value, self.container.value)
 
     def zero(self, borrow: bool = False) -> None:
-        """Set all elements to 0."""
         self.set_value(np.zeros(self.container.value.shape, self.type.dtype))
 
 
@@ -132,29 +128,11 @@ def opencl_shared(
 ) -> OpenCLSharedVariable:
     """Create a shared variable on a device; Theano calls this for ``theano.shared``.
 
-    Parameters
-    ----------
-    value : object
-        An array on a device or on the host, or a number.
-    name : str, optional
-        The variable's name.
-    strict, allow_downcast : bool
-        Which conversions are allowed for later values; see `OpenCLArrayType.filter`.
-    borrow : bool
-        Whether an array on the device may be used without a copy.
-    broadcastable : sequence of bool, optional
-        For each axis, whether it always has length 1; by default, False for all axes.
-    target : str, optional
-        The name of the context; None selects the default context.
-
-    Raises
-    ------
-    TypeError
-        If the value does not belong on this device; Theano then tries other constructors.
-    ContextNotDefined
-        If there is no context of that name.
-    ValueError
-        If the context does not support the value.
+    The value is an array on a device or on the host, or a number. `target` names a context; None selects the default
+    context. If there is no target, arrays are placed in the default context if the flag optdb.device sets one and the
+    device supports them; numbers stay on the host. `borrow` tells whether an array on the device may be used without a
+    copy. Raises TypeError if the value does not belong on this device, so that Theano tries other constructors;
+    ContextNotDefined if there is no such context; and ValueError if the context does not support the value.
     """
     if target == "cpu":
         raise TypeError("for the host")

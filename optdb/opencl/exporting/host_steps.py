@@ -62,8 +62,7 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
 }
 #: Maps Theano's scalar ops to their names in ``optdb.runtime.expressions``, for example ``IntDiv`` to ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
-#: Ops, their device counterparts, and their number of array inputs (None for all inputs); other inputs stay on the
-#: host.
+#: Ops, their device counterparts, and their number of array inputs (None for all); other inputs stay on the host.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
     (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),

@@ -204,8 +204,7 @@ def _join(family: Family, other: Family, families: Sequence[Family]) -> None:
     family.sources |= other.sources
     family.depends |= other.depends
     family.bits |= other.bits
-    # Whatever depends on one member now depends on everything that the family depends on, so update all families that
-    # share members.
+    # Whatever depends on one member now depends on everything that the family depends on.
     for one in families:
         if one.bits & family.bits:
             one.depends, one.bits = family.depends, family.bits

@@ -37,7 +37,6 @@ class OpenCLFusion(GraphRewriter):
     """Fuses elementwise ops and reductions on the device into kernels."""
 
     def rewrite(self, fgraph: FunctionGraph) -> None:
-        """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
         self.replace(fgraph, list(_shapes_of_operands(fgraph)))
         groups = FusionGroups(fgraph, separate=split_wide_nodes(fgraph))
         for group in groups:

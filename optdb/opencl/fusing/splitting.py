@@ -29,7 +29,6 @@ class _Operands:
     numbers: set[Variable] = field(default_factory=set)
 
     def joined(self, other: _Operands) -> _Operands:
-        """Return the union of two sets of operands."""
         return _Operands(self.steps + other.steps, self.arrays | other.arrays, self.numbers | other.numbers)
 
     def fit(self, node: Apply) -> bool:

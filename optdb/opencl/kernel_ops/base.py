@@ -35,23 +35,10 @@ def check_lengths(
     axes: Sequence[tuple[int, int]] | None = None,
     empty: bool = False,
 ) -> None:
-    """Check that broadcastable axes have length 1, or 0 if `empty`, since no kernel is launched for an empty result.
+    """Raise ValueError unless broadcastable axes have length 1, or 0 if `empty`, for which no kernel is launched.
 
-    Parameters
-    ----------
-    op : object
-        The op that relies on the lengths, or a description of it, used in the error message.
-    variables, values : sequence
-        The op's inputs, and an array for each input.
-    axes : sequence of (int, int), optional
-        The result of `promised_axes` for the variables, if it is known.
-    empty : bool
-        Whether length 0 is also allowed.
-
-    Raises
-    ------
-    ValueError
-        If a broadcastable axis has another length.
+    `op` is the op that relies on the lengths, or a description of it for the error message. `axes` is the result of
+    `promised_axes` for the variables, if it is known.
     """
     for index, axis in promised_axes(variables) if axes is None else axes:
         length = values[index].shape[axis]
@@ -153,7 +140,6 @@ class OpenCLKernelBase(Op):
         return False
 
     def compiled_kernels(self, node: Apply) -> dict[str, CompiledKernel]:
-        """Return a node's kernels, compiled for its context."""
         name = type(self).__name__
         return compile_kernels(self.gpu_kernels(node, name), self.get_context(node), name)
 
@@ -170,7 +156,6 @@ class OpenCLKernelBase(Op):
         no_recycling: Sequence[Variable],
         impl: str | None = None,
     ) -> Callable[[], None]:
-        """Compile the kernels and return a thunk that computes the node."""
         self.prepare_node(node, storage_map, compute_map, "py")
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
@@ -182,7 +167,6 @@ class OpenCLKernelBase(Op):
         no_recycling: Sequence[Variable],
         debug: bool = False,
     ) -> Callable[[], None]:
-        """Compile the kernels and return a thunk that computes the node."""
         run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
         inputs = [storage_map[var] for var in node.inputs]
         outputs = [storage_map[var] for var in node.outputs]
@@ -218,7 +202,7 @@ class OpenCLKernelBase(Op):
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an ``infer_shape`` with or without `fgraph` in the form of Theano 1.0, without it."""
+    """Return an ``infer_shape`` with Theano 1.0's signature; later versions also pass `fgraph`."""
     if list(inspect.signature(infer_shape).parameters)[1:2] != ["fgraph"]:
         return infer_shape
 

@@ -32,8 +32,7 @@ _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
 
-#: Maps the prefix of each macro that describes a variable to a function that returns the macro's definition for a
-#: dtype.
+#: Maps the prefix of each macro that describes a variable to a function of a dtype that returns its definition.
 _MACROS = {"DTYPE": ctype, "WORK": lambda dtype: ctype(work_dtype(dtype)), "LOAD": load_w, "WRITE": write_w}
 #: Other sections in kernel files for Theano's GPU back-end, which are not supported here.
 C_SECTIONS = (

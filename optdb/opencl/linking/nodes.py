@@ -12,8 +12,7 @@ from optdb.host.api.variables import is_host_array
 from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
 
-#: Classes of host ops that enqueue only commands that can be recorded. Device ops declare this with their attribute
-#: `repeatable`.
+#: Host ops that enqueue only commands that can be recorded. Device ops declare this in their attribute `repeatable`.
 REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, ops.Rebroadcast, ops.SpecifyShape)
 #: Ops that return shapes, which are known on the host.
 SHAPES = (ops.Shape, ops.Shape_i)

@@ -106,6 +106,5 @@ class _NodeOrder:
         return [] if runs_last and self._state <= overwritten else nodes
 
     def prior(self, node: Apply) -> list[Apply]:
-        """Return the nodes that must run directly before a node."""
         owners = (var.owner for var in node.inputs if var.owner is not None)
         return [*owners, *self._before.get(node, ())]

@@ -229,8 +229,7 @@ _safety = PatchGroup(
     "nothing",
     [Wrapper(LocalLinker, "make_thunk", _keeping_state, "a call that raises changes no shared variable")],
 )
-#: These patches are never uninstalled: functions compiled earlier and functions of the linker `opencl` still share
-#: device arrays.
+#: Never uninstalled: functions compiled earlier and functions of the linker `opencl` still share device arrays.
 _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
 
 

@@ -26,7 +26,6 @@ class _ChannelsOp(Counterpart, Shell):
     axes: tuple[int, ...]
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node for arrays of floats (cast to a common dtype), and for numbers on the host."""
         node = super().make_node(*inputs)
         x = node.inputs[0].type
         if not x.dtype.startswith("float"):

@@ -39,8 +39,7 @@ class CounterpartBase(BeforeOp):
     own_attributes: ClassVar[frozenset[str]] = frozenset()
     #: The parameters of the host op's C code; counterparts have no C code.
     params_type: ClassVar[None] = None
-    #: Most counterparts launch kernels with the arrays' actual lengths; the few that rely on a pattern check it in
-    #: `run`.
+    #: Most counterparts use the arrays' actual lengths; the few that rely on a pattern check it in `run`.
     checks_lengths = True
 
     _f16_ok = True
@@ -90,7 +89,6 @@ class CounterpartBase(BeforeOp):
         return Apply(like.op, taken, outputs)
 
     def move_arrays(self, arrays: Sequence[Any]) -> list[Variable]:
-        """Return the array inputs as variables on one device."""
         return on_one_device(arrays)
 
     @classmethod
@@ -146,7 +144,6 @@ class Performed(BeforeOp):
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
-        """Return a thunk that computes the node."""
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
 

@@ -50,7 +50,6 @@ class OpenCLCholesky(Shell):
         self.checked = checked
 
     def make_node(self, x: Any) -> Apply:
-        """Return a node for a matrix of float32 or float64."""
         (x,) = on_one_device([x])
         _check_types(self, [x], ([2],))
         faults = [_faults_type(x)()] if self.checked else []
@@ -98,7 +97,6 @@ class OpenCLRequire(Performed, Op):
         self.solution = solution
 
     def make_node(self, x: Any, faults: Any) -> Apply:
-        """Return a node for a device array and the two numbers, which are copied to the host."""
         (x,) = on_one_device([x])
         return Apply(self, [x, to_host_variable(faults)], [x.type()])
 
@@ -224,7 +222,6 @@ class OpenCLOnHost(Op):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Any:
-        """Return the host op's gradients."""
         return self.op.L_op(*[list(map(_as_on_host, group)) for group in (inputs, outputs, output_grads)])
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> Any:  # noqa: N802

@@ -41,7 +41,6 @@ class OpenCLAlloc(Shell, host.Alloc):
         self.context_name = context_name
 
     def make_node(self, value: Any, *shape: Any) -> Apply:
-        """Return a node for a value and the lengths of the axes."""
         value = as_opencl_variable(value, self.context_name)
         like = host.Alloc.make_node(self, value.type.host_type(), *shape)
         out = OpenCLArrayType(value.type.dtype, like.outputs[0].type.broadcastable, self.context_name)()
@@ -62,7 +61,6 @@ class _Maker(BeforeOp):
         self.context_name = context_name
 
     def make_node(self, *numbers: Any) -> Apply:
-        """Return a node for the host op's inputs."""
         like = super().make_node(*numbers)
         out = OpenCLArrayType(self.dtype, like.outputs[0].type.broadcastable, self.context_name)()
         vars(out.tag).update(vars(like.outputs[0].tag))
@@ -159,7 +157,6 @@ class _Fill(Counterpart, Shell):
     device_inputs = slice(0, 2)
 
     def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
-        """Return a node for an array, a number and, for `OpenCLFillDiagonalOffset`, the diagonal's offset."""
         x, value = on_one_device([x, value])
         if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # otherwise the host op rejects it
             value = cast(value, x.type.dtype)

@@ -80,7 +80,6 @@ class OpenCLPad(Shell):
         return cls(kind, tuple(slices))
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return a node for a device array and host numbers."""
         return Apply(self, list(inputs), [self.kind()])
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:

@@ -63,7 +63,6 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}{after}}}"
 
     def with_programs(self, pre: Any, post: Any) -> OpenCLCAReduce:
-        """Return the same reduction with another prologue and epilogue."""
         return OpenCLCAReduce(self.scalar_op, self.axis, self.dtype, self.acc_dtype, pre, post)
 
     def make_node(self, *inputs: Any) -> Apply:
@@ -108,7 +107,6 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
         return Apply(node.op, like.inputs, [node.outputs[0].type() for _ in like.outputs]), dtypes
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
-        """Return the shapes of the outputs: the inputs' common shape without the reduced axes."""
         folded: Sequence[Any] = self.parted(shapes)[0]
         if self.pre_scalar_op is not None:
             elements = OpenCLElemwise(self.pre_scalar_op)
@@ -118,7 +116,6 @@ class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
-        """Return the host op's gradient, on the device."""
         op = _WITH_GRADIENT.get(type(self.scalar_op))
         if op is None or self.pre_scalar_op is not None or self.post_scalar_op is not None:
             what = f"a reduction by {self.scalar_op} has no gradient"

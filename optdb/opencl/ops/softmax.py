@@ -94,7 +94,6 @@ class OpenCLCrossentropyAndGradient(Shell):
     __props__ = ()
 
     def make_node(self, x: Variable, b: Variable, y: Variable, dy: Variable) -> Apply:
-        """Return a node for device arrays of one dtype and for classes on the host."""
         if not x.type.dtype == b.type.dtype == dy.type.dtype:
             raise TypeError(f"{self} takes arrays of the same dtype")
         host_node = OpenCLCrossentropySoftmaxArgmax1HotWithBias().make_node(x, b, y)

@@ -1,7 +1,4 @@
-"""A compiled function on a device, with methods that check, profile and explain its calls.
-
-`DeviceFunction.run_async` returns a :class:`~optdb.device.futures.Future` before the device has finished.
-"""
+"""A compiled function on a device, with methods that check, profile and explain its calls."""
 
 from __future__ import annotations
 
@@ -65,8 +62,7 @@ class DeviceFunction:
         Parameters
         ----------
         *args, **kwargs : array-like
-            The arguments of the function. They are copied to the device; a device that shares the host's memory may
-            instead read them directly during the call.
+            The arguments. They are copied to the device unless it shares the host's memory.
 
         Returns
         -------
@@ -93,10 +89,9 @@ class DeviceFunction:
     def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function several times with the same arguments, and return the last call's results.
 
-        The arguments are uploaded once, and only the last call's outputs are downloaded. If no node needs the host, a
-        call only enqueues its commands. Each call reads the values that were passed, even for arguments that the
-        function may overwrite (``theano.In(mutable=True)``). The exception is an array that your own in-place op
-        overwrites: each call reads the values that the previous call has written.
+        The arguments are uploaded once, and only the last call's outputs are downloaded. Each call reads the values
+        that were passed, even for arguments that the function may overwrite (``theano.In(mutable=True)``), except
+        arrays that your own in-place op overwrites.
 
         Parameters
         ----------
@@ -196,8 +191,7 @@ class DeviceFunction:
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
         """Compute a call step by step, and compare each step with Theano's own ops applied to the same inputs.
 
-        Shared variables and inputs with updates do not change. Use ``simulator.name.check(...)`` to check an added
-        method.
+        Shared variables and inputs with updates do not change.
 
         Parameters
         ----------
@@ -227,7 +221,7 @@ class DeviceFunction:
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
         """Measure how much time each kernel takes on the device, and how much each node takes on the host, in a call.
 
-        As in `check`, no values change. Use ``simulator.name.profile(...)`` to profile an added method.
+        As in `check`, no values change.
 
         Parameters
         ----------
@@ -239,8 +233,7 @@ class DeviceFunction:
         Returns
         -------
         ProfileReport
-            The times. It prints as tables; ``rows`` contains the data, and ``chrome_trace(path)`` writes a trace for
-            browsers.
+            The times. It prints as tables; ``rows`` has the data, and ``chrome_trace(path)`` writes a trace.
 
         Raises
         ------
@@ -253,8 +246,6 @@ class DeviceFunction:
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explain where each node runs and why; given a call's arguments, also report its transfers. No values change.
-
-        Use ``simulator.name.report(...)`` for an added method.
 
         Parameters
         ----------

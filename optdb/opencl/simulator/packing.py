@@ -67,7 +67,6 @@ class PackedVariables:
 
     @property
     def queue(self) -> Any:
-        """The queue of the device."""
         return self._state.context.queue
 
     @property
@@ -77,7 +76,6 @@ class PackedVariables:
 
     @property
     def shapes(self) -> list[Shape]:
-        """The variables' current shapes."""
         return [cell[0].shape for cell in self._cells]
 
     def lay_out(self, shapes: Sequence[Shape]) -> None:

@@ -61,19 +61,15 @@ class _EnqueuePart(Transfer):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes copied."""
         return self.part.nbytes
 
     def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield each buffer of the command with the operand number that `rebind` takes."""
         return iter(enumerate(self.sources))
 
     def with_operands(self, substitute: Callable[[Any], Any]) -> _EnqueuePart:
-        """Return the same command with other operands."""
         return replace(self, sources=tuple(map(substitute, self.sources)))
 
     def bind(self, locate: Locate) -> _EnqueuePart:
-        """Return the command with buffers in place of `Memory` objects."""
         sources, shifts = zip(*map(locate, self.sources), strict=True)
         bound = replace(self, sources=sources, offsets=tuple(map(operator.add, self.offsets, shifts)))
         bound.call = self.part.call(self.queue, bound.sources, bound.offsets)

@@ -127,8 +127,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     def _methods(self) -> dict[str, DeviceFunction]:
         return {CALL: self, **self._added}
 
-    # Reset and close
-
     def reset(self) -> None:
         """Reset all shared variables, and all inputs that calls update, to Theano's values.
 
@@ -168,8 +166,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # Files
-
     def export(
         self,
         path: str | Path,
@@ -208,15 +204,11 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             }
             return write(path, functions, examples, device_kinds)
 
-    # Inspection
-
     def __debugprint__(self) -> list[FunctionGraph]:
         """Return each method's device graph, which ``theano.printing.debugprint`` prints."""
         with self._state.turn():
             self._state.check_open()
             return [function._executable.graph.fgraph for function in self._methods.values()]
-
-    # Shared variables
 
     @property
     def shared(self) -> list[Variable]:
@@ -314,8 +306,6 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
             self._state.check_open()
             for shared in self._state.chosen(which):
                 shared.from_theano()
-
-    # Properties and representations
 
     @property
     def device(self) -> str:

@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor.nnet import neighbours as host
 
-from optdb.opencl.ops.pool import OpenCLImages2Neibs
+from optdb.opencl.ops.conv import OpenCLImages2Neibs
 from tests.opencl.lifted import both, lifted_function, ops_of
 
 pytestmark = pytest.mark.optimized

@@ -12,7 +12,7 @@ import theano.tensor as tt
 from theano.tensor.signal import pool as host
 
 from optdb.opencl import as_opencl_variable
-from optdb.opencl.ops.pool import (
+from optdb.opencl.ops.conv import (
     OpenCLAveragePoolGrad,
     OpenCLDownsampleFactorMaxGradGrad,
     OpenCLMaxPoolGrad,

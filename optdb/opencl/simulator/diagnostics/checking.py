@@ -34,13 +34,11 @@ class Checker:
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = NodeEvaluator()
-        # Some ops have no ``perform`` or a wrong one, so if the result of ``perform`` differs, the checker also
-        # compares with C code.
+        # Some ops have no ``perform`` or a wrong one, so a result that differs is also compared with C code.
         self._on_host = [NodeEvaluator()] if executable.c_thunks else [NodeEvaluator("py"), NodeEvaluator()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
     def run(self) -> CheckReport:
-        """Check a call with the values stored in the function's inputs."""
         self._values: Values = self._executable.given()
         self._known: Values = {}
         self._checks: list[StepCheck] = []

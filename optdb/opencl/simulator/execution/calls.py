@@ -140,8 +140,7 @@ class TrustedMethod:
         function = self._function
         executable = function._executable
         run = None if before is None else functools.partial(_run_after, executable.run, before, at_once)
-        # On a device that shares the host's memory, a call returns only when it has read lent arrays and its results
-        # are ready.
+        # On a device that shares the host's memory, a call waits until it has read lent arrays and has its results.
         events: list[Any] | None = None if function._state.context.profile.shares_host_memory else []
         with function._state.turn():
             function._state.check_open()
@@ -239,7 +238,6 @@ class _Mirrors:
         self.results: Results | None = None
 
     def of(self, number: int, value: Array) -> HostMirror:
-        """Return an output's mirror."""
         mirror = self._of_outputs.get(number)
         if mirror is None or not mirror.fits(np.dtype(value.dtype), value.size):
             mirror = self._of_outputs[number] = HostMirror(self._context, value.dtype, value.size)

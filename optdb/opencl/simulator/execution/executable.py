@@ -68,7 +68,6 @@ class Executable:
         results: Sequence[list[Any]] = (),
     ) -> None:
         self._state = state
-        #: The lock held by the thread that calls the function.
         self.turn = state.turn
         self.c_thunks = c_thunks
         self._results = results
@@ -76,23 +75,22 @@ class Executable:
         #: Empty, since intermediate values are on the device and copies of the function cannot share them.
         self.storage_map: dict[Variable, list[Any]] = {}
         updated = set(updates.values())
-        bound = InputBindings(source, state, inputs, updated, mutable)
-        bindings = list(bound)
-        #: The cells from which `run` reads the inputs, each a list with one element; `run` stores the outputs in
-        #: `output_cells`.
+        of_user = overwritten_by_user(source)
+        mutable = {*mutable, *of_user}
+        bound = _bindings(source, state, inputs, updated, mutable, of_user)
+        bindings = list(bound.values())
+        #: The cells from which `run` reads the inputs; it stores the outputs in `output_cells`.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
         with as_when_compiling():
-            self._build(source, bound, updates)
+            self._build(source, bound, updates, mutable, of_user)
         if isinstance(self.run, PlannedVM):
             scratch = zip(self.graph.fgraph.inputs, bindings, strict=True)
             self.run.linked.scratch = frozenset(
                 var for var, binding in scratch if isinstance(binding, Shared) and binding.is_scratch
             )
-        #: The inputs that are not shared variables.
         self.inputs: list[Input] = [binding for binding in bindings if isinstance(binding, Input)]
-        #: The outputs that the caller receives.
         self.outputs: list[Output] = [
             Output(cell, isinstance(var.type, TensorType), borrow)
             for cell, var, borrow in zip(self.output_cells, source.outputs, borrowed)
@@ -110,24 +108,36 @@ class Executable:
         self._storages = [storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if binding is None]
         self._zero_copy = ZeroCopyScope(state.context, self)
 
-    def _build(self, source: FunctionGraph, bound: InputBindings, updates: dict[int, int]) -> None:
+    def _build(
+        self,
+        source: FunctionGraph,
+        bound: dict[Variable, Shared | Input | None],
+        updates: dict[int, int],
+        mutable: set[Variable],
+        of_user: set[Variable],
+    ) -> None:
         """Create the graph and its VM; a value without another copy is overwritten only at the very end of a call."""
-        may_overwrite, only_here = bound.overwritable, bound.only_copies
+        placed = {var for var, binding in bound.items() if binding is not None and binding.placed}
+        lasting = {var for var, binding in bound.items() if not isinstance(binding, Input)}
+        updated = {source.inputs[number] for number in updates.values()}
+        # Host values that outlive a call are replaced at its end, so a call that raises changes none of them.
+        exchanged = {var for var in (lasting | updated) - placed if not on_device(var)}
+        # The executable owns uploaded arguments; the caller owns arguments on the host.
+        may_overwrite = ((mutable | (updated & placed)) - exchanged) | of_user
+        only_here = {var for var in lasting - of_user if bound[var] is None or self._state.is_only_copy}
         last, narrowed = may_overwrite - only_here, False
         while True:
-            self.graph = device_graph(source, self._state.context_name, bound.placed, updates, may_overwrite)
+            self.graph = device_graph(source, self._state.context_name, placed, updates, may_overwrite)
             copies = dict(zip(source.inputs, self.graph.fgraph.inputs, strict=True))
-            state = {copies[var] for var in bound.lasting}
+            state = {copies[var] for var in lasting}
             overwritten = only_here & may_overwrite
             early = endangered(self.graph.fgraph, state) if overwritten else set()
             if early:
-                # For example, a running average that the rest of a network reads is overwritten too early, but weights
-                # are not.
+                # A running average that the rest of a network reads is overwritten too early, but weights are not.
                 others = may_overwrite - {var for var in only_here if copies[var] in early}
                 may_overwrite = last if narrowed or len(others) == len(may_overwrite) else others
                 narrowed = True
                 continue
-            #: Runs the function and replaces the current values with the next values.
             self.run, self.output_cells = _link(self.graph.fgraph, self.input_cells, state, self.c_thunks)
             # Theano's own VM enqueues each command immediately.
             if isinstance(self.run, PlannedVM) or not overwritten:
@@ -234,58 +244,31 @@ class Executable:
         return self.graph.fgraph, [self.graph.lifted]
 
 
-class InputBindings:
-    """The bindings of a function's inputs; new shared variables are added to the state. See `Executable`."""
-
-    def __init__(
-        self,
-        source: FunctionGraph,
-        state: State,
-        inputs: Sequence[tuple[Variable, list[Any]]],
-        updated: Collection[int],
-        mutable: Collection[Variable],
-    ) -> None:
-        self._is_only_copy = state.is_only_copy
-        self._of_user = of_user = overwritten_by_user(source)
-        self._mutable = {*mutable, *of_user}
-        self._updated = {source.inputs[number] for number in updated}
-        uploaded = placed_on_device(source, state.context)
-        self._bindings: dict[Variable, Shared | Input | None] = {
-            var: state.add(variable, storage, var in uploaded)
-            if isinstance(variable, SharedVariable)
-            else Input(var, storage, [None], var in uploaded, number in updated, var in self._mutable, var in of_user)
-            for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
-        }
-        #: The inputs on the device. All functions of the state agree on whether a shared variable is on the device.
-        self.placed = {var for var, binding in self._bindings.items() if binding is not None and binding.placed}
-        #: The inputs whose values outlive a call.
-        self.lasting = {var for var, binding in self._bindings.items() if not isinstance(binding, Input)}
-        for var in of_user & self.placed:
-            raise NotImplementedError(
-                f"a user op overwrites the shared variable {var}, which another function of the simulator keeps on "
-                "the device.\n"
-                "The cure: pass its next value in updates=, or add this function to the simulator first"
-            )
-
-    def __iter__(self) -> Iterator[Shared | Input | None]:
-        """Iterate over the inputs' bindings; a binding is None if functions use Theano's storage itself."""
-        return iter(self._bindings.values())
-
-    @property
-    def overwritable(self) -> set[Variable]:
-        """The inputs that the VM may overwrite."""
-        # The executable owns uploaded arguments; the caller owns arguments on the host.
-        allowed = self._mutable | (self._updated & self.placed)
-        # Host values that outlive a call are replaced at its end, so a call that raises cannot leave them partly
-        # changed.
-        exchanged = {var for var in (self.lasting | self._updated) - self.placed if not on_device(var)}
-        return (allowed - exchanged) | self._of_user
-
-    @property
-    def only_copies(self) -> set[Variable]:
-        """The inputs that outlive a call and have no other copy; the host has a copy of all other inputs."""
-        here = {var for var, binding in self._bindings.items() if binding is None or self._is_only_copy}
-        return (self.lasting & here) - self._of_user
+def _bindings(
+    source: FunctionGraph,
+    state: State,
+    inputs: Sequence[tuple[Variable, list[Any]]],
+    updated: Collection[int],
+    mutable: Collection[Variable],
+    of_user: Collection[Variable],
+) -> dict[Variable, Shared | Input | None]:
+    """Return the inputs' bindings; None for an input whose storage in Theano is used. New variables join the state."""
+    uploaded = placed_on_device(source, state.context)
+    bindings: dict[Variable, Shared | Input | None] = {}
+    for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True)):
+        placed = var in uploaded
+        if isinstance(variable, SharedVariable):
+            binding = bindings[var] = state.add(variable, storage, placed)
+            # All functions of the state agree on whether a shared variable is on the device.
+            if var in of_user and binding is not None and binding.placed:
+                raise NotImplementedError(
+                    f"a user op overwrites the shared variable {var}, which another function of the simulator keeps on "
+                    "the device.\n"
+                    "The cure: pass its next value in updates=, or add this function to the simulator first"
+                )
+        else:
+            bindings[var] = Input(var, storage, [None], placed, number in updated, var in mutable, var in of_user)
+    return bindings
 
 
 class _ExecutableLinker(VM_Linker):
@@ -302,8 +285,7 @@ def _link(
     following = {fgraph.inputs[number]: fgraph.outputs[index] for index, number in updates.items()}
     schedule = functools.partial(final_last, state=state)
     linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # The next call must not overwrite next values or host results, since these may be its arguments. Device results are
-    # downloaded before the next call.
+    # Next values and host results may be arguments of the next call; device results are downloaded before it.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)

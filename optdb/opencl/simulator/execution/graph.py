@@ -60,7 +60,6 @@ class Origins:
     def on_change_input(
         self, fgraph: FunctionGraph, node: Any, i: int, old: Variable, new: Variable, reason: Any = None
     ) -> None:
-        """Record a replacement."""
         self.on_lifted(fgraph, [(old, new)])
 
 
@@ -153,8 +152,7 @@ def _without_transfers(
     return fgraph, copied
 
 
-#: Rewriters left out of the phases, because only sizes and indices remain on the host, and plans compare them with the
-#: previous call's values.
+#: Rewriters left out: only sizes and indices remain on the host, and plans compare them with the previous values.
 _LEFT_OUT = ("inplace_elemwise_opt",)
 #: Theano's name for the fusion of nodes that stay on the host.
 _FUSION = "elemwise_fusion"

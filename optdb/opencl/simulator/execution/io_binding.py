@@ -41,26 +41,21 @@ _KEPT = 8
 class Input:
     """An input that is not a shared variable."""
 
-    #: The variable in the original graph.
     variable: Variable
     #: The cell in which Theano's Function stores the input's value.
     storage: list[Any]
     #: The cell from which the VM reads.
     cell: list[Any]
-    #: Whether the input is on the device.
     placed: bool
     #: Whether the VM computes the input's next value.
     updated: bool
-    #: Whether the VM may overwrite the input.
     mutable: bool
     #: Whether a user's op overwrites the input, so that the caller sees the new values.
     overwritten_by_user: bool = False
-    #: Whether the VM receives a copy of an array that it might overwrite, because later calls read the caller's array
-    #: again.
+    #: Whether later calls read the caller's array again, so that the VM gets a copy if it might overwrite it.
     spares_argument: bool = False
 
     def __post_init__(self) -> None:
-        #: Whether a call may change the value.
         self.may_change = self.updated or self.mutable
         #: Whether the VM may read the caller's array directly.
         self.may_be_external = self.placed and not self.may_change
@@ -116,7 +111,6 @@ class Input:
         return self._lent
 
     def give_back(self) -> None:
-        """Store the next value in Theano's storage."""
         if self.updated:
             self.storage[0] = as_host_value(self.cell[0])
 
@@ -125,13 +119,10 @@ class Input:
 class Output:
     """An output that the caller receives."""
 
-    #: The cell in which the VM stores the output.
     cell: list[Any]
-    #: Whether the caller receives the output as a host array.
     on_host: bool
     #: Whether the next call may overwrite the caller's result.
     borrow: bool
-    #: The previous call's result, if it is borrowed.
     last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | list[Any]) -> Any:
@@ -302,7 +293,6 @@ class AddressRanges:
         return start < end and first < last
 
     def clear(self) -> None:
-        """Forget all arrays."""
         self._starts.clear()
         self._ends.clear()
 

@@ -41,7 +41,6 @@ class HostState(State):
         return super().add(variable, storage, on_device) if on_device else None
 
     def begin_call(self, used: Sequence[Shared]) -> None:
-        """Copy changed host values to the device."""
         for shared in used:
             shared.refresh()
 

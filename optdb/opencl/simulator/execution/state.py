@@ -99,7 +99,6 @@ class Mirror(Shared):
     _version: int | None
 
     def from_theano(self) -> None:
-        """Copy the value from Theano's storage."""
         container_version = version(self.variable.container)
         self.lose()  # until the copy is complete
         super().from_theano()
@@ -113,7 +112,6 @@ class Mirror(Shared):
             self.from_theano()
 
     def update_host(self, value: Any) -> None:
-        """Store the device's value in Theano's storage."""
         self._storage[0] = self._seen = value
 
     def lose(self) -> None:
@@ -135,13 +133,11 @@ class State:
         self.turn = Turn(self.context)
         #: The description of the simulator when it was closed; None while it is open.
         self.closed_as: str | None = None
-        #: Maps the id of Theano's storage, which is common to all functions that use a variable, to the shared
-        #: variable.
+        #: Maps the id of Theano's storage, which all functions of a variable share, to the shared variable.
         self._by_storage: MutableMapping[int, Shared] = {}
         self._warned = False
 
     def check_open(self) -> None:
-        """Raise `SimulatorClosed` if the simulator was closed."""
         if self.closed_as is not None:
             raise SimulatorClosed(
                 f"{self.closed_as}: its memory on the device was released. Create another one from the same "

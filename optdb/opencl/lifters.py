@@ -1,4 +1,7 @@
-"""Lifters for elementwise ops, reductions, and ops that create arrays, view them, or are replaced with several ops."""
+"""Lifters for elementwise ops, reductions, and ops that create arrays, view them, or are replaced with several ops.
+
+Importing this module also registers the lifters of the counterparts in ``optdb.opencl.ops``.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from optdb.opencl.lifting import (
     unsupported_reason,
     with_pattern,
 )
+from optdb.opencl.ops import axes, batch_norm, blas, conv, linalg, softmax  # noqa: F401  which register lifters
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.counterpart_base import to_host_variable
