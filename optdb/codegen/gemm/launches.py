@@ -80,7 +80,9 @@ def wide_total_kernel(dtype: str) -> Kernel:
     vector = f"{C_TYPES[work_dtype(dtype)]}{_WIDE}"
     words = {"WIDE": _WIDE, "WORDS": vector, "VLOAD": f"vload{_WIDE}", "VSTORE": f"vstore{_WIDE}"}
     stores_whole = int(dtype == work_dtype(dtype))
-    return product_kernel(functions("gemm/gpu.cl")["matmul_total_wide"], dtype, **words, STORES_WHOLE=stores_whole)
+    return product_kernel(
+        functions("gemm/split_sums.cl")["matmul_total_wide"], dtype, **words, STORES_WHOLE=stores_whole
+    )
 
 
 def pack(*numbers: int) -> Packed:
