@@ -1,13 +1,16 @@
-"""Tunes matrix products on a device, and prints their speed."""
+"""Tunes matrix products on a device, including those on tensor cores, and prints their speed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
 
 
 def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bool = True) -> int:
@@ -38,7 +41,36 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
         print(f"optdb: measuring products of {dtype}, for up to a minute", file=sys.stderr)
         Console().print(_table(f"{dtype} on {context.profile.name}", tune.tune(context, dtype, library)))
         print("kept in", path)
+    if "float32" in dtypes and context.profile.has_tensor_cores:
+        _tune_tensor_cores(context, forget)
     return 0
+
+
+def _tune_tensor_cores(context: Context, forget: bool) -> None:
+    """Measure products on tensor cores, or remove earlier results."""
+    from optdb.codegen.gemm import tensor_cores, tune, tuning_table, warpgroups
+
+    if forget:
+        packed = map(warpgroups.packed_class, warpgroups.DEFAULTS)
+        tuning_table.record(context, {name: {} for name in (tensor_cores.TILES, *packed)})
+        return
+    print("optdb: measuring float32 products on tensor cores, for up to a minute", file=sys.stderr)
+    rates = tune.tune_tensor_cores(context)
+    if not rates:
+        print("no tile shape works on the tensor cores of this device: the defaults are kept")
+        return
+    table = Table("tiles", title=f"TF32 on {context.profile.name}, TFLOP/s of a unit", title_justify="left")
+    table.add_column("with 1, 2, ... tiles per compute unit", justify="right")
+    for block, of_groups in rates.items():
+        table.add_row(block.name.partition("_")[2], "  ".join(f"{rate:.2f}" for rate in of_groups))
+    Console().print(table)
+    for arithmetic in warpgroups.DEFAULTS:
+        speed = tune.tune_packed(context, arithmetic)
+        if speed is not None:
+            speeds = f"{speed.multiplying:.2f} TFLOP/s per compute unit, packed at {speed.packing:.0f} GB/s"
+            print(f"packed matrices of {arithmetic}: {speeds}")
+        elif context.profile.has_warpgroup_products:
+            print(f"packed matrices of {arithmetic}: no configuration could be measured, so the defaults are kept")
 
 
 def _table(title: str, results: Sequence[Any]) -> Table:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from optdb.cli import kernels
-from optdb.cli.tune import report
-from optdb.codegen.gemm import blocks, tune
+from optdb.cli.tune import _tune_tensor_cores, report
+from optdb.codegen.gemm import blocks, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.problem import CLASSES
+from optdb.codegen.gemm.tensor_kernels import TensorBlock
 from optdb.runtime import binaries
+from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
 from tests.processes import output, python, python_path
 
@@ -67,6 +69,28 @@ def test_a_table_is_printed_and_results_are_kept_and_forgotten(tmp_path, monkeyp
     assert not path.exists()
     with pytest.raises(DeviceError, match="no device has that name"):
         report("no such device", ["float32"])
+
+
+def test_tensor_cores_are_measured_and_forgotten(tmp_path, monkeypatch, capsys):
+    context, speed = Context("opencl"), warpgroups.Speed(3.0, 2500.0)
+    monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
+    monkeypatch.setattr(tune, "tune_tensor_cores", lambda context: {TensorBlock(32, 32, 16, 2, 16, 32): (0.5, 0.75)})
+
+    def measured(context, arithmetic):
+        if arithmetic != "tf32":
+            return None
+        tuning_table.record(context, {warpgroups.packed_class("tf32"): {warpgroups.BLOCK.name: speed}})
+        return speed
+
+    monkeypatch.setattr(tune, "tune_packed", measured)
+    _tune_tensor_cores(context, forget=False)
+    shown = capsys.readouterr().out
+    assert "32x32x16_2_16x32" in shown and "0.50  0.75" in shown
+    assert "packed matrices of tf32: 3.00 TFLOP/s per compute unit, packed at 2500 GB/s" in shown
+    assert "float16" not in shown
+    assert warpgroups.speed_of(context, "tf32") == speed
+    _tune_tensor_cores(context, forget=True)
+    assert warpgroups.speed_of(Context("opencl"), "tf32") == warpgroups.DEFAULTS["tf32"]
 
 
 @pytest.mark.slow

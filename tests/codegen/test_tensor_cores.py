@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optdb.codegen.gemm import families, tensor_cores
+from optdb.codegen.gemm import families, tensor_cores, tune, tuning_table
+from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run, wide_total_kernel
 from optdb.codegen.gemm.problem import Problem, steps
 from optdb.codegen.gemm.products import matmul, matmul_kernels
@@ -17,6 +18,7 @@ from optdb.codegen.gemm.tensor_kernels import TensorBlock, kernel_name, tensor_k
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.runtime import binaries, tuning
 from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import ContextOptions
@@ -311,21 +313,79 @@ def test_all_lengths_up_to_twice_a_tile_on_a_gpu(dtype, precision):
         check(to_host(z), a, b, y, 1.5, 0.5, tensor_cores.ARITHMETIC[dtype, precision])
 
 
-def test_a_shape_that_does_not_build_is_left_for_the_next(with_tensor_cores, monkeypatch, caplog):
+# Rates of tile shapes
+
+
+@pytest.fixture
+def measuring(with_tensor_cores, tmp_path, monkeypatch):
+    """Return a context, with few groups and terms, of a device whose rates are to be measured."""
+    monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
+    monkeypatch.setattr(tensor_cores, "CANDIDATES", (SMALL, OTHER))
+    monkeypatch.setattr(tune, "_MOST_GROUPS", 2)
+    monkeypatch.setattr(tune, "SECONDS", 0.0)
+    with_tensor_cores.kept.pop(tuning_table.__name__, None)
+    yield with_tensor_cores
+    with_tensor_cores.kept.pop(tuning_table.__name__, None)
+
+
+#: For a device that resembles an H200, but has only 32 KiB of local memory.
+BY_DEFAULT = tensor_cores.DEFAULTS
+
+
+def seconds_of_groups(monkeypatch, *seconds):
+    """Make products take given seconds, one after the other."""
+    left = list(seconds)
+    monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or left.pop(0))
+
+
+def test_rates_are_measured_kept_and_used(measuring, monkeypatch):
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
+    # The second group is faster with the first shape, and no faster with the other shape.
+    seconds_of_groups(monkeypatch, 1e-3, 1.25e-3, 1e-3, 2e-3)
+    rates = tune.tune_tensor_cores(measuring, terms=16)
+    assert {block: len(of_groups) for block, of_groups in rates.items()} == {SMALL: 2, OTHER: 1}
+    assert rates[SMALL][0] == pytest.approx(2e-9 * 32 * 32 * 16)
+    assert rates[SMALL][1] == pytest.approx(2 / 1.25 * rates[SMALL][0])
+    assert tensor_cores.rates_of(measuring) == rates
+    measuring.kept.pop(tuning_table.__name__)
+    assert {block: tuple(of) for block, of in tensor_cores.rates_of(measuring).items()} == rates
+    quick = Problem(1, 200, 300, 64, (0, 64, 1), (0, 300, 1), (0, 300, 1), (0, 300, 1), False)
+    names = {choice.name for choice in tensor_cores.choices(measuring, Request(quick, "float32", "default"))}
+    assert names >= {f"a product by tf32, {block.name}" for block in rates}
+    tuning_table.record(measuring, {tensor_cores.TILES: {}})
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
+
+
+def test_a_shape_that_computes_something_else_has_no_rates(measuring, monkeypatch):
+    monkeypatch.setattr(tune.TrialProduct, "is_correct", lambda *_: False)
+    assert tune.tune_tensor_cores(measuring, terms=16) == {}
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [[], {}, {"tensor_9x9": [1.0]}, {SMALL.name: []}, {SMALL.name: [0.0]}, {SMALL.name: ["1"]}, {SMALL.name: 1.0}],
+)
+def test_damaged_rates_are_those_of_no_tuning(measuring, damaged):
+    tuning.save(tuning_table.key_of(measuring), {tensor_cores.TILES: damaged})
+    assert tensor_cores.rates_of(measuring) == BY_DEFAULT
+
+
+def test_a_shape_that_does_not_build_is_left_for_the_next(measuring, monkeypatch, caplog):
     monkeypatch.setattr(tensor_cores, "rates_of", lambda context: {SMALL: (1.0,), OTHER: (3.0,)})
     instructions = {OTHER: "ptx", SMALL: "emulated"}  # Oclgrind takes no PTX
     monkeypatch.setattr(
         tensor_cores, "tensor_kernel", lambda block, *args: tensor_kernel(block, *args[:2], instructions[block])
     )
     a, b = sample(64, 40), sample(40, 64)
-    check(product(with_tensor_cores, a, b, "default"), a, b, np.zeros(1), 1.0, 0.0, "tf32")
+    check(product(measuring, a, b, "default"), a, b, np.zeros(1), 1.0, 0.0, "tf32")
     assert f"Other kernels are used for a product by tf32, {OTHER.name}" in caplog.text
 
 
 def test_only_devices_that_have_it_take_more_local_memory_than_they_tell(with_tensor_cores):
     profile = with_tensor_cores.profile
-    large = next(block for block in tensor_cores.RATES if block.local_bytes > 48 << 10)
-    assert large in tensor_cores.fitting(with_tensor_cores, tensor_cores.RATES)
+    large = next(block for block in tensor_cores.DEFAULTS if block.local_bytes > 48 << 10)
+    assert large in tensor_cores.fitting(with_tensor_cores, tensor_cores.DEFAULTS)
     ampere = replace(profile, compute_capability=(8, 0), local_memory_bytes=48 << 10)
     assert ampere.most_local_bytes == 48 << 10 and ampere.has_tensor_cores
     older = replace(profile, driver=replace(profile.driver, version="570.1"))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import families, launches, tensor_cores, warpgroups
+from optdb.codegen.gemm import families, launches, tensor_cores, tune, tuning_table, warpgroups
 from optdb.codegen.gemm.families import Request
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import Problem, steps
@@ -18,6 +18,7 @@ from optdb.codegen.gemm.warpgroups import BLOCK, PackedBlock, pack_kernel, packe
 from optdb.codegen.kernels import compile_kernels
 from optdb.codegen.kernels.bodies import bodies_of
 from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.runtime import binaries, tuning
 from optdb.runtime.arrays import to_host
 from optdb.runtime.context import Context
 from optdb.runtime.context_options import ContextOptions
@@ -268,6 +269,80 @@ def test_kernels_that_do_not_build_are_not_taken(packing, monkeypatch, caplog):
     np.testing.assert_array_equal(product(context, a, b, "default"), a @ b)
     assert "Other kernels are used for a product of packed matrices" in caplog.text
     assert not any(name.startswith("packed") for name in kernels_of(computed))
+
+
+# Rates
+
+
+@pytest.fixture
+def measuring(packing, tmp_path, monkeypatch):
+    """Return a context of a device whose speed is to be measured."""
+    context, _ = packing
+    monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
+    monkeypatch.setattr(tune, "SECONDS", 0.0)
+    monkeypatch.delitem(context.kept, tuning_table.__name__, raising=False)
+    yield context
+    context.kept.pop(tuning_table.__name__, None)
+
+
+def test_a_speed_is_measured_kept_and_used(measuring, monkeypatch):
+    # Seconds of packing alone and of the whole product, for a short product and a long one; a launch takes 1 second.
+    times = iter([1 + 2e-6, 1 + 5e-6, 1 + 4e-6, 1 + 10e-6])
+    monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
+    speed = tune.tune_packed(measuring, "tf32", terms=16)
+    operations, nbytes = 2 * SMALL.rows * SMALL.cols * 16, 2 * 4 * (SMALL.rows + SMALL.cols) * 16
+    np.testing.assert_allclose(speed, (1e-12 * operations / 3e-6, 1e-9 * nbytes / 2e-6), 1e-6)
+    assert warpgroups.speed_of(measuring, "tf32") == speed
+    assert warpgroups.speed_of(measuring, "float16") == warpgroups.DEFAULTS["float16"]
+    measuring.kept.pop(tuning_table.__name__)
+    np.testing.assert_allclose(warpgroups.speed_of(measuring, "tf32"), speed)
+    tuning_table.record(measuring, {warpgroups.packed_class("tf32"): {}})
+    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
+
+
+def test_what_computes_something_else_has_no_speed(measuring, monkeypatch):
+    monkeypatch.setattr(tune.TrialProduct, "is_correct", lambda *_: False)
+    assert tune.tune_packed(measuring, "tf32", terms=16) is None
+
+
+#: As many stages as on an H100: the first pass around the ring has more terms than three stages.
+RING = PackedBlock(64, 16, 8, 4, 1)
+FLIP = "phase ^= side == 0;"
+
+
+@pytest.mark.parametrize("wrong", ["", "phase = 1;", "phase ^= 1;", "phase |= side == 0;"])
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_a_kernel_that_awaits_a_wrong_phase_has_no_speed(measuring, monkeypatch, arithmetic, wrong):
+    original = warpgroups.functions
+
+    def functions(name):
+        code = original(name)
+        if "MATMUL" not in code:
+            return code
+        assert FLIP in code["MATMUL"]
+        return {**code, "MATMUL": code["MATMUL"].replace(FLIP, wrong)}
+
+    monkeypatch.setattr(measuring, "options", replace(measuring.options, packed_tile=astuple(RING)))
+    monkeypatch.setattr(warpgroups, "functions", functions)
+    monkeypatch.setattr(tune, "best_seconds", lambda *_: pytest.fail("the gate is open"))
+    assert tune.tune_packed(measuring, arithmetic, terms=16) is None
+
+
+def test_times_that_make_no_sense_are_not_kept(measuring, monkeypatch):
+    times = iter([1.0, 2.0, 1.0, 3.0])
+    monkeypatch.setattr(tune, "best_seconds", lambda context, compute: compute() or next(times))
+    assert tune.tune_packed(measuring, "tf32", terms=16) is None
+    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
+
+
+@pytest.mark.parametrize("damaged", [[], [1.0], [0.0, 1.0], ["no", "no"], [1.0, 2.0, 3.0]])
+def test_damaged_speeds_are_those_of_no_tuning(measuring, damaged):
+    tuning.save(tuning_table.key_of(measuring), {warpgroups.packed_class("tf32"): {SMALL.name: damaged}})
+    assert warpgroups.speed_of(measuring, "tf32") == warpgroups.DEFAULTS["tf32"]
+
+
+def test_devices_without_the_instructions_have_no_speed():
+    assert tune.tune_packed(checker(), "tf32") is None
 
 
 # On a GPU

@@ -21,6 +21,7 @@ from optdb.codegen.gemm.families import Choice, Request
 from optdb.codegen.gemm.launches import GemmPlan, by_tiles, wide_total_kernel
 from optdb.codegen.gemm.problem import FEW, Precision, Problem, classify
 from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
+from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -47,18 +48,27 @@ _BLOCKS = {
     ("tiny", True): TensorBlock(64, 64, 32, 3, 32, 32),
 }
 
+#: The class for TF32 tiles in the tuning table. Its entries are `Rates`.
+TILES = "tf32 tiles"
 #: Throughput of a compute unit with one resident work group, with two, and so on, in 1e12 operations per second. The
 #: length is the number of work groups that fit on a unit.
 Rates = Mapping[TensorBlock, Sequence[float]]
 #: Rates on an NVIDIA H200; the first one was measured on an H100. Tiles with 32 terms take 96 or 64 KiB of local
 #: memory.
-RATES: Rates = {
+DEFAULTS: Rates = {
     TensorBlock(128, 128, 32, 3, 64, 64): (1.05, 1.7),
     TensorBlock(128, 128, 32, 2, 64, 64): (1.05, 1.67),
     TensorBlock(128, 128, 16, 3, 64, 64): (1.0, 1.59),
     TensorBlock(128, 64, 16, 4, 64, 32): (0.72, 1.08, 1.22, 1.35),
     TensorBlock(64, 64, 32, 3, 64, 32): (0.55, 0.98, 1.1, 1.24),
 }
+#: The tile shapes that tuning measures.
+CANDIDATES = (
+    *DEFAULTS,
+    TensorBlock(128, 128, 16, 3, 64, 32),
+    TensorBlock(64, 128, 16, 4, 32, 64),
+    TensorBlock(64, 64, 32, 3, 32, 32),
+)
 #: Float16 rates for one and for two work groups per compute unit, on an NVIDIA H200.
 _FLOAT16_RATES = (1.8, 2.8)
 
@@ -118,8 +128,12 @@ def _tiled(context: Context, request: Request, arithmetic: Arithmetic) -> list[C
 
 
 def rates_of(context: Context) -> Rates:
-    """Return the rates of the tile shapes that fit a device."""
-    return {block: RATES[block] for block in fitting(context, RATES)}
+    """Return the measured or default rates of the tile shapes that fit a device."""
+    found = measured(context, TILES)
+    rates = {block: found[block.name] for block in CANDIDATES if block.name in found}
+    return {block: rates[block] for block in fitting(context, rates)} or {
+        block: DEFAULTS[block] for block in fitting(context, DEFAULTS)
+    }
 
 
 def fitting(context: Context, blocks: Iterable[TensorBlock]) -> list[TensorBlock]:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.gemm import blocks, tuning_table
+from optdb.codegen.gemm import blocks, tensor_cores, tuning_table, warpgroups
 from optdb.codegen.gemm.blocks import LIBRARY, Block, table_class
-from optdb.codegen.gemm.launches import GemmPlan, run
+from optdb.codegen.gemm.launches import GemmPlan, by_tiles, run
 from optdb.codegen.gemm.problem import CLASSES, FEW, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
+from optdb.codegen.gemm.tensor_kernels import Arithmetic, TensorBlock, dtype_of, kernel_name, tensor_kernel
+from optdb.codegen.gemm.warpgroups import Speed
 from optdb.codegen.kernels import CompiledKernel, try_compile
 from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
 TURNS, SECONDS = 3, 0.05
 #: Rows, columns and terms of the product that checks a block shape; no block size divides any of them.
 _TRIAL = (131, 77, 67)
+#: Maximum error of a product in TF32, relative to the product of absolute values.
+_TENSOR_ERROR = 2.0**-9
+#: Number of terms in the timed products with tiles on tensor cores, and in the shorter product with packed matrices.
+_TERMS, _PACKED_TERMS = 1024, 2048
+#: Maximum number of groups per compute unit, and minimum speedup for an additional group.
+_MOST_GROUPS, _GROUP_GAIN = 8, 1.02
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,75 @@ class _Trials:
         return plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
 
 
+def tune_tensor_cores(context: Context, terms: int = _TERMS) -> tensor_cores.Rates:
+    """Measure the rates of each shape of tiles on tensor cores, and use them from now on.
+
+    A shape whose kernel does not build or returns wrong results has no rates. If no shape has rates, nothing changes.
+    """
+    rates = {}
+    for block in tensor_cores.fitting(context, tensor_cores.CANDIDATES):
+        needed = [tensor_kernel(block, "tf32", (True, False), context.options.instructions)]
+        kernels = try_compile(needed, context, block.name, "This tile shape is not used")
+        if kernels is None:
+            continue
+        trial, compute = _tensor_trial(context, block, kernels, 1, 3 * block.depth + 4)
+        compute()
+        if trial.is_correct(_TENSOR_ERROR):
+            rates[block] = _rates(context, block, kernels, terms)
+    if rates:
+        tuning_table.record(context, {tensor_cores.TILES: {block.name: of for block, of in rates.items()}})
+    return rates
+
+
+def _rates(
+    context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], terms: int
+) -> tuple[float, ...]:
+    rates: list[float] = []
+    for groups in range(1, _MOST_GROUPS + 1):
+        _, compute = _tensor_trial(context, block, kernels, groups, terms)
+        rate = 2e-12 * block.rows * block.cols * groups * terms / best_seconds(context, compute)
+        if rates and rate < _GROUP_GAIN * rates[-1]:
+            break
+        rates.append(rate)
+    return tuple(rates)
+
+
+def _tensor_trial(
+    context: Context, block: TensorBlock, kernels: Mapping[str, CompiledKernel], groups: int, terms: int
+) -> tuple[TrialProduct, Callable[[], None]]:
+    """Return a product with `groups` tiles for each compute unit, and the function that computes the product."""
+    trial = TrialProduct(context, "float32", block.rows * context.profile.compute_units, block.cols * groups, terms)
+    plan = by_tiles(trial.problem, kernel_name(block, "tf32", (True, False)), block, 1)
+    return trial, functools.partial(trial.compute, plan, kernels)
+
+
+def tune_packed(context: Context, arithmetic: Arithmetic, terms: int = _PACKED_TERMS) -> Speed | None:
+    """Measure the speeds of packing matrices and of multiplying packed matrices, and use them for later choices.
+
+    The difference between products of different lengths excludes launch overhead. Return None, and change nothing, if
+    the device does not support such products, returns wrong results, or is too busy for valid measurements.
+    """
+    if not warpgroups.is_possible(context):
+        return None
+    needed = warpgroups.kernels(context, arithmetic)
+    kernels = try_compile(needed, context, f"packed products by {arithmetic}", "Matrix products use other tiles")
+    if kernels is None:
+        return None
+    # Each stage of the ring is used twice, and the first one partially a third time.
+    block = warpgroups.block_of(context)
+    uneven = _PackedTrial(context, arithmetic, 2 * block.stages * warpgroups.terms_of(arithmetic, block.depth) + 4)
+    uneven.compute(uneven.plan, kernels)
+    if not uneven.is_correct(_TENSOR_ERROR):
+        return None
+    short, long = (_PackedTrial(context, arithmetic, n).timed(kernels) for n in (terms, 2 * terms))
+    operations, nbytes, packing, whole = (b - a for a, b in zip(short, long, strict=True))
+    if not 0 < packing < whole:
+        return None
+    speed = Speed(1e-12 * operations / (whole - packing), 1e-9 * nbytes / packing)
+    tuning_table.record(context, {warpgroups.packed_class(arithmetic): {block.name: speed}})
+    return speed
+
+
 class TrialProduct:
     """A product of random C-contiguous matrices."""
 
@@ -163,6 +240,26 @@ class TrialProduct:
         """Return whether the result's error, relative to the product of absolute values, is within a bound."""
         a, b = (value.astype("float64") for value in self._values)
         return bool((abs(to_host(self.arrays["z"]) - a @ b) <= error * (abs(a) @ abs(b))).all())
+
+
+class _PackedTrial(TrialProduct):
+    """A product of packed matrices that gives each compute unit one tile."""
+
+    def __init__(self, context: Context, arithmetic: Arithmetic, terms: int) -> None:
+        block, units = warpgroups.block_of(context), context.profile.compute_units
+        high = math.gcd(units, 12)
+        super().__init__(context, dtype_of(arithmetic), block.rows * high, block.cols * (units // high), terms)
+        self.plan = warpgroups.plan(self.problem, arithmetic, block)
+        self._packed_bytes = warpgroups.packed_bytes(self.problem, arithmetic, block)
+
+    def timed(self, kernels: Mapping[str, CompiledKernel]) -> tuple[float, float, float, float]:
+        """Return the operations per unit, the bytes that packing moves, the time for packing, and the total time."""
+        packing = GemmPlan(self.plan.launches[:2], copies=self.plan.copies)
+        packing_s, all_s = (
+            best_seconds(self._context, functools.partial(self.compute, plan, kernels)) for plan in (packing, self.plan)
+        )
+        p, units = self.problem, self._context.profile.compute_units
+        return 2.0 * p.m * p.n * p.k / units, 2.0 * self._packed_bytes, packing_s, all_s
 
 
 def best_seconds(context: Context, enqueue: Callable[[], object]) -> float:

@@ -28,6 +28,7 @@ from optdb.codegen.gemm.tensor_kernels import (
     dtype_of,
     with_tile_found,
 )
+from optdb.codegen.gemm.tuning_table import measured
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import body, filled, functions, type_words
 from optdb.runtime.context_options import Instructions
@@ -117,7 +118,7 @@ class Speed(NamedTuple):
 BLOCK = PackedBlock(128, 256, 32, 4, 2)
 #: Speeds on an NVIDIA H100. For 4096 cubed, multiplying takes 347 us in TF32 and 198 us in float16; packing each matrix
 #: takes 50 us in TF32 and 42 us in float16.
-SPEEDS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
+DEFAULTS: Mapping[Arithmetic, Speed] = {"tf32": Speed(3.15, 2600.0), "float16": Speed(5.4, 1700.0)}
 #: Packed matrices may take up to 1 / `_SHARE` of the device's memory.
 _SHARE = 16
 
@@ -141,7 +142,7 @@ def is_possible(context: Context) -> bool:
 
 def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
     """Return whether a device can compute a product with packed matrices, which would keep most compute units busy."""
-    if arithmetic not in SPEEDS:
+    if arithmetic not in DEFAULTS:
         return False
     if packs_all(context):
         return True
@@ -153,10 +154,21 @@ def suits(context: Context, problem: Problem, arithmetic: Arithmetic) -> bool:
 
 def seconds(context: Context, problem: Problem, arithmetic: Arithmetic) -> float:
     """Return the estimated time of packing, plus the time of the compute unit with the most tiles."""
-    block, speed = block_of(context), SPEEDS[arithmetic]
+    block, speed = block_of(context), speed_of(context, arithmetic)
     rounds = -(-problem.tiles(block) // context.profile.compute_units)
     multiplying = 2e-12 * block.rows * block.cols * rounds * problem.k / speed.multiplying
     return multiplying + 2e-9 * packed_bytes(problem, arithmetic, block) / speed.packing + 3 * LAUNCH_S
+
+
+def speed_of(context: Context, arithmetic: Arithmetic) -> Speed:
+    """Return the measured or default speed of a device."""
+    found = measured(context, packed_class(arithmetic)).get(block_of(context).name, ())
+    return Speed(*found) if len(found) == len(Speed._fields) else DEFAULTS[arithmetic]
+
+
+def packed_class(arithmetic: Arithmetic) -> str:
+    """Return the tuning table's name for products of packed matrices."""
+    return f"{arithmetic} packed"
 
 
 def kernels(context: Context, arithmetic: Arithmetic) -> list[Kernel]:
