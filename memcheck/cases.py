@@ -21,14 +21,6 @@ from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
 from memcheck.linalg_cases import LINALG_CASES
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.host.api.variables import constant_slice
-from optdb.opencl.ops.advanced import (
-    OpenCLAdvancedBooleanIncSubtensor,
-    OpenCLAdvancedBooleanSubtensor,
-    OpenCLAdvancedIncSubtensor,
-    OpenCLAdvancedIncSubtensor1,
-    OpenCLAdvancedSubtensor,
-    OpenCLAdvancedSubtensor1,
-)
 from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.blas import (
     OpenCLBatchedDot,
@@ -55,7 +47,19 @@ from optdb.opencl.ops.memory import (
     OpenCLFillDiagonalOffset,
     OpenCLTri,
 )
-from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLPad, OpenCLSplit, OpenCLTile
+from optdb.opencl.ops.parts import (
+    OpenCLAdvancedBooleanIncSubtensor,
+    OpenCLAdvancedBooleanSubtensor,
+    OpenCLAdvancedIncSubtensor,
+    OpenCLAdvancedIncSubtensor1,
+    OpenCLAdvancedSubtensor,
+    OpenCLAdvancedSubtensor1,
+    OpenCLIncSubtensor,
+    OpenCLJoin,
+    OpenCLPad,
+    OpenCLSplit,
+    OpenCLTile,
+)
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import (
     OpenCLCrossentropyAndGradient,

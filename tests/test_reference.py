@@ -12,9 +12,9 @@ from optdb.device.futures import Future
 from optdb.distributed.data_parallel import StepFuture
 from optdb.lifters.explain import Explanation
 from optdb.opencl.simulator.device_function import DeviceFunction
-from optdb.opencl.simulator.diagnostics.check_report import CheckReport
+from optdb.opencl.simulator.diagnostics.checking import CheckReport
 from optdb.opencl.simulator.diagnostics.memory import MemoryReport
-from optdb.opencl.simulator.diagnostics.profile_report import ProfileReport
+from optdb.opencl.simulator.diagnostics.profiling import ProfileReport
 from optdb.runtime.devices import DeviceInfo, DeviceList
 from optdb.runtime.exported import Exported, LoadedMethod
 
@@ -49,7 +49,7 @@ RAISING = {
     "optdb.lifters.explain.explain",
     "optdb.lifters.lifter.op_lifter",
     "optdb.opencl.exporting.functions.export",
-    "optdb.opencl.simulator.diagnostics.check_report.CheckReport.raise_if_different",
+    "optdb.opencl.simulator.diagnostics.checking.CheckReport.raise_if_different",
     "optdb.opencl.simulator.device_function.DeviceFunction.__call__",
     "optdb.opencl.simulator.device_function.DeviceFunction.call_n_times",
     "optdb.opencl.simulator.device_function.DeviceFunction.check",

@@ -18,7 +18,7 @@ import numpy as np
 from optdb.distributed.errors import Aborted, WorkerTimeout
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.piecewise_copies import Piece
+    from optdb.opencl.simulator.packing import Piece
     from optdb.runtime.all_reduce import Member
 
 __all__ = ["Exchange", "Link", "Mailbox", "Packing"]

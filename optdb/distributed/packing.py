@@ -11,8 +11,7 @@ import numpy as np
 from optdb.distributed.exchange import FINAL, Exchange, Packing
 from optdb.distributed.training_functions import SynchronousTraining
 from optdb.opencl.simulator import SimulatorOCL
-from optdb.opencl.simulator.packing import PackedVariables, is_placed
-from optdb.opencl.simulator.piecewise_copies import PackedTerm, Piece, PiecewiseDownload
+from optdb.opencl.simulator.packing import PackedTerm, PackedVariables, Piece, PiecewiseDownload, is_placed
 from optdb.runtime.scripts import Calls
 
 __all__ = ["Summands"]

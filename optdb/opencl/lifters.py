@@ -28,12 +28,11 @@ from optdb.opencl.lifting import (
     with_pattern,
 )
 from optdb.opencl.ops import axes, batch_norm, blas, conv, linalg, softmax  # noqa: F401  which register lifters
-from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.counterpart_base import to_host_variable
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocDiag, OpenCLAllocEmpty, OpenCLARange, OpenCLEye, OpenCLTri
-from optdb.opencl.ops.parts import OpenCLJoin
+from optdb.opencl.ops.parts import OpenCLAdvancedSubtensor, OpenCLJoin
 from optdb.opencl.ops.random import OpenCLMRGUniform
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor

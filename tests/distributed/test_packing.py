@@ -18,15 +18,17 @@ from optdb.distributed.sharding.cutting import synchronous_training
 from optdb.host.theano.functions.originals import original_of
 from optdb.lifters.transfers import count_transfers
 from optdb.opencl.registry import context_of, get_context
-from optdb.opencl.simulator import piecewise_copies
+from optdb.opencl.simulator import packing
 from optdb.opencl.simulator.execution.io_binding import RESULTS
 from optdb.opencl.simulator.packing import (
     TO_DEVICE,
     TO_HOST,
+    PackedTerm,
     PackedVariables,
+    Piece,
+    PiecewiseDownload,
     _Kept,
 )
-from optdb.opencl.simulator.piecewise_copies import PackedTerm, Piece, PiecewiseDownload
 from optdb.runtime.commands import CommandList
 from optdb.runtime.dispatch import listened
 from optdb.runtime.scripts import IMMEDIATE
@@ -270,7 +272,7 @@ def test_pieces_leave_while_others_are_computed(devices):
 @pytest.mark.slow
 def test_gradients_leave_in_pieces(devices, monkeypatch):
     """Each of several pieces is lent, and the sums equal those of one device."""
-    monkeypatch.setattr(piecewise_copies, "PIECE_NBYTES", 1)
+    monkeypatch.setattr(packing, "PIECE_NBYTES", 1)
     lent, lend = [], Exchange.lend
 
     def counting(self, number, pieces):

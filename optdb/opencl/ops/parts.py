@@ -1,16 +1,25 @@
-"""Theano's ops on the device that join, tile or split arrays, or change parts of arrays."""
+"""Theano's ops on the device that join, tile or split arrays, or take or change parts of arrays.
+
+Indices stay on the host; an index that was computed on the device is copied to the host.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from optdb.codegen.indexing.index_layout import EntryKind
+from optdb.codegen.indexing.named_elements import ChangeElements, ChangeRows, TakeElements, TakeRows
 from optdb.codegen.operation import Kernels, Operation, Outputs
 from optdb.codegen.parts import ChangeSlice, JoinArrays, Pad, SplitArray, TileArray
 from optdb.host.api import ops as host
+from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Variable
-from optdb.opencl.lifting import cast_unsupported_reason, register_counterparts
-from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.lifting import Inputs, cast_unsupported_reason, register_counterparts, scalar_unsupported_reason
+from optdb.opencl.ops.counterpart import Counterpart, cast_to_common
+from optdb.opencl.ops.counterpart_base import on_one_device
 from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.context import Context
@@ -96,3 +105,101 @@ register_counterparts("lift_tile", 36, [host.Tile])
 register_counterparts("lift_join", 40, [host.Join])
 register_counterparts("lift_split", 41, [host.Split])
 register_counterparts("lift_inc_subtensor", 42, [host.IncSubtensor], cast_unsupported_reason)
+
+
+def entry_kind(entry: Variable) -> EntryKind:
+    """Return a variable's kind as an index entry: an array's spec, ``slice``, or None for a new axis."""
+    if hasattr(entry.type, "dtype"):
+        return spec_of(entry)
+    return slice if isinstance(entry.type, host.SliceType) else None
+
+
+class _Take(Counterpart, Shell):
+    """Base class of the two ops that take elements."""
+
+    device_inputs = slice(0, 1)
+
+    def operation(self, node: Apply) -> Operation:
+        x, *index = node.inputs
+        return TakeElements(self.get_context(node), spec_of(x), [*map(entry_kind, index)])
+
+
+class OpenCLAdvancedSubtensor(_Take, host.AdvancedSubtensor):
+    """The elements of an array at the indices given by integer arrays."""
+
+
+class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
+    """The elements of an array selected by an index with boolean masks."""
+
+
+class _Change(Counterpart, Shell):
+    """Base class of the two ops that set or increment elements; `inplace` overwrites the first input."""
+
+    device_inputs = slice(0, 2)
+
+    def __init__(self, inplace: bool = False, set_instead_of_inc: bool = False) -> None:
+        # Skip the host's constructor, which rejects `inplace`.
+        self.inplace = inplace
+        self.set_instead_of_inc = set_instead_of_inc
+        if inplace:
+            self.destroy_map = {0: [0]}
+
+    def make_node(self, x: Any, y: Any, *index: Any) -> Apply:
+        """Return a node for two arrays and an index, which stays on the host."""
+        arrays = on_one_device([x, y])
+        return super().make_node(*(cast_to_common(arrays, 0) if self.set_instead_of_inc else arrays), *index)
+
+    def operation(self, node: Apply) -> Operation:
+        x, y, *index = node.inputs
+        sum_dtype = None if self.set_instead_of_inc else scalars.upcast(x.type.dtype, y.type.dtype)
+        arrays = spec_of(x), spec_of(y)
+        return ChangeElements(self.get_context(node), *arrays, [*map(entry_kind, index)], sum_dtype, self.inplace)
+
+
+class OpenCLAdvancedIncSubtensor(_Change, host.AdvancedIncSubtensor):
+    """An array in which the elements at the indices given by integer arrays are set or incremented."""
+
+
+class OpenCLAdvancedBooleanIncSubtensor(_Change, host.AdvancedBooleanIncSubtensor):
+    """An array in which the elements selected by an index with boolean masks are set or incremented."""
+
+
+class OpenCLAdvancedSubtensor1(Counterpart, Shell, host.AdvancedSubtensor1):
+    """The rows of an array at the indices given by a vector."""
+
+    device_inputs = slice(0, 1)
+    parameters = ("sparse_grad",)
+    computed_by = TakeRows
+
+
+class OpenCLAdvancedIncSubtensor1(Counterpart, Shell, host.AdvancedIncSubtensor1):
+    """An array in which the rows at the indices given by a vector are set or incremented."""
+
+    device_inputs = slice(0, 2)
+    common_dtype = 0
+    computed_by = ChangeRows
+    settings = ("set_instead_of_inc", "inplace")
+
+
+def adding_unsupported_reason(dtype: str, by: str) -> str | None:
+    """Return why NumPy cannot add `by` to elements of `dtype` in place; None if it can."""
+    wide = scalars.upcast(dtype, by)
+    return None if np.can_cast(wide, dtype, "same_kind") else f"{by} cannot be added to {dtype}, as on the host"
+
+
+_Changing: TypeAlias = "host.AdvancedIncSubtensor | host.AdvancedBooleanIncSubtensor"
+
+
+def _change_unsupported_reason(op: _Changing, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    x, y = (var.type.dtype for var in inputs[:2])
+    if op.set_instead_of_inc:
+        return cast_unsupported_reason(op, context_name, inputs, outputs)
+    return adding_unsupported_reason(x, y) or scalar_unsupported_reason(scalars.add, context_name, [x, y])
+
+
+register_counterparts("lift_take", 43, [host.AdvancedSubtensor1])
+register_counterparts("lift_change_of_rows", 44, [host.AdvancedIncSubtensor1], cast_unsupported_reason)
+register_counterparts("lift_advanced", 45, [host.AdvancedSubtensor])
+register_counterparts("lift_masked", 46, [host.AdvancedBooleanSubtensor])
+_CHANGES: Sequence[type[_Changing]] = (host.AdvancedIncSubtensor, host.AdvancedBooleanIncSubtensor)
+register_counterparts("lift_change", 47, _CHANGES, _change_unsupported_reason)

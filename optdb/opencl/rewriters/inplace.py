@@ -17,26 +17,25 @@ from optdb.host.api.rewriters import FunctionNodeRewriter, GraphRewriter, TopoOp
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.theano.functions.optimized import Plain
 from optdb.opencl.aliasing import may_lie_in
-from optdb.opencl.ops import advanced
+from optdb.opencl.ops import parts
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.random import OpenCLMRGUniform
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.inplace import InplaceElemwise
 
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
 _CHANGES_OF_NAMED = (
-    *(advanced.OpenCLAdvancedIncSubtensor1, advanced.OpenCLAdvancedIncSubtensor),
-    advanced.OpenCLAdvancedBooleanIncSubtensor,
+    *(parts.OpenCLAdvancedIncSubtensor1, parts.OpenCLAdvancedIncSubtensor),
+    parts.OpenCLAdvancedBooleanIncSubtensor,
 )
 
 #: Maps each class of ops that can overwrite their first input to a function that turns this on or off.
 _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
     **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
     **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
-    OpenCLIncSubtensor: lambda op, inplace: OpenCLIncSubtensor(
+    parts.OpenCLIncSubtensor: lambda op, inplace: parts.OpenCLIncSubtensor(
         op.idx_list, inplace, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased
     ),
 }

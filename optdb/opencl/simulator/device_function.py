@@ -21,11 +21,9 @@ from optdb.host.theano.functions.compiled import (
     updates_of,
 )
 from optdb.lifters.explain import Explanation, explained
-from optdb.opencl.simulator.diagnostics.check_report import CheckReport
-from optdb.opencl.simulator.diagnostics.checking import Checker
+from optdb.opencl.simulator.diagnostics.checking import Checker, CheckReport
 from optdb.opencl.simulator.diagnostics.memory import MemoryReport, memory_of
-from optdb.opencl.simulator.diagnostics.profile_report import ProfileReport
-from optdb.opencl.simulator.diagnostics.profiling import profile
+from optdb.opencl.simulator.diagnostics.profiling import ProfileReport, profile
 from optdb.opencl.simulator.diagnostics.stepping import count_moves
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.simulator.execution.state import State

@@ -1,11 +1,19 @@
-"""A simulator's shared variables, packed into one device buffer per dtype (`PackedVariables`)."""
+"""A simulator's shared variables, packed into one device buffer per dtype, and copies of them in pieces.
+
+`PackedVariables` copies all variables of a dtype in one transfer. `PiecewiseDownload` downloads a piece as soon as its
+values are computed, and `PackedTerm` uploads another device's pieces; both use queues of their own.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import operator
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,21 +23,24 @@ from optdb.codegen.operation import ArraySpec
 from optdb.codegen.scalars.program import Scalar, ScalarProgram
 from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.runtime.arrays import copy, overwrite
-from optdb.runtime.commands import CommandList
+from optdb.runtime.arrays import DeviceArray, copy, lies_in_order, overwrite
+from optdb.runtime.commands import CommandList, Locate, Transfer
 from optdb.runtime.context import Context
-from optdb.runtime.dispatch import listened
-from optdb.runtime.packing import PackedVector, maps_buffers
+from optdb.runtime.dispatch import enqueue, listened
+from optdb.runtime.driver_batches import PreparedCall, driver_calls
+from optdb.runtime.fetching import EnqueueMark, EventHandle, StartQueue
+from optdb.runtime.packing import PackedVector, maps_buffers, mark, side_queue
+from optdb.runtime.scripts import Arrival, Calls
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.piecewise_copies import PackedTerm
     from optdb.opencl.simulator.simulator import SimulatorOCL
-    from optdb.runtime.scripts import Calls
 
 _first_of = operator.itemgetter(0)
 #: Names of transfers that belong to no op.
 TO_HOST, TO_DEVICE = "packed variables to the host", "packed variables to the device"
 Shape = tuple[int, ...]
+#: Minimum size in bytes of a separate download; for fewer bytes, starting the copy takes longer than copying.
+PIECE_NBYTES = 1 << 19
 
 
 def is_placed(simulator: SimulatorOCL, variable: Variable) -> bool:
@@ -217,3 +228,218 @@ class _Adder:
                 self._operation.run([first, term.elements], [[total.elements]], self._kernels)
                 first = total.elements
         return CommandList(command.bind(lambda buffer: (buffer, 0)) for command in kept.commands)
+
+
+@dataclass
+class Piece:
+    """Some of the packed variables on the host; the values are complete once `wait` returns."""
+
+    #: For each part, its dtype, its range in the vector of this dtype, and its values.
+    parts: list[tuple[np.dtype, slice, np.ndarray]]
+    events: list[Any]
+    #: Whether the piece is complete only when all variables are computed.
+    is_last: bool
+
+    def wait(self) -> None:
+        """Wait for the values. Any thread may wait."""
+        Arrival(self.events).wait()
+
+
+@dataclass(eq=False, slots=True)
+class _EnqueuePart(Transfer):
+    """Copies adjacent packed variables to the host if the plan computes them in the packed vector."""
+
+    kind: ClassVar[str] = "fetch"
+
+    part: _PackedPart
+    sources: tuple[Any, ...]
+    offsets: tuple[int, ...]
+    is_rebindable: bool = False
+    call: PreparedCall | None = field(init=False, default=None)
+
+    @property
+    def nbytes(self) -> int:
+        return self.part.nbytes
+
+    def operands(self) -> Iterator[tuple[int, Any]]:
+        return iter(enumerate(self.sources))
+
+    def with_operands(self, substitute: Callable[[Any], Any]) -> _EnqueuePart:
+        return replace(self, sources=tuple(map(substitute, self.sources)))
+
+    def bind(self, locate: Locate) -> _EnqueuePart:
+        sources, shifts = zip(*map(locate, self.sources), strict=True)
+        bound = replace(self, sources=sources, offsets=tuple(map(operator.add, self.offsets, shifts)))
+        bound.call = self.part.call(self.queue, bound.sources, bound.offsets)
+        return bound
+
+    def rebind(self, operand: int, buffer: Any) -> None:
+        """Drop the prepared call, since the new buffer is not the packed vector's buffer."""
+        self.call = None
+
+    def enqueue(self) -> None:
+        """Start the copy if its driver call is prepared and accepted by the driver; otherwise it follows at the end."""
+        if self.call is not None:
+            self.call()
+
+
+class _PackedPart:
+    """Adjacent packed variables of one dtype, downloaded while others are computed; `mark` gets their event."""
+
+    def __init__(
+        self, packed: PackedVariables, dtype: np.dtype, numbers: range, shapes: Sequence[Shape], mark: EventHandle
+    ) -> None:
+        self._packed, self.dtype, self.numbers, self._shapes = packed, dtype, numbers, shapes
+        self._mark, self._event = mark, EventHandle()
+        self.nbytes = sum(math.prod(shape) for shape in shapes) * dtype.itemsize
+        #: The vector that contains the variables; None until a plan computes them there.
+        self._vector: PackedVector | None = None
+
+    def call(self, queue: Any, buffers: Sequence[Any], offsets: Sequence[int]) -> PreparedCall | None:
+        """Return the driver call that starts the copy; None if the buffers do not belong to the packed variables."""
+        calls, vector = driver_calls(queue), self._packed._vectors.get(self.dtype)
+        if calls is None or vector is None:
+            return None
+        places = zip(self.numbers, self._shapes, buffers, offsets, strict=True)
+        if not all(itertools.starmap(vector.is_place, places)):
+            return None
+        self._vector = vector
+        buffer, offset, elements = vector.on_both(vector.part(self.numbers.start, self.numbers.stop))
+        return calls.fetch(queue, buffer, offset, elements, self._event.address, self._mark.address)
+
+    def take(self) -> Piece | None:
+        """Return the piece if its copy has started since `take` was last called, else None."""
+        self._mark.take()
+        event = self._event.take()
+        if event is None or self._vector is None:
+            return None
+        part = self._vector.part(self.numbers.start, self.numbers.stop)
+        return Piece([(self.dtype, part, self._vector.on_both(part)[2])], [event], is_last=False)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the variables are still packed in the same vector."""
+        return self._vector is self._packed._vectors.get(self.dtype)
+
+
+class PiecewiseDownload:
+    """Downloads packed variables in pieces, each of which is copied as soon as its values are computed."""
+
+    def __init__(self, packed: PackedVariables) -> None:
+        self._packed = packed
+        self._queue = side_queue(packed._state.context)
+        self._parts: weakref.WeakSet[_PackedPart] = weakref.WeakSet()
+        self._pieces: list[Piece] = []
+
+    def restart(self) -> None:
+        """Wait for the pieces of an earlier step and discard them, since they are no longer needed."""
+        self._pieces += filter(None, (part.take() for part in self._parts))
+        for piece in self._pieces:
+            piece.wait()
+        self._pieces.clear()
+
+    def enqueue(self, arrays: Mapping[int, DeviceArray]) -> None:
+        """Enqueue commands that start the download of the next values in `arrays`, by variable; a plan replays them.
+
+        The commands do nothing if the plan computes the variables elsewhere. `end` copies pieces below `PIECE_NBYTES`.
+        """
+        if sum(array.nbytes for array in arrays.values()) < PIECE_NBYTES:
+            return
+        queue, mark = self._packed._state.context.queue, EventHandle()
+        enqueue(EnqueueMark(queue, mark))
+        enqueue(StartQueue(queue))
+        for dtype, members in self._packed._members.items():
+            some = [number for number, i in enumerate(members) if i in arrays and arrays[i].size]
+            if not some or len(some) != some[-1] - some[0] + 1:
+                continue
+            values = [arrays[members[number]] for number in some]
+            if not all(lies_in_order(value.shape, value.strides, dtype.itemsize) for value in values):
+                continue
+            part = _PackedPart(
+                self._packed, dtype, range(some[0], some[-1] + 1), [value.shape for value in values], mark
+            )
+            self._parts.add(part)
+            sources, offsets = zip(*((value.base_data, value.offset) for value in values), strict=True)
+            enqueue(_EnqueuePart(self._queue, part, sources, offsets))
+        enqueue(StartQueue(self._queue))
+
+    def end(self) -> list[Piece]:
+        """Start downloading the remaining variables, and return all pieces."""
+        with self._packed._state.turn():
+            self._packed._state.check_open()
+            begun = [(part, piece) for part in self._parts if (piece := part.take()) is not None]
+            self._pieces = [piece for _, piece in sorted(begun, key=lambda pair: pair[0].numbers.start)]
+            self._packed.pack()
+            if not all(part.is_current for part, _ in begun):
+                raise RuntimeError("a summand changed its shape after it was computed")
+            self._pieces.append(self._rest([part for part, _ in begun]))
+            return self._pieces
+
+    def _rest(self, begun: Sequence[_PackedPart]) -> Piece:
+        """Start downloading the variables that are not in the parts in `begun`."""
+        after = [mark(self._packed._state.context.queue)]
+        piece = Piece([], [], is_last=True)
+        for dtype, vector in self._packed._vectors.items():
+            left = {number for part in begun if part.dtype == dtype for number in part.numbers}
+            for first, stop in _runs(number for number in range(len(vector.arrays)) if number not in left):
+                part = vector.part(first, stop)
+                if part.start == part.stop:
+                    continue
+                elements, event = vector.fetch(self._queue, part, after)
+                piece.parts.append((dtype, part, elements))
+                piece.events.append(event)
+        self._queue.flush()
+        for each in (*self._pieces, piece):
+            for _, _, elements in each.parts:
+                record_transfer(TO_HOST, elements.nbytes)
+        return piece
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield members[0], members[-1] + 1
+
+
+class PackedTerm:
+    """Vectors on a device that receive the values of another device's `packed` variables piece by piece."""
+
+    def __init__(self, packed: PackedVariables) -> None:
+        self._packed = packed
+        self._context = packed._state.context
+        self._queue = side_queue(self._context)
+        self.vectors: dict[np.dtype, PackedVector] = {}
+        self._events: list[Any] = []
+        self._fence: list[Any] = []
+
+    def restart(self) -> None:
+        """Start a step. Its pieces are uploaded after all earlier commands, since these read the previous pieces."""
+        self.reading.wait()
+        self._events.clear()
+        self._fence = [mark(self._context.queue)]
+
+    def receive(self, piece: Piece, calls: Calls) -> None:
+        """Wait for a piece and start its upload; the piece must not change until the device has finished `reading`."""
+        calls.wait(piece.events)
+        for dtype, part, elements in piece.parts:
+            record_transfer(TO_DEVICE, elements.nbytes)
+            self._events.append(self._vector(dtype).put(self._queue, part, elements, self._fence, calls))
+        calls.flush(self._queue)
+
+    def delay_queue(self, calls: Calls) -> None:
+        """Make later commands on the device wait for the values."""
+        calls.delay(self._context.queue, self._events)
+
+    @property
+    def reading(self) -> Arrival:
+        """An `Arrival` that waits until the device has read the received pieces."""
+        return Arrival(tuple(self._events))
+
+    def _vector(self, dtype: np.dtype) -> PackedVector:
+        like = self._packed._vectors[dtype]
+        vector = self.vectors.get(dtype)
+        if vector is None or vector.shapes != like.shapes:
+            # The main queue of the device fills the new vector with zeros.
+            vector = self.vectors[dtype] = PackedVector(self._context, dtype, like.shapes, on_host=False)
+            self._fence = [mark(self._context.queue)]
+        return vector

@@ -11,7 +11,7 @@ import theano
 import theano.tensor as tt
 
 from optdb.opencl import HostFromOpenCL
-from optdb.opencl.ops import advanced
+from optdb.opencl.ops import parts
 from tests.opencl.lifted import both, host_function, lifted_function, ops_of
 
 ROWS, COLUMNS = np.array([2, 0, -1, 2]), np.array([[1], [-2]], "int8")
@@ -65,10 +65,10 @@ def outcome(function, args):
 def test_dtypes_that_differ(x_dtype, y_dtype):
     x, y, i = tt.TensorType(x_dtype, (False,))(), tt.TensorType(y_dtype, (False,))(), tt.lvector()
     a, b = np.arange(5).astype(x_dtype), (np.arange(4) * 3 - 5).astype(y_dtype)
-    out = advanced.host.AdvancedIncSubtensor()(x, y, i)
+    out = parts.host.AdvancedIncSubtensor()(x, y, i)
     got, want, ops = both([x, y, i], [out], [a, b, np.array([0, 4, 0, 2])], at_home=[i])
     np.testing.assert_array_equal(got[0], want[0])
-    assert got[0].dtype == want[0].dtype and advanced.OpenCLAdvancedIncSubtensor in ops
+    assert got[0].dtype == want[0].dtype and parts.OpenCLAdvancedIncSubtensor in ops
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_lifted_with_indexes_at_home():
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == theirs.dtype
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
-    assert {advanced.OpenCLAdvancedSubtensor, advanced.OpenCLAdvancedIncSubtensor} <= set(ops)
+    assert {parts.OpenCLAdvancedSubtensor, parts.OpenCLAdvancedIncSubtensor} <= set(ops)
     assert not any(op.__name__.startswith("Advanced") for op in ops)
 
 
@@ -108,8 +108,8 @@ def test_indexes_that_are_computed_on_the_device_come_home():
     got, want, ops = both([x, y], outputs, [a, b])
     for mine, theirs in zip(got, want, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    kinds = {advanced.OpenCLAdvancedSubtensor, advanced.OpenCLAdvancedBooleanSubtensor,
-             advanced.OpenCLAdvancedIncSubtensor, advanced.OpenCLAdvancedBooleanIncSubtensor}  # fmt: skip
+    kinds = {parts.OpenCLAdvancedSubtensor, parts.OpenCLAdvancedBooleanSubtensor,
+             parts.OpenCLAdvancedIncSubtensor, parts.OpenCLAdvancedBooleanIncSubtensor}  # fmt: skip
     assert kinds <= set(ops)
     f = lifted_function([x, y], [x[tt.arange(4), best], tt.inc_subtensor(x[tt.arange(4), best], 1)])
     assert sum(isinstance(node.op, HostFromOpenCL) for node in f.maker.fgraph.apply_nodes) == 1
@@ -117,8 +117,8 @@ def test_indexes_that_are_computed_on_the_device_come_home():
 
 def test_what_numpy_does_not_add_stays_on_the_host():
     x, y, i = tt.lvector(), tt.fvector(), tt.lvector()
-    f = lifted_function([x, y, i], [advanced.host.AdvancedIncSubtensor()(x, y, i)], at_home=[i])
-    assert advanced.host.AdvancedIncSubtensor in ops_of(f)
+    f = lifted_function([x, y, i], [parts.host.AdvancedIncSubtensor()(x, y, i)], at_home=[i])
+    assert parts.host.AdvancedIncSubtensor in ops_of(f)
 
 
 def test_worked_in_place_where_nobody_needs_what_was_there(default):
@@ -128,8 +128,8 @@ def test_worked_in_place_where_nobody_needs_what_was_there(default):
     f = theano.function([x, y, i], outputs, mode=mode)
     nodes = [node for node in f.maker.fgraph.toposort() if hasattr(node.op, "set_instead_of_inc")]
     assert {type(node.op) for node in nodes} == {
-        advanced.OpenCLAdvancedIncSubtensor,
-        advanced.OpenCLAdvancedBooleanIncSubtensor,
+        parts.OpenCLAdvancedIncSubtensor,
+        parts.OpenCLAdvancedBooleanIncSubtensor,
     }
     a, b, at = np.arange(9, dtype="float32").reshape(3, 3) - 4, np.ones(3, "float32"), np.array([0, 0, 2])
     assert any(node.op.inplace for node in nodes)
@@ -140,7 +140,7 @@ def test_worked_in_place_where_nobody_needs_what_was_there(default):
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [advanced.OpenCLAdvancedIncSubtensor, advanced.OpenCLAdvancedBooleanIncSubtensor])
+@pytest.mark.parametrize("kind", [parts.OpenCLAdvancedIncSubtensor, parts.OpenCLAdvancedBooleanIncSubtensor])
 def test_ops_are_pickled(kind):
     for op in (kind(), kind(True, True)):
         again = pickle.loads(pickle.dumps(op))

@@ -8,9 +8,8 @@ import theano
 import theano.tensor as tt
 from theano.scalar import int64
 
-from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor1
 from optdb.opencl.ops.blas import OpenCLDot
-from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin
+from optdb.opencl.ops.parts import OpenCLAdvancedSubtensor1, OpenCLIncSubtensor, OpenCLJoin
 from optdb.opencl.ops.softmax import OpenCLLogSoftmax, OpenCLSoftmax
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from tests.opencl.layouts import device_array, variable

@@ -10,8 +10,13 @@ import theano
 import theano.tensor as tt
 from theano.scalar import int64
 
-from optdb.opencl.ops.advanced import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSubtensor1
-from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
+from optdb.opencl.ops.parts import (
+    OpenCLAdvancedIncSubtensor1,
+    OpenCLAdvancedSubtensor1,
+    OpenCLIncSubtensor,
+    OpenCLJoin,
+    OpenCLSplit,
+)
 from tests.opencl.lifted import both, lifted_function, ops_of
 
 #: x[a:b:c] as the host's ops represent it.

@@ -11,10 +11,9 @@ from theano.scan_module.scan_op import Scan
 from theano.tensor import blas
 
 import optdb
-from optdb.opencl.ops.advanced import OpenCLAdvancedIncSubtensor1
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.parts import OpenCLAdvancedIncSubtensor1, OpenCLIncSubtensor
 
 pytestmark = pytest.mark.optimized
 

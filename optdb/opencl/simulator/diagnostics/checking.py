@@ -1,27 +1,285 @@
 """Checks a call step by step by comparing each device node's result with the host's result for the same inputs.
 
-The device graph's nodes are computed one by one. Theano's own ops compute the counterpart of a result from values
-downloaded earlier, so a wrong step is reported once. A step is a device node together with its predecessors that have
-no counterpart on the host, such as the parts of a fused op. A check changes no value that outlives the call.
+Theano's own ops compute the counterpart of a result from values downloaded earlier, so a wrong step is reported once. A
+step is a device node together with its predecessors that have no counterpart on the host, such as the parts of a fused
+op. A check changes no value that outlives the call.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from rich.console import Group
+from rich.table import Table
 
 from optdb.host.api.graph import Apply, Constant, Variable, clients, owner_of, reachable
 from optdb.host.api.ops import AllocEmpty
 from optdb.host.api.traces import source_location
+from optdb.html_tables import ReportTables
+from optdb.lifters.text_tables import new_table, text_of
 from optdb.opencl.linking.nodes import on_device, touches_device
-from optdb.opencl.simulator.diagnostics.check_report import TRIALS, CheckReport, Difference, StepCheck, compare, nudged
 from optdb.opencl.simulator.diagnostics.stepping import NodeEvaluator, NotKnown, Values
 from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.transfers import TransferOp
 from optdb.runtime.arrays import as_host_value
+
+#: Maps the dtype of the real part to two tolerances, relative to each number and relative to the largest number.
+TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8, 1e-10)}
+TRIALS = 4
+#: Maximum perturbation of inputs, in units in the last place.
+UNITS = 2
+#: Allowed multiple of the change that a perturbation causes.
+FREEDOM = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """How two values differ."""
+
+    what: str
+    #: Index of the largest difference; None if the values cannot be compared elementwise.
+    index: tuple[int, ...] | None
+    #: The two numbers at `index`, or the two shapes, or the two values.
+    on_device: Any
+    on_host: Any
+    #: The number of elements that differ, and the number of all elements.
+    count: int
+    size: int
+    #: Allowed difference at `index`.
+    tolerance: float | None
+    device: Any
+    host: Any
+
+
+def compare(
+    device: Any, host: Any, equal: Callable[[Any, Any], bool], again: Callable[[], Sequence[Any]] | None = None
+) -> Difference | None:
+    """Compare two host values, which may be arrays or other objects; return None if they agree.
+
+    `equal` compares values that are not arrays. `again` returns the host's results for perturbed inputs.
+    """
+    arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
+    if arrays and device.shape != host.shape:
+        return Difference("the shapes differ", None, device.shape, host.shape, 1, 1, None, device, host)
+    if arrays and device.dtype != host.dtype:
+        return Difference("the dtypes differ", None, device.dtype, host.dtype, 1, 1, None, device, host)
+    if arrays and not device.size:
+        return None
+    if not arrays or device.dtype == object:
+        if equal(device, host):
+            return None
+        return Difference("the values differ", None, device, host, 1, 1, None, device, host)
+    allowed = _allowed(host)
+    far = _distances(device, host)
+    if (far <= allowed).all():
+        return None
+    if again is not None:
+        moved = np.max([_distances(np.asarray(other), host) for other in again()], axis=0)
+        allowed = allowed + FREEDOM * moved
+        if (far <= allowed).all():
+            return None
+    return _largest(device, host, far, allowed)
+
+
+def nudged(value: Any, random: np.random.RandomState) -> Any:
+    """Return a value with its floats perturbed by up to `UNITS` units in the last place."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or not value.size:
+        return value
+    factor = 1 + UNITS * np.finfo(value.dtype).eps * (2 * random.rand(*value.shape) - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(value * factor, value.dtype)
+
+
+def _wide(value: np.ndarray) -> np.ndarray:
+    return value.astype(np.result_type(value.dtype, "float64"))
+
+
+def _allowed(host: np.ndarray) -> np.ndarray | float:
+    """Return the allowed difference for each element; integers must be equal."""
+    if host.dtype.kind not in "fc":
+        return 0.0
+    relative, absolute = TOLERANCES[np.finfo(host.dtype).dtype.name]
+    size = np.abs(_wide(host))
+    finite = np.where(np.isfinite(size), size, 0)
+    return relative * finite + absolute * finite.max()
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return elementwise distances, infinite if only one element is finite or if non-finite elements differ."""
+    if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
+        return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        far = np.abs(_wide(a) - _wide(b))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isfinite(far), far, np.inf))
+
+
+def _largest(device: np.ndarray, host: np.ndarray, far: np.ndarray, allowed: Any) -> Difference:
+    allowed = np.broadcast_to(allowed, far.shape)
+    beyond = np.where(far > allowed, far, -1.0)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), far.shape))
+    finite = bool(np.isfinite(far[index]))
+    what = f"by {far[index]:.3g} at most" if finite else "the elements that are not finite differ"
+    return Difference(
+        *(what, index, device[index], host[index], int((beyond >= 0).sum()), far.size),
+        *(float(allowed[index]), device, host),
+    )
+
+
+#: Maximum number of differences in the table; the first difference is also shown in full.
+SHOWN = 20
+
+
+class StepsDiffer(AssertionError):
+    """A step on the device and the host's own ops returned different results.
+
+    Attributes
+    ----------
+    report : CheckReport
+        The complete result of the check.
+    """
+
+    def __init__(self, report: CheckReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+@dataclass(frozen=True, eq=False)
+class StepCheck:
+    """The comparison of one step."""
+
+    number: int
+    op: str
+    #: Preceding device ops without a counterpart on the host. The wrong op may be one of these.
+    within: list[str]
+    #: The host ops that computed the value, last op first.
+    host_ops: list[str]
+    output: int
+    #: The line in the user's code that created the op; empty if unknown.
+    line: str
+    trace: str
+    difference: Difference | None = None
+    #: If the values differ, the names and values of the inputs, which are the same for the device and the host.
+    inputs: list[tuple[str, Any]] = field(default_factory=list)
+
+
+@dataclass(eq=False, repr=False)
+class CheckReport(ReportTables):
+    """The result of a check; it prints as tables."""
+
+    name: str
+    steps: list[StepCheck]
+    #: For each device node that could not be compared, its op and the reason.
+    not_compared: list[tuple[str, str]]
+    #: The device's results, copied to the host.
+    outputs: list[Any]
+    #: The number of nodes of each kind: ``device``, ``host`` and ``transfer``.
+    places: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no step differs."""
+        return self.first is None
+
+    @property
+    def first(self) -> StepCheck | None:
+        """The first step that differs; None if none does."""
+        return next(iter(self.differing), None)
+
+    @property
+    def differing(self) -> list[StepCheck]:
+        """The steps that differ."""
+        return [step for step in self.steps if step.difference is not None]
+
+    def raise_if_different(self) -> None:
+        """Do nothing if no step differs.
+
+        Raises
+        ------
+        StepsDiffer
+            If a step differs; the message is the report.
+        """
+        if not self.ok:
+            raise StepsDiffer(self)
+
+    def __str__(self) -> str:
+        return text_of(self.render())
+
+    def render(self) -> Group:
+        """Return the tables for printing with `rich`.
+
+        Returns
+        -------
+        rich.console.Group
+            Tables with counts, with the steps that differ, and with the nodes that were not compared.
+        """
+        counts = [
+            ("values compared", len(self.steps)),
+            ("that differ", len(self.differing)),
+            ("ops of the device", self.places["device"]),
+            ("of these, not compared", len(self.not_compared)),
+            ("ops of the host", self.places["host"]),
+            ("transfers", self.places["transfer"]),
+        ]
+        tables = [new_table(f"{self.name}: device compared with host", ("",), ("",), counts)]
+        if self.first is not None:
+            columns = ("step", "op", "line", "how", "where")
+            rows = map(_row, self.differing)
+            tables += [new_table("steps that differ", columns, ("elements",), rows, SHOWN), _in_full(self.first)]
+        if self.not_compared:
+            reasons = ((op, why, count) for (op, why), count in Counter(self.not_compared).most_common())
+            tables.append(new_table("not compared", ("op", "because"), ("nodes",), reasons))
+        return Group(*tables)
+
+
+def _row(step: StepCheck) -> tuple[Any, ...]:
+    difference = step.difference
+    assert difference is not None, step
+    where = "" if difference.index is None else difference.index
+    return step.number, step.op, step.line, difference.what, where, f"{difference.count:,} of {difference.size:,}"
+
+
+def _in_full(step: StepCheck) -> Table:
+    difference = step.difference
+    assert difference is not None, step
+    rows: list[tuple[str, Any]] = [("op", step.op), ("output", step.output)]
+    if step.within:
+        rows.append(("fused with", ", ".join(step.within)))
+    rows.append(("on the host", ", ".join(step.host_ops)))
+    rows.append(("how", f"{difference.what}; {difference.count:,} of {difference.size:,} elements"))
+    if difference.index is not None:
+        rows.append(("largest difference at", difference.index))
+    rows.append(("the device has", _short(difference.on_device)))
+    rows.append(("the host has", _short(difference.on_host)))
+    if difference.tolerance is not None:
+        rows.append(("allowed there", f"{difference.tolerance:.3g}"))
+    rows += [(f"input: {name}", summary(value)) for name, value in step.inputs]
+    rows.append(("made by", step.trace or "no trace was recorded: see Theano's flag traceback.limit"))
+    return new_table(f"first difference: step {step.number}", ("", ""), (), rows)
+
+
+def summary(value: Any) -> str:
+    """Describe an array in one line by its dtype, its shape and the range of its values."""
+    if not isinstance(value, np.ndarray):
+        return _short(value)
+    what = f"{value.dtype} {value.shape}"
+    if not value.size or value.dtype.kind not in "biuf":
+        return what
+    finite = value[np.isfinite(value)]
+    odd = value.size - finite.size
+    bounds = f", {finite.min():.6g} to {finite.max():.6g}" if finite.size else ""
+    return what + bounds + (f", {odd:,} not finite" if odd else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        return repr(value.item())
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + " ..."
 
 
 class Checker:

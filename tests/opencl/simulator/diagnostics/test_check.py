@@ -20,7 +20,7 @@ from optdb.codegen.gemm import operations
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.softmax import OpenCLCrossentropySoftmaxArgmax1HotWithBias
-from optdb.opencl.simulator.diagnostics.check_report import StepsDiffer, compare
+from optdb.opencl.simulator.diagnostics.checking import StepsDiffer, compare
 from profiles import models
 
 
