@@ -38,7 +38,6 @@ class ArraySpec:
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return len(self.broadcastable)
 
     @property

@@ -103,7 +103,6 @@ class EnqueueKernel(Record):
 
     @property
     def name(self) -> str:
-        """The kernel's name."""
         name: str = self.kernel.function_name
         return name
 

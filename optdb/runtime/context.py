@@ -70,7 +70,6 @@ class Context:
 
     @property
     def cl_context(self) -> cl.Context:
-        """The OpenCL context."""
         self.check_process()
         return self._cl_context
 

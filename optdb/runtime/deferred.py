@@ -34,12 +34,10 @@ class DeferredArray:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> Any:
-        """Number of elements."""
         return math.prod(self.shape)
 
     @property

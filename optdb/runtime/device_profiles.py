@@ -109,7 +109,6 @@ class KnownQuirk:
     fixed_in: tuple[int, ...] | None = None  #: The first driver version without the quirk.
 
     def applies_to(self, driver: Driver) -> bool:
-        """Tell whether a driver has the quirk."""
         if self.platform.casefold() not in driver.platform.casefold():
             return False
         if self.vendor.casefold() not in driver.vendor.casefold():
@@ -120,123 +119,89 @@ class KnownQuirk:
 #: `DeviceProfile.items_at_once` for all devices except CPU devices.
 _ITEMS_AT_ONCE = 256
 
-_POCL, _OCLGRIND, _NVIDIA = "Portable Computing Language", "Oclgrind", "NVIDIA CUDA"
+_pocl = functools.partial(KnownQuirk, platform="Portable Computing Language")
+_oclgrind = functools.partial(KnownQuirk, platform="Oclgrind")
+_nvidia = functools.partial(KnownQuirk, platform="NVIDIA CUDA")
 
 KNOWN_QUIRKS = (
-    KnownQuirk(
+    _pocl(
         "compiles_body_repeatedly",
         "PoCL 3.1 makes three functions of a kernel and inlines the body into each: the 43 kernels of a training step "
         "of resnet50 compile in 5.3 s, and with their bodies outlined in 3.1 s",
-        platform=_POCL,
     ),
-    KnownQuirk(
+    _pocl(
         "launch_s",
         "PoCL 3.1 takes 10 us for a launch on one core, and most kernels of a small graph run for less than 1 us",
         1e-5,
-        platform=_POCL,
     ),
-    KnownQuirk(
-        "shared_launch_s",
-        "PoCL 3.1 takes 20 us for a launch on several cores, since it wakes their threads",
-        2e-5,
-        platform=_POCL,
-    ),
-    KnownQuirk(
-        "kernel_compile_s", "PoCL 3.1 compiles a kernel for each size of groups, in 60 to 130 ms", 0.1, platform=_POCL
-    ),
-    KnownQuirk("copy_s", "PoCL 3.1 takes 3 us for a copy of few bytes", 3e-6, platform=_POCL),
-    KnownQuirk(
-        "keeps_addresses",
-        "PoCL 3.1 runs kernels in the host's address space, and allocates a buffer once",
-        platform=_POCL,
-    ),
-    KnownQuirk(
+    _pocl("shared_launch_s", "PoCL 3.1 takes 20 us for a launch on several cores, since it wakes their threads", 2e-5),
+    _pocl("kernel_compile_s", "PoCL 3.1 compiles a kernel for each size of groups, in 60 to 130 ms", 0.1),
+    _pocl("copy_s", "PoCL 3.1 takes 3 us for a copy of few bytes", 3e-6),
+    _pocl("keeps_addresses", "PoCL 3.1 runs kernels in the host's address space, and allocates a buffer once"),
+    _pocl(
         "wrong_vector_functions",
         "PoCL 3.1 is wrong about sin, cos and tan of denormal floats whose neighbours are huge, and about pow of eight "
         "doubles that differ much",
         frozenset(["Sin", "Cos", "Tan", "Pow"]),
-        platform=_POCL,
     ),
-    KnownQuirk(
+    _pocl(
         "keeps_binaries_itself",
         "PoCL 3.1 caches programs and kernels on disk; asked for a binary, it first compiles each kernel that was "
         "never launched, for 50 to 75 ms each",
-        platform=_POCL,
     ),
-    KnownQuirk(
+    _pocl(
         "parses_large_header",
         "PoCL 3.1 has clang parse a header of 900 kB: a small program builds in 0.14 s, without the header in 0.025 s",
-        platform=_POCL,
     ),
-    KnownQuirk(
+    _pocl(
         "drops_library_with_contexts",
         "PoCL 3.1 reads the bitcode of its built-in functions in 0.5 s, and drops it with the last context",
-        platform=_POCL,
     ),
-    KnownQuirk(
+    _pocl(
         "aborts_without_ld",
         "PoCL 3.1 starts ld for each kernel, and calls abort() where it cannot: the process ends with status 134",
-        platform=_POCL,
     ),
-    KnownQuirk(
+    _pocl(
         "aborts_on_full_disk",
         "PoCL 3.1 calls exit() where it cannot write an object file: LLVM ERROR: IO failure on output stream",
-        platform=_POCL,
     ),
-    KnownQuirk(
-        "keeps_binaries_itself",
-        "Oclgrind 21.10 builds in 5 ms, and names lines only of a source that it has seen",
-        platform=_OCLGRIND,
+    _oclgrind(
+        "keeps_binaries_itself", "Oclgrind 21.10 builds in 5 ms, and names lines only of a source that it has seen"
     ),
-    KnownQuirk(
+    _oclgrind(
         "keeps_addresses",
         "Oclgrind 21.10 makes an address of a buffer's number and an offset, and checks each access by it",
-        platform=_OCLGRIND,
     ),
-    KnownQuirk(
-        "launch_s", "NVIDIA's driver 580 takes 5.2 us of the host for a launch on an H100", 5.2e-6, platform=_NVIDIA
-    ),
-    KnownQuirk(
+    _nvidia("launch_s", "NVIDIA's driver 580 takes 5.2 us of the host for a launch on an H100", 5.2e-6),
+    _nvidia(
         "kernel_compile_s",
         "NVIDIA's driver 580 compiles a kernel as a part of a persistent one in 0.15 to 0.3 s: those of mlp in 2.0 s, "
         "of lstm in 4.0 s, of cifar_resnet in 5.6 s",
         0.2,
-        platform=_NVIDIA,
     ),
-    KnownQuirk(
-        "copy_s",
-        "NVIDIA's driver 580 takes 10 us for a copy of few bytes on an H100, of which the event is 1 us",
-        1e-5,
-        platform=_NVIDIA,
+    _nvidia(
+        "copy_s", "NVIDIA's driver 580 takes 10 us for a copy of few bytes on an H100, of which the event is 1 us", 1e-5
     ),
-    KnownQuirk(
+    _nvidia(
         "keeps_addresses",
         "NVIDIA's driver 580 keeps all buffers of a context on the device: a launch copied between 504 of them",
-        platform=_NVIDIA,
     ),
-    KnownQuirk(
+    _nvidia(
         "persistent_launches",
         "NVIDIA's driver 580 takes 2.3 us for a barrier over all groups of a launch on an H200: 47 commands of mlp "
         "become 6, a step takes 0.19 ms instead of 0.31; lstm's 4,586 become 374, 21 ms instead of 34",
-        True,
-        platform=_NVIDIA,
     ),
-    KnownQuirk(
+    _nvidia(
         "takes_ptx",
         "NVIDIA's driver 580 compiles mma.sync, ldmatrix and cp.async in OpenCL C, though no extension says so",
-        True,
-        platform=_NVIDIA,
     ),
-    KnownQuirk(
+    _nvidia(
         "builds_side_by_side",
         "NVIDIA's driver 580 compiles the kernels of cifar_resnet in 20.4 s as one program, in 12.3 s as eight",
-        True,
-        platform=_NVIDIA,
     ),
-    KnownQuirk(
+    _oclgrind(
         "is_memory_checker",
         "Oclgrind 21.10 interprets kernels, hundreds of times slower than a driver, and claims to be a GPU, too",
-        platform=_OCLGRIND,
     ),
 )
 
@@ -273,12 +238,10 @@ class DeviceProfile:
 
     @property
     def name(self) -> str:
-        """The device's name."""
         return self.driver.device.strip()
 
     @property
     def platform_name(self) -> str:
-        """The name of the device's platform."""
         return self.driver.platform.strip()
 
     @property

@@ -160,7 +160,6 @@ class HeldCommands:
         return commands
 
     def enqueue(self) -> None:
-        """Enqueue the held commands."""
         for command in self.release():
             command.enqueue()
 

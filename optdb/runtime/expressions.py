@@ -171,7 +171,6 @@ class Arithmetic(Record):
 
     @property
     def operands(self) -> tuple[int | Ref, int | Ref]:
-        """The two operands."""
         return self.left, self.right
 
 
@@ -200,7 +199,6 @@ class Guard(Record):
 
     @property
     def operands(self) -> tuple[Any, Any]:
-        """The two operands."""
         return self.left, self.right
 
 

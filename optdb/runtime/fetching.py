@@ -28,7 +28,6 @@ class EventHandle:
 
     @property
     def address(self) -> int:
-        """The address of the handle."""
         return ctypes.addressof(self._cell)
 
     def take(self) -> cl.Event | None:

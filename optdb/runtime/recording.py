@@ -57,7 +57,6 @@ class ArrayLayout:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.shape)
 
     @property

@@ -125,7 +125,6 @@ class Immediate:
     """Makes each call at once through PyOpenCL."""
 
     def wait(self, events: Sequence[cl.Event]) -> None:
-        """Wait for events."""
         Arrival(events).wait()
 
     def upload(
@@ -180,30 +179,35 @@ class Script:
         self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, values: HostArray, after: Sequence[cl.Event]
     ) -> ScriptedCopy:
         """Start copying values to a device once events are complete; the values must not change meanwhile."""
-        copy = self._copy()
-        ends = _handle(target), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(values.nbytes)
-        events = ctypes.c_uint(len(after)), _handles(after) if after else None, _pointer(copy.handle)
-
-        def otherwise() -> None:
-            copy.replace(IMMEDIATE.upload(queue, target, offset, values, after))
-
-        address = ctypes.c_void_p(values.ctypes.data)
-        self._add(self._driver.clEnqueueWriteBuffer, otherwise, _handle(queue), *ends, address, *events)
-        self._kept += [values, target, *after]
-        return copy
+        return self._transfer(
+            *(self._driver.clEnqueueWriteBuffer, queue, target, offset, values, after),
+            lambda: IMMEDIATE.upload(queue, target, offset, values, after),
+        )
 
     def download(self, queue: cl.CommandQueue, source: cl.Buffer, offset: int, out: HostArray) -> ScriptedCopy:
         """Start copying from a device into a host array, which must stay at its address."""
-        copy = self._copy()
-        ends = _handle(source), _NOT_BLOCKING, ctypes.c_size_t(offset), ctypes.c_size_t(out.nbytes)
-        events = ctypes.c_uint(0), None, _pointer(copy.handle)
+        return self._transfer(
+            *(self._driver.clEnqueueReadBuffer, queue, source, offset, out, ()),
+            lambda: cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=False),
+        )
 
-        def otherwise() -> None:
-            copy.replace(cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=False))
-
-        address = ctypes.c_void_p(out.ctypes.data)
-        self._add(self._driver.clEnqueueReadBuffer, otherwise, _handle(queue), *ends, address, *events)
-        self._kept += [out, source]
+    def _transfer(
+        self,
+        function: Any,
+        queue: cl.CommandQueue,
+        buffer: cl.Buffer,
+        offset: int,
+        values: HostArray,
+        after: Sequence[cl.Event],
+        otherwise: Callable[[], cl.Event],
+    ) -> ScriptedCopy:
+        copy = ScriptedCopy(self.ended)
+        self._copies.append(copy)
+        sizes = ctypes.c_size_t(offset), ctypes.c_size_t(values.nbytes), ctypes.c_void_p(values.ctypes.data)
+        events = ctypes.c_uint(len(after)), _handles(after) if after else None, _pointer(copy.handle)
+        args = _handle(queue), _handle(buffer), _NOT_BLOCKING, *sizes, *events
+        self._add(function, lambda: copy.replace(otherwise()), *args)
+        self._kept += [values, buffer, *after]
         return copy
 
     def delay(self, queue: cl.CommandQueue, events: Sequence[cl.Event | ScriptedCopy]) -> None:
@@ -251,11 +255,6 @@ class Script:
             for copy in self._copies:
                 copy.take_event()
             self.ended.open()
-
-    def _copy(self) -> ScriptedCopy:
-        copy = ScriptedCopy(self.ended)
-        self._copies.append(copy)
-        return copy
 
     def _add(self, function: Any, otherwise: Callable[[], None], *args: Any) -> None:
         self._calls.append(PreparedCall(function, *args))

@@ -154,12 +154,10 @@ class SymIntVector(tuple[Any, ...]):
 
     @property
     def shape(self) -> tuple[int]:
-        """The vector's shape."""
         return (len(self),)
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return len(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:

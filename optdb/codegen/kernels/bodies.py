@@ -66,7 +66,6 @@ class KernelBody:
         return bool(re.search(r"\bconst\b", self.params[index][0].split("*")[0]))
 
     def is_pointer(self, index: int) -> bool:
-        """Return whether a parameter is a pointer."""
         return "*" in self.params[index][0]
 
     def definition(self, attribute: str, teams: bool) -> str:

@@ -34,7 +34,6 @@ class Stacking:
         self._copying = ElementKernels.copying(dtype, ndim)
 
     def kernels(self) -> list[Kernel]:
-        """Return the kernels that copy."""
         return self._copying.kernels()
 
     def copy(self, kernels: Kernels, context: Context, x: Array, out: Array) -> None:

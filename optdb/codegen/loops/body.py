@@ -132,7 +132,6 @@ class LoopBody:
 
     @property
     def buffers_read(self) -> set[Buffer]:
-        """The buffers that the body reads."""
         found = set(self.tables)
         for source in self.sources:
             if isinstance(source, Load):
@@ -184,7 +183,6 @@ class LoopBody:
         return ScalarProgram(tuple(self.dtypes), steps, tuple(map(slot, results)))
 
     def dtype_of(self, operand: Operand) -> str:
-        """Return the dtype of a value."""
         if isinstance(operand, Number):
             return operand.dtype
         return self.steps[operand.number][0].dtype if operand.is_step else self.dtypes[operand.number]

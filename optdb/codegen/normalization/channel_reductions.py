@@ -68,7 +68,6 @@ class ChannelFold:
 
     @property
     def sum_dtypes(self) -> list[str]:
-        """The dtypes of the results."""
         return ["float64"] * len(self.results)
 
     def kernels(self) -> list[Kernel]:
@@ -301,7 +300,6 @@ class CompensatedFold:
 
     @property
     def sum_dtypes(self) -> list[str]:
-        """The dtypes of the results."""
         return [work_dtype(self.dtype)] * len(self.statistic.results)
 
     def kernels(self) -> list[Kernel]:

@@ -77,7 +77,6 @@ class Channels:
 
     @property
     def number(self) -> int:
-        """The number of channels."""
         return size_of([length for length, is_kept in zip(self.lengths, self.kept) if is_kept])
 
     @property

@@ -58,7 +58,6 @@ class Epilogue:
 
     @property
     def operands(self) -> list[Operand]:
-        """All arrays of the epilogue."""
         return [*self.inputs, *self.outputs]
 
     @property

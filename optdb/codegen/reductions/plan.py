@@ -187,7 +187,6 @@ class ReductionPlans:
         self._quad_decisions: LaunchCache[bool] = LaunchCache()
 
     def kernels(self) -> list[Kernel]:
-        """Return all kernels of the reduction."""
         return [*_kernels(self._code), *_kernels(self._rest)]
 
     def launch(

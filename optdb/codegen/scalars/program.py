@@ -93,12 +93,10 @@ class ScalarProgram:
 
     @property
     def nin(self) -> int:
-        """The number of inputs."""
         return len(self.dtypes)
 
     @property
     def out_dtypes(self) -> tuple[str, ...]:
-        """The dtypes of the outputs."""
         dtypes = [*self.dtypes, *[scalar.dtype for scalar, _ in self.steps]]
         return tuple([slot.dtype if isinstance(slot, Number) else dtypes[slot] for slot in self.results])
 
@@ -223,7 +221,6 @@ class ProgramBuilder:
         return program.evaluate(slots, self.apply, lambda number: number)
 
     def build(self, results: Sequence[Slot]) -> ScalarProgram:
-        """Return the program."""
         return ScalarProgram(self._dtypes, tuple(self._steps), tuple(results))
 
 

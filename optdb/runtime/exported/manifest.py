@@ -105,7 +105,6 @@ class NumbersResult(Record):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The array's shape."""
         return (len(self.numbers),) if self.ndim == 1 else (1,) * self.ndim
 
 
