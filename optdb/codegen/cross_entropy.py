@@ -63,8 +63,6 @@ def _launch_rows(kernel: CompiledKernel, context: Context, rows: int, columns: i
     kernel.call(groups * group, group, rows, columns, team, *args)
 
 
-_KERNELS = functions("cross_entropy.cl")
-
 #: Kernel parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
 #: Placeholders for the two results: the softmax, or the gradient with respect to its input.
@@ -197,7 +195,7 @@ class CrossEntropy(Operation):
     reads_tables_alone = True
 
     def kernels(self) -> list[Kernel]:
-        return [Kernel(typed(_KERNELS["lookup"], self.dtype))]
+        return [Kernel(typed(_SERIAL["lookup"], self.dtype))]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         p, classes = inputs
@@ -221,7 +219,7 @@ class CrossEntropyGradient(Operation):
     def kernels(self) -> list[Kernel]:
         quotient = ctype(work_dtype(np.promote_types(self.gradient_dtype, self.dtype)))
         words = type_words(self.gradient_dtype, "G_")
-        return [Kernel(typed(_KERNELS["lookup_gradient"], self.dtype, **words, QUOTIENT=quotient))]
+        return [Kernel(typed(_SERIAL["lookup_gradient"], self.dtype, **words, QUOTIENT=quotient))]
 
     def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
         g, p, classes = inputs

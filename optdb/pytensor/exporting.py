@@ -18,7 +18,7 @@ from optdb.pytensor.linker import OpenCLFunction
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 
 _ABOUT = "functions of PyTensor, written by optdb.pytensor.export"
 _FIXED = "a function of PyTensor is compiled for the shapes of a call"
@@ -52,7 +52,7 @@ def export(
     ------
     TypeError
         If a function was compiled in another mode, or if an example is not valid for its inputs.
-    optdb.runtime.tracing.Untraceable
+    optdb.runtime.recording.Untraceable
         If a file cannot hold a function, because it has steps on the host or checks that raise errors.
     """
     functions = f if isinstance(f, Mapping) else {None: f}

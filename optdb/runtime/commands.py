@@ -22,10 +22,9 @@ from optdb.runtime.context import options_of
 from optdb.runtime.context_options import BatchThresholds
 from optdb.runtime.deferred import source
 from optdb.runtime.driver_batches import Batch, DriverCalls, PreparedCall, driver_calls, loop_library
-from optdb.runtime.expressions import size, sizes
+from optdb.runtime.expressions import KernelRef, Slot, check_arguments, kernel_argument, memory_slot, size, sizes
 from optdb.runtime.grid_failures import check_launches
 from optdb.runtime.library import cl
-from optdb.runtime.operands import KernelRef, Slot, check_arguments, kernel_argument, memory_slot
 from optdb.runtime.records import Record, Where, index_in, list_of, maybe, one_of, saved
 
 _PATTERN = re.compile(r"([0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{32})\Z", re.ASCII)

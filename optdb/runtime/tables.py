@@ -12,9 +12,8 @@ from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.commands import HostCall
 from optdb.runtime.context import Context
-from optdb.runtime.deferred import DeferredArray, FromDevice, FromTable
+from optdb.runtime.deferred import TABLE_DTYPE, TABLES, DeferredArray, FromDevice, FromTable
 from optdb.runtime.dispatch import enqueue, listening, tracing
-from optdb.runtime.lookup_tables import TABLE_DTYPE, TABLES
 from optdb.runtime.sizes import SymInt
 
 

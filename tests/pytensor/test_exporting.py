@@ -12,7 +12,7 @@ import optdb
 import optdb.pytensor
 from optdb.pytensor import export
 from optdb.runtime.context import Context
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 from profiles.pytensor import densities, models
 from tests.processes import run_code
 

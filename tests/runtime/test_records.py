@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from optdb.runtime import deferred, expressions, operands
+from optdb.runtime import deferred, expressions
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload
 from optdb.runtime.exported import manifest
 from optdb.runtime.exported.archive import Archive, Limits, pack
@@ -60,7 +60,7 @@ def test_the_reference_names_all_fields_and_kinds():
     text = REFERENCE.read_text()
     words = set(re.findall(r"`([a-z_]+)`", text))
     fields = {field.name for record in (Manifest, SavedTrace) for field in dataclasses.fields(record)}
-    modules = (expressions, deferred, operands, manifest)
+    modules = (expressions, deferred, manifest)
     wanted = fields.union(*map(kinds, modules), (command.kind for command in COMMANDS))
     assert len(wanted) > 25
     assert wanted - words == set()
@@ -89,7 +89,7 @@ def test_the_position_of_a_number_in_an_argument(archive):
 def test_equal_arguments_are_parsed_once_and_others_are_not_mistaken_for_them(archive):
     numbers = [0, 0.0, -0.0, False, 1, 1.0, True, "inf", 0]
     where = Where(archive)
-    records = [operands.kernel_argument(number(value, dtype="float64"), where) for value in numbers]
+    records = [expressions.kernel_argument(number(value, dtype="float64"), where) for value in numbers]
     assert [repr(record.values[0]) for record in records] == [
         *("0", "0.0", "-0.0", "False", "1", "1.0", "True", "inf", "0"),
     ]

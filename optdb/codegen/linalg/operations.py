@@ -7,6 +7,7 @@ software" (SIAM Review, 2004).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -187,8 +188,12 @@ class _Solving(Operation):
         dtype, context = self.a.dtype, self.context
         return [*solve_kernels(dtype, context), *matmul_kernels(dtype, context), *self._stacking.kernels()]
 
-    def _placed(self, a: Array, b: Array, outputs: Outputs, kernels: Kernels) -> tuple[tuple[int, ...], Array | None]:
-        """Return the batch shape, and the output as a batch of the right-hand sides (None if empty)."""
+    @abstractmethod
+    def _solve(self, kernels: Kernels, t: Array, z: Array) -> None:
+        """Replace a batch of right-hand sides with the solutions, given a batch of triangles."""
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        a, b = inputs
         check_square(self, a)
         b = with_axis(b, b.ndim) if self.vectors else b
         if b.shape[-2] != a.shape[-1]:
@@ -197,10 +202,10 @@ class _Solving(Operation):
         core = b.shape[-2:-1] if self.vectors else b.shape[-2:]
         out = output_array(outputs[0], self.context, (*batch, *core), a.dtype)
         if not out.size:
-            return batch, None
+            return
         matrices = with_axis(out, out.ndim) if self.vectors else out
         self._stacking.copy(kernels, self.context, b, matrices)
-        return batch, flat(matrices)
+        self._solve(kernels, self._stacking.batch(kernels, self.context, a, batch), flat(matrices))
 
 
 @dataclass(eq=False)
@@ -212,12 +217,7 @@ class SolveTriangular(_Solving):
     #: Whether the diagonals are taken to be ones, and are not read.
     unit_diagonal: bool = False
 
-    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        a, b = inputs
-        batch, z = self._placed(a, b, outputs, kernels)
-        if z is None:
-            return
-        t = self._stacking.batch(kernels, self.context, a, batch)
+    def _solve(self, kernels: Kernels, t: Array, z: Array) -> None:
         t, lower = (transposed(t), not self.lower) if self.transposed else (t, self.lower)
         solve(kernels, self.context, t, z, lower, self.unit_diagonal)
 
@@ -226,12 +226,7 @@ class SolveTriangular(_Solving):
 class CholeskySolve(_Solving):
     """The solutions of positive definite systems, from the Cholesky factors of their matrices."""
 
-    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
-        a, b = inputs
-        batch, z = self._placed(a, b, outputs, kernels)
-        if z is None:
-            return
-        t = self._stacking.batch(kernels, self.context, a, batch)
+    def _solve(self, kernels: Kernels, t: Array, z: Array) -> None:
         lower_factor = t if self.lower else transposed(t)
         solve(kernels, self.context, lower_factor, z, lower=True)
         solve(kernels, self.context, transposed(lower_factor), z, lower=False)

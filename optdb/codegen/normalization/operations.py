@@ -86,14 +86,16 @@ class _OfChannels(Operation):
         self._numbers = _number_kernel(code.replace("MERGED", body(_NUMBERS[statistic.merged])), dtype)
 
     def _folded(
-        self, kernels: Kernels, channels: Channels, parts: int, part: int, arrays: Sequence[Array]
-    ) -> list[Array]:
+        self, kernels: Kernels, channels: Channels, inputs: Sequence[Array], *center: Array
+    ) -> tuple[int, int, list[Array]]:
+        """Return the number of parts of each channel of contiguous inputs, their size, and the partial sums."""
+        parts, part = channels.parts(self.context, sum(x.dtype.itemsize for x in inputs))
         fold = self._fold
         assert fold is not None  # chosen by `__post_init__` of the operations that reduce
         sums: list[Array] = [empty(self.context, (parts, channels.number), dtype) for dtype in fold.sum_dtypes]
         if parts:
-            fold.launch(kernels, self.context, channels, parts, part, [*arrays, *sums])
-        return sums
+            fold.launch(kernels, self.context, channels, parts, part, [*inputs, *center, *sums])
+        return parts, part, sums
 
     def _launch_numbers(self, kernels: Kernels, channels: Channels, *args: Any) -> None:
         launch = launch_merging if isinstance(self._fold, CompensatedFold) else launch_numbers
@@ -148,8 +150,7 @@ class BatchNormTraining(_OfChannels):
             return
         x = contiguous(x, self.x, kernels, self.context)
         parameters = [self._of_channel(y, x.shape, kernels) for y in (scale, bias, *running)]
-        parts, part = channels.parts(self.context, x.dtype.itemsize)
-        sums = self._folded(kernels, channels, parts, part, [x])
+        parts, part, sums = self._folded(kernels, channels, [x])
         sizes = [channels.size, parts, part, as_float(epsilon), as_float(factor)]
         self._compute(kernels, channels, [*sizes, *sums, *parameters, *of_channels], x, out)
 
@@ -180,8 +181,7 @@ class BatchNormGradient(_OfChannels):
             return
         x, dy = (contiguous(y, self.x, kernels, self.context) for y in (x, dy))
         scale, mean, invstd = (self._of_channel(y, x.shape, kernels) for y in of_channel)
-        parts, part = channels.parts(self.context, 2 * x.dtype.itemsize)
-        sums = self._folded(kernels, channels, parts, part, [x, dy, mean])
+        parts, _, sums = self._folded(kernels, channels, [x, dy], mean)
         args = [channels.size, parts, *sums, scale, mean, invstd, *sums_out]
         self._compute(kernels, channels, args, x, dy, gx)
 
@@ -201,8 +201,7 @@ class BatchNormMoments(_OfChannels):
         if not channels.number:
             return
         x = contiguous(x, self.x, kernels, self.context)
-        parts, part = channels.parts(self.context, x.dtype.itemsize)
-        sums = self._folded(kernels, channels, parts, part, [x])
+        parts, part, sums = self._folded(kernels, channels, [x])
         self._launch_numbers(kernels, channels, channels.size, parts, part, *sums, out)
 
 
@@ -227,8 +226,7 @@ class BatchNormGradientSums(_OfChannels):
             return
         x, dy = (contiguous(y, self.x, kernels, self.context) for y in (x, dy))
         mean, invstd = (self._of_channel(y, x.shape, kernels) for y in of_channel)
-        parts, part = channels.parts(self.context, 2 * x.dtype.itemsize)
-        sums = self._folded(kernels, channels, parts, part, [x, dy, mean])
+        parts, _, sums = self._folded(kernels, channels, [x, dy], mean)
         self._launch_numbers(kernels, channels, channels.size, parts, *sums, invstd, out)
 
 

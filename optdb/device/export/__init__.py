@@ -5,7 +5,7 @@ A front end describes each function by an `Exportable`; ``optdb.runtime.exported
 
 from optdb.device.export.walking import Held, InputSpec, Traceable, trace
 from optdb.device.export.writing import Call, Examples, Exportable, Report, write
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 
 __all__ = [
     "Call",

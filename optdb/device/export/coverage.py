@@ -14,9 +14,9 @@ from optdb.runtime.exported.manifest import ConstantResult, NumbersResult
 from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.exported.writing import Programs, saved
 from optdb.runtime.expressions import ArgumentNumber, Arithmetic, AxisLength, Ref
+from optdb.runtime.recording import Trace, Untraceable
 from optdb.runtime.records import Record, saved_values
 from optdb.runtime.sizes import operand
-from optdb.runtime.tracing import Trace, Untraceable
 
 
 def covers(trace: Trace, arguments: Sequence[HostArray], make: Callable[[], tuple[Trace, Any]]) -> bool:

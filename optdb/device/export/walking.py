@@ -27,8 +27,8 @@ from optdb.runtime.deferred import DeferredArray, FromArgument, FromDevice, From
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.dispatch import upload
 from optdb.runtime.expressions import ArgumentNumber, AxisLength, ComputeUnits
+from optdb.runtime.recording import OutputSpec, Trace, Tracer, Untraceable
 from optdb.runtime.sizes import SymInt, SymIntVector, example_value
-from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
 #: Number of compute units assumed when a GPU trace is made on another kind of device.
 USUAL_UNITS = 64

@@ -19,7 +19,7 @@ from optdb.runtime.calling import Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.exported.manifest import SharedValue
 from optdb.runtime.exported.writing import write as write_file
-from optdb.runtime.tracing import Trace, Untraceable
+from optdb.runtime.recording import Trace, Untraceable
 
 #: The arguments of a call, by position or by name.
 Call = Sequence[Any] | Mapping[str, Any]

@@ -19,7 +19,7 @@ from optdb.device.tensors import ArgumentTensor, Constant, Tensor
 from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.context import Context
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 
 UncomputedTrace = Callable[["UncomputedTracer"], Sequence[Value]]
 

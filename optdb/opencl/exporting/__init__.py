@@ -7,6 +7,6 @@ the function's nodes for a trace. `host_steps` executes host nodes symbolically.
 from __future__ import annotations
 
 from optdb.opencl.exporting.functions import export, of_function, of_method, traceable
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 
 __all__ = ["Untraceable", "export", "of_function", "of_method", "traceable"]

@@ -21,7 +21,7 @@ from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 
 
 def export(

@@ -25,6 +25,7 @@ from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
 from optdb.opencl.type import UnsupportedDtype, opencl_type
 from optdb.runtime.deferred import DeferredArray, FromArgument, FromNumbers, FromTable, Reshaped
 from optdb.runtime.expressions import HOST_SCALAR_OPS, HostScalar, host_scalar
+from optdb.runtime.recording import Untraceable
 from optdb.runtime.sizes import (
     SymInt,
     SymIntVector,
@@ -36,7 +37,6 @@ from optdb.runtime.sizes import (
     part_of,
     smallest,
 )
-from optdb.runtime.tracing import Untraceable
 
 #: Maps scalar ops on integers to functions whose results are again symbolic sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {

@@ -36,8 +36,8 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 from optdb.runtime.deferred import DeferredArray, FromDevice, ValuesUnknown
 from optdb.runtime.dispatch import listened
+from optdb.runtime.recording import Untraceable
 from optdb.runtime.sizes import SymInt, SymIntVector
-from optdb.runtime.tracing import Untraceable
 
 Cells = dict[Variable, list[Any]]
 

@@ -179,7 +179,7 @@ class DeviceFunction:
         ------
         SimulatorClosed
             If the simulator was closed.
-        optdb.runtime.tracing.Untraceable
+        optdb.runtime.recording.Untraceable
             If no call had arguments of these shapes, and the memory cannot be determined without a call.
         """
         with self._state.turn():

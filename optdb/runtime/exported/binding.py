@@ -21,7 +21,7 @@ from optdb.runtime.arrays import span, to_host
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, check_device_memory, liveness
 from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
-from optdb.runtime.deferred import FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
+from optdb.runtime.deferred import TABLES, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, SavedSource
 from optdb.runtime.errors import FileError
 from optdb.runtime.exported.archive import Archive, Limits
 from optdb.runtime.exported.manifest import (
@@ -39,9 +39,8 @@ from optdb.runtime.exported.manifest import (
 from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.rehearsal import Rehearsals
 from optdb.runtime.exported.rules import Call, GuardSet, Values
+from optdb.runtime.expressions import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.library import cl
-from optdb.runtime.lookup_tables import TABLES
-from optdb.runtime.operands import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.recording import ArrayLayout
 
 #: The maximum number of elements in a result; more could not be addressed.

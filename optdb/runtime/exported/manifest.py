@@ -14,8 +14,7 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import SourceError, read_program
-from optdb.runtime.expressions import Entry, Guard, Ref, entries, guards, numbers, size, sizes
-from optdb.runtime.operands import Slot, memory_slot
+from optdb.runtime.expressions import Entry, Guard, Ref, Slot, entries, guards, memory_slot, numbers, size, sizes
 from optdb.runtime.records import (
     Invalid,
     Members,

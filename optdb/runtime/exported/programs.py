@@ -15,8 +15,8 @@ from optdb.runtime.context import Context
 from optdb.runtime.errors import FileError
 from optdb.runtime.exported.manifest import ProgramSpec
 from optdb.runtime.exported.sources import NUMBERS, is_handle
+from optdb.runtime.expressions import POINTERS, KernelRef, argument_nbytes
 from optdb.runtime.library import cl
-from optdb.runtime.operands import POINTERS, KernelRef, argument_nbytes
 
 _OPTIONS = ("-cl-kernel-arg-info",)
 #: An exclusive upper bound for the number of work items in one dimension of a launch.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from optdb.runtime.operands import LONG16, POINTERS
+from optdb.runtime.expressions import LONG16, POINTERS
 
 #: The maximum nesting depth of brackets in Clang; other compilers recurse without a limit.
 _MAX_BRACKET_DEPTH = 250

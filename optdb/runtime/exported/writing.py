@@ -33,11 +33,10 @@ from optdb.runtime.exported.manifest import (
 )
 from optdb.runtime.exported.preprocessing import preprocess
 from optdb.runtime.exported.sources import SourceError, read_program
+from optdb.runtime.expressions import LONG16, KernelRef, LocalArgument, NumberArgument, Slot
 from optdb.runtime.library import cl
-from optdb.runtime.operands import LONG16, KernelRef, LocalArgument, NumberArgument, Slot
-from optdb.runtime.recording import ArrayLayout
+from optdb.runtime.recording import ArrayLayout, OutputSpec, Trace, Untraceable
 from optdb.runtime.sizes import SymbolicArgument, SymInt, SymIntVector, operand
-from optdb.runtime.tracing import OutputSpec, Trace, Untraceable
 
 
 def write(

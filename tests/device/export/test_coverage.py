@@ -5,8 +5,8 @@ from __future__ import annotations
 from optdb.device.export.coverage import pinned_lengths
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.expressions import AxisLength
+from optdb.runtime.recording import Trace
 from optdb.runtime.sizes import as_int
-from optdb.runtime.tracing import Trace
 
 
 def test_a_length_that_is_asked_for_as_a_number_is_pinned():

@@ -11,7 +11,7 @@ from optdb.device.functions.tracer import Retrace
 from optdb.device.functions.uncomputed import uncomputed
 from optdb.device.tensors import Constant
 from optdb.runtime.arrays import empty
-from optdb.runtime.tracing import Trace, Tracer, Untraceable
+from optdb.runtime.recording import Trace, Tracer, Untraceable
 from tests.opencl_device import new_context
 
 

@@ -13,7 +13,7 @@ import optdb
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.runtime.arrays import empty
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 from tests.opencl.exported import export, floats, on_device, shared
 
 pytestmark = pytest.mark.usefixtures("default")

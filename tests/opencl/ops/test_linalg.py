@@ -15,7 +15,7 @@ from theano.tensor import slinalg
 from optdb.codegen.linalg.operations import CheckedCholesky, CheckedSolveTriangular
 from optdb.opencl.ops.linalg import OpenCLCholesky, OpenCLOnHost, OpenCLRequire, OpenCLSolveTriangular
 from optdb.runtime.device_profiles import DEVICE_KINDS
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import Untraceable
 from tests.effort import examples
 from tests.opencl.exported import export, exported, on_device, same
 from tests.opencl.lifted import both

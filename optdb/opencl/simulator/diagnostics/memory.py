@@ -30,8 +30,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness, may_be_external
 from optdb.runtime.calling import Argument
 from optdb.runtime.commands import Memory
-from optdb.runtime.recording import ArrayLayout
-from optdb.runtime.tracing import Untraceable
+from optdb.runtime.recording import ArrayLayout, Untraceable
 
 _LARGEST = 5
 
