@@ -23,8 +23,7 @@ from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, exclusion, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
 
-#: Number of examples per process, which keeps compiled code in memory; smaller with a C compiler, because each example
-#: needs new C code.
+#: Number of examples per process, which keeps compiled code in memory; smaller with a C compiler, which takes long.
 CHUNK, CHUNK_OF_C = 100, 10
 #: One in this many processes has a C compiler.
 C_SHARE = 8
@@ -133,10 +132,7 @@ def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 
 def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
-    """Return, in random order, the combinations of a process's switches that leave each other switch a possible value.
-
-    Raise `click.UsageError` if there is none.
-    """
+    """Return, in random order, the processes that leave every switch a value; raise `click.UsageError` if none does."""
     values = {**chosen_values(Process, only), "compiler": (compiler,)}
     processes = [Process(*chosen) for chosen in itertools.product(*values.values())]
     possible = [process for process in processes if _excludes(process, only) is None]

@@ -240,10 +240,7 @@ _PRODUCTS = 9
 
 
 def _sum_of_products(a: Any, b: Any, turned: str) -> Any:
-    """Return a sum of different products, like the gradient of a weight in an unrolled loop.
-
-    Some factors are transposed views, some are factors of other products too, and one term is not a product.
-    """
+    """Return a sum of products, like a weight's gradient in an unrolled loop; some factors are views, or used twice."""
     terms = []
     for number in range(_PRODUCTS):
         one, other = _narrow(a + number % 5 - 2), _narrow(b - number % 3)
@@ -288,11 +285,7 @@ def _in_fours(var: Any) -> Any:
 
 
 def _product_of_fours(a: Any, turned: str) -> Any:
-    """Return a product of two matrices, both computed from one matrix, plus a bias.
-
-    Sums have many terms, and a GPU may read four elements of a row at a time. Some of the matrices are transposed
-    views.
-    """
+    """Return a product of two matrices plus a bias; a GPU may read four elements of their long rows at a time."""
     left, right = _narrow(a), _narrow(a.T - 1)
     turns_left, turns_right = turned in ("left", "both"), turned in ("right", "both")
     parts = [_in_fours(left.T if turns_left else left)] * _PRODUCTS
@@ -330,11 +323,7 @@ def _convolved(var: Any, flipped: bool) -> Any:
 
 
 def _bidiagonal(var: Any) -> Any:
-    """Return a triangle with as many rows as an array, computed from the array's signs.
-
-    Its condition number is so small that its factors and solutions have errors below 0.5, and rounding makes them
-    exact.
-    """
+    """Return a triangle of an array's signs, with a condition number so small that rounding makes results exact."""
     signs = tt.sgn(var if var.ndim == 1 else _small(var).sum(axis=1)).astype(var.dtype)
     n = var.shape[0]
     return 2 * tt.eye(n, dtype=var.dtype) + tt.eye(n, n, -1, dtype=var.dtype) * signs.dimshuffle(0, "x")
@@ -354,13 +343,15 @@ def _solution(var: Any, structure: str) -> Any:
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
-    """Return whether a second float array of one or two dimensions can be a factor of a product.
-
-    One of Theano's rewriters raises TypeError for outer products of float16.
-    """
+    """Return whether a float array can be the second factor; Theano rejects outer products of float16."""
     is_outer = any(first.var.broadcastable) or any(second.var.broadcastable)
     halves = "float16" in (first.var.dtype, second.var.dtype)
     return second.is_float and second.shape[0] == first.shape[1] and not (is_outer and halves)
+
+
+def _square(b: Value, a: Value) -> bool:
+    """Return whether a product of a float matrix with another matrix keeps the shape and the dtype."""
+    return b.var.dtype == a.var.dtype and b.shape == (a.shape[1], a.shape[1]) and _of_float_matrices(a, b)
 
 
 #: Operations by name.
@@ -518,30 +509,13 @@ OPERATIONS: dict[str, Operation] = {
         (lambda a: _wide_matrix(a) and not any(a.var.broadcastable),),
         ("none", "left", "right", "both"),
     ),
-    "steps": Operation(
-        lambda a, b, _: _steps(a, b),
-        _same,
-        (
-            _float_matrix,
-            lambda b, a: (
-                _float_matrix(b)
-                and b.var.dtype == a.var.dtype
-                and b.shape == (a.shape[1], a.shape[1])
-                and _of_float_matrices(a, b)
-            ),
-        ),
-    ),
+    "steps": Operation(lambda a, b, _: _steps(a, b), _same, (_float_matrix, _square)),
     "recurrence": Operation(
         _recurrence,
         _same,
         (
             lambda a: _wide_matrix(a) and not any(a.var.broadcastable),
-            lambda b, a: (
-                b.var.dtype == a.var.dtype
-                and b.shape == (a.shape[1], a.shape[1])
-                and not any(b.var.broadcastable)
-                and _of_float_matrices(a, b)
-            ),
+            lambda b, a: _square(b, a) and not any(b.var.broadcastable),
         ),
         (False, True),
     ),

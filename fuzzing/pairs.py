@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class Pairs:
         for one, other in itertools.combinations(switches, 2):
             yield from _values(switches, one, other)
         for one, other in itertools.combinations_with_replacement(_OWN, 2):
-            yield from ((a, (OTHER + b[0], b[1])) for a, b in itertools.product(_of(_OWN, one), _of(_OWN, other)))
+            yield from _across(one, other)
 
     def tables(self) -> str:
         """Return Markdown: the switches and their values, and the rarest pair of values for each two switches."""
@@ -76,24 +77,13 @@ class Pairs:
         for name, values in switches.items():
             shown = ", ".join(f"`{value}` {self.counts[f'{name}={value}']:,}" for value in values)
             lines.append(f"| {number[name]} | `{name}` | {shown} |")
-        lines += [
-            "",
-            "For each pair of one function's switches, the number of examples with the rarest pair of values:",
-        ]
-        lines += ["", *self._matrix(list(switches)[1:], list(switches)[:-1], switches, number)]
-        lines += [
-            "",
-            "The same numbers for a switch of one function (row) and a switch of the other function (column):",
-            "",
-        ]
-        lines += self._across(number)
-        lines += [
-            "",
-            "These values exclude each other:",
-            "",
-            "| switch | values | with | values | reason |",
-            "|---|---|---|---|---|",
-        ]
+        of_one = functools.partial(_values, switches)
+        title = "For each pair of one function's switches, the number of examples with the rarest pair of values:"
+        lines += ["", title, "", *self._matrix(list(switches)[1:], list(switches)[:-1], number, of_one)]
+        title = "The same numbers for a switch of one function (row) and a switch of the other function (column):"
+        lines += ["", title, "", *self._matrix(list(_OWN), list(_OWN), number, lambda a, b: _across(b, a))]
+        lines += ["", "These values exclude each other:", ""]
+        lines += ["| switch | values | with | values | reason |", "|---|---|---|---|---|"]
         for rule in EXCLUDED:
             (a, of_a), (b, of_b) = rule.first, rule.second
             lines.append(f"| `{a}` | {', '.join(of_a)} | `{b}` | {', '.join(of_b)} | {rule.reason} |")
@@ -103,29 +93,15 @@ class Pairs:
         self,
         rows: list[str],
         columns: list[str],
-        switches: Mapping[str, tuple[str, ...]],
         number: Mapping[str, int],
+        pairs_of: Callable[[str, str], list[tuple[Value, Value]]],
     ) -> Iterator[str]:
+        """Yield a table of the counts of the rarest pairs; one half of the table is empty."""
         yield "| | " + " | ".join(str(number[name]) for name in columns) + " |"
         yield "|---" * (len(columns) + 1) + "|"
         for row in rows:
-            cells = [
-                f"{min(self.count(*pair) for pair in _values(switches, column, row)):,}"
-                if number[column] < number[row]
-                else ""
-                for column in columns
-            ]
-            yield f"| {number[row]} `{row}` | " + " | ".join(cells) + " |"
-
-    def _across(self, number: Mapping[str, int]) -> Iterator[str]:
-        yield "| | " + " | ".join(str(number[name]) for name in _OWN) + " |"
-        yield "|---" * (len(_OWN) + 1) + "|"
-        for row in _OWN:
-            cells = []
-            for column in _OWN:
-                pairs = itertools.product(_of(_OWN, row), _of(_OWN, column))
-                least = min(self.count(a, (OTHER + b[0], b[1])) for a, b in pairs)
-                cells.append(f"{least:,}" if number[column] <= number[row] else "")
+            pairs = [pairs_of(column, row) if number[column] <= number[row] else [] for column in columns]
+            cells = [f"{min(itertools.starmap(self.count, some)):,}" if some else "" for some in pairs]
             yield f"| {number[row]} `{row}` | " + " | ".join(cells) + " |"
 
     def write(self, path: Path) -> None:
@@ -160,9 +136,14 @@ def _of(switches: Mapping[str, tuple[str, ...]], name: str) -> list[Value]:
 
 
 def _values(switches: Mapping[str, tuple[str, ...]], one: str, other: str) -> list[tuple[Value, Value]]:
-    """Return the pairs of values of two switches that do not exclude each other."""
+    """Return the pairs of values of two different switches that do not exclude each other."""
     pairs = itertools.product(_of(switches, one), _of(switches, other))
-    return [pair for pair in pairs if exclusion(pair[0], [pair[1]]) is None]
+    return [pair for pair in pairs if one != other and exclusion(pair[0], [pair[1]]) is None]
+
+
+def _across(one: str, other: str) -> list[tuple[Value, Value]]:
+    """Return the pairs of values of a switch of one function and a switch of the other function."""
+    return [(a, (OTHER + b[0], b[1])) for a, b in itertools.product(_of(_OWN, one), _of(_OWN, other))]
 
 
 def shown(pairs: Iterable[tuple[Value, Value]]) -> list[str]:

@@ -48,10 +48,7 @@ def options(**defaults: float) -> Callable[[Command], Command]:
 def run_chunks(
     chunks: Iterable[Chunk], run: Callable[[Chunk], Result], processes: int
 ) -> Iterator[tuple[Chunk, Result]]:
-    """Run chunks, several at a time, and yield each with its result as soon as it ends.
-
-    `run` starts a process for a chunk. If it raises, no further chunk begins.
-    """
+    """Run chunks, several at a time, and yield each with its result when it ends; none begins after `run` raises."""
     with ThreadPoolExecutor(processes) as pool:
         running = {pool.submit(run, chunk): chunk for chunk in chunks}
         try:

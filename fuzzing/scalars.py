@@ -430,10 +430,7 @@ def _described(case: Case, index: int, wrong: np.ndarray, ours: Sequence[Any], t
 
 
 def run(number: int, cases: int, report: Callable[[str], None] | None = None) -> int:
-    """Compare random Composites; return how many numbers were compared.
-
-    Call `report`, if it is given, with each difference; otherwise raise the first one.
-    """
+    """Compare random Composites; return how many numbers were compared. Without `report`, raise the first one."""
     rng = np.random.RandomState(number)
     drawn = [draw_case(rng, is_open=index % 2 == 0) for index in range(cases)]
     compared = 0

@@ -92,8 +92,7 @@ class Surroundings:
     test_values_of_rewriters: str = _switch("off", "ignore", "warn", "raise")
     #: The location of shared variables.
     shared: str = _switch("host", "device")
-    #: Whether a call may overwrite a variable's current value with its next value before the call ends, if no later
-    #: node reads the current value.
+    #: Whether a variable's next value may overwrite its current value as soon as no later node reads the latter.
     next_values: str = _switch("at the end", "early")
     #: When the functions are compiled.
     compiled: str = _switch("before calls", "at first call")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -41,6 +41,9 @@ class Compiled:
 
     def __init__(self, function: Any, shared: Sequence[Any], tiered: str = "off") -> None:
         self._function, self._shared = function, shared
+        #: The object that holds the values of the variables with these names.
+        self._holder: Any = None
+        self._names: Collection[str | None] = ()
         self._waits = tiered == "after a call"
         if tiered == "before calls":
             optdb.wait(function)
@@ -56,11 +59,16 @@ class Compiled:
 
     def get(self, index: int) -> np.ndarray:
         """Return a shared value."""
-        return self._shared[index].get_value()
+        var = self._shared[index]
+        return self._holder.get(var.name) if var.name in self._names else var.get_value()
 
     def set(self, index: int, value: np.ndarray) -> None:
         """Give a shared variable another value."""
-        self._shared[index].set_value(value)
+        var = self._shared[index]
+        if var.name in self._names:
+            self._holder.set(var.name, value)
+        else:
+            var.set_value(value)
 
     def take(self, shared: Sequence[Any]) -> None:
         """Load the values of the program's shared variables."""
@@ -85,23 +93,13 @@ class Simulated(Compiled):
         if pickled:
             sim, shared = _through_pickle(pickle, sim, shared)
         super().__init__(sim, shared)
-        self.sim, self._loops = sim, loops
+        self.sim = self._holder = sim
+        self._loops = loops
         # A copy of a function has its own variables, with the values and names of the program's.
         self._names = {var.name for var in sim.shared}
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         return self.sim.call_n_times(times, *arguments) if self._loops else super().call(arguments, times)
-
-    def get(self, index: int) -> np.ndarray:
-        name = self._shared[index].name
-        return self.sim.get(name) if name in self._names else super().get(index)
-
-    def set(self, index: int, value: np.ndarray) -> None:
-        name = self._shared[index].name
-        if name in self._names:
-            self.sim.set(name, value)
-        else:
-            super().set(index, value)
 
     def take(self, shared: Sequence[Any]) -> None:
         super().take(shared)
@@ -131,7 +129,7 @@ class Loaded(Compiled):
                 simulated.sim.export(path, examples)
             except Untraceable as error:
                 raise Refused(str(error)) from error
-            self._function = optdb.load(path, context_like(device), build_in_child=False)
+            self._function = self._holder = optdb.load(path, context_like(device), build_in_child=False)
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         try:
@@ -141,18 +139,10 @@ class Loaded(Compiled):
                 raise Refused(str(error)) from error
             raise
 
-    def get(self, index: int) -> np.ndarray:
-        name = self._shared[index].name
-        return self._function.get(name) if name in self._names else super().get(index)
-
     def set(self, index: int, value: np.ndarray) -> None:
-        name = self._shared[index].name
-        if name not in self._names:
-            super().set(index, value)
-            return
-        if self._function.get(name).shape != value.shape:
+        if self._shared[index].name in self._names and self.get(index).shape != value.shape:
             raise Refused("shared values of a file keep their shapes")
-        self._function.set(name, value)
+        super().set(index, value)
 
     def take(self, shared: Sequence[Any]) -> None:
         for index, var in enumerate(shared):
@@ -260,10 +250,7 @@ class Functions:
         return way
 
     def call(self, number: int, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        """Call a function several times, with its flags, and return the results of the last call.
-
-        Theano's C code rejects products of a matrix without elements that has one column.
-        """
+        """Call a function with its flags several times; return the last results. C code rejects some empty products."""
         chosen = self._compilations[number]
         scripted = scripted_beginnings() if chosen.first_commands == "script" else contextlib.nullcontext()
         with theano.change_flags(**chosen.flags()), scripted:

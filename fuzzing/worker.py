@@ -113,10 +113,7 @@ class _OutOfTime(BaseException):
 
 
 def run(task: Task) -> Found:
-    """Compare random programs under random switches.
-
-    A difference ends a run of Hypothesis, so the remaining examples use another seed.
-    """
+    """Compare random programs under random switches; after a difference, the remaining examples use another seed."""
     found, progress = Found(), Progress(task.folder)
     for attempt in range(task.differences):
         if found.drawn >= task.examples:

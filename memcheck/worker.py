@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 NAME = "memory-checker"
-#: Number of compute units over which work is divided. Oclgrind itself has one unit, and any number of tiles would be
-#: enough for one unit.
+#: Number of compute units over which work is divided; for Oclgrind's one unit, any number of tiles would be enough.
 UNITS = 2
-#: The tile of small products that read four numbers at a time; the default tile does not fit into Oclgrind's local
-#: memory.
+#: The tile of small products that read four numbers at a time; the default one exceeds Oclgrind's local memory.
 QUAD_TILE = 16, 16, 32, 8
 
 

@@ -91,10 +91,7 @@ class Report:
         return cls(**known)
 
     def reasons(self, way: str) -> list[str]:
-        """Return why a step on the device takes longer than Theano's C code, the most important reason first.
-
-        A step's time consists of the kernels, the host ops, and the rest, which enqueueing takes.
-        """
+        """Return why a step on the device takes longer than C code (kernels, host ops, enqueueing), the worst first."""
         times, result = self.times, self.results.get(way)
         if times is None or result is None or times.ratio(way) >= 1:
             return []

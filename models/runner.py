@@ -35,10 +35,7 @@ class Settings:
 def run_all(
     names: Sequence[str], settings: Settings, jobs: int, compared: Mapping[str, Report] | None = None
 ) -> Iterator[Report]:
-    """Yield a report for each model, in the order of the names.
-
-    Models that are in `compared` without a fault are not compared again; only their steps are timed.
-    """
+    """Yield a report for each model by name; for those `compared` without a fault, only steps are timed."""
     compared = {name: report for name, report in (compared or {}).items() if not report.faults()}
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda name: _timed(compared.get(name) or run(name, settings), settings), names)

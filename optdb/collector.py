@@ -72,8 +72,7 @@ class _Promotion:
             self._start_over()
         self._promoted += young
         if self._promoted > self._bound:
-            # Counting a heap of a million objects takes 10 ms. Do it again only after half as many objects have been
-            # promoted.
+            # Counting a million objects takes 10 ms. Do it again only after half as many objects have been promoted.
             self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
             if self._promoted > self._bound:
                 gc.collect()

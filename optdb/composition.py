@@ -47,8 +47,7 @@ class _HostFinder:
                 sys.meta_path.remove(cls)
             if not cls.done:
                 _make_host_ready()
-        # The host has inserted its finders at the front of the list. The caller has already passed that position, so
-        # call the finders here.
+        # The host has inserted its finders at the front of the list, which the caller has passed, so call them here.
         specs = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 

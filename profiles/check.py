@@ -26,10 +26,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2}
 
 @dataclass(frozen=True)
 class Agreement:
-    """The result of a comparison.
-
-    The `error` is the largest error of any array; infinite if shapes or the indices of infinities differ.
-    """
+    """The largest error of any array, infinite if shapes or the indices of infinities differ."""
 
     agree: bool
     error: float

@@ -49,8 +49,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "lstm": {"width": 512, "steps": 50, "vocabulary": 10000},
     "mlp": {"width": 4096},
 }
-#: Maps floatX to the tolerance of exact steps relative to one device. The tolerance is larger if nudges have a larger
-#: effect.
+#: Maps floatX to the tolerance of exact steps relative to one device; it is larger if nudges have a larger effect.
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 #: Maps the name of a model to its sizes and axes.
 _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
@@ -289,7 +288,7 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
             train.get(train.shared[0])  # waits for the last update
             part = [value[: len(value) // workers] for value in given]
             for row in rows:
-                alone_seconds = _seconds(lambda: (alone(*part), finish(alone)))
+                alone_seconds = _seconds(lambda: alone(*part), lambda: finish(alone))
                 row["a worker's part alone, with its update"] = alone_seconds
                 row["besides it"] = row["whole step"] - alone_seconds
             return rows
@@ -309,9 +308,10 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     print(f"through the scheduler: {moved:,.0f} bytes a step, both ways")
 
 
-def _seconds(call: Callable[[], Any]) -> float:
+def _seconds(*calls: Callable[[], Any]) -> float:
     start = time.perf_counter()
-    call()
+    for call in calls:
+        call()
     return time.perf_counter() - start
 
 

@@ -51,10 +51,7 @@ class Point:
 
 
 def parameters(family: Family, sizes: list[int]) -> list[int]:
-    """Return the values of the family's parameter that come closest to graphs of `sizes` nodes.
-
-    The number of nodes is linear in the parameter, so two small graphs determine it.
-    """
+    """Return the parameters whose graphs come closest to `sizes` nodes, a number that is linear in the parameter."""
     small, large = 4, 8
     first, second = (len(measure.specify(family.build(value)).graph().apply_nodes) for value in (small, large))
     each = (second - first) / (large - small)

@@ -31,10 +31,7 @@ UFUNC_LIMIT = 31
 
 
 class Interpreter(LocalLinker):
-    """Runs all nodes of a graph in order.
-
-    Intermediate values are kept until the next call, because the data is small.
-    """
+    """Runs all nodes of a graph in order; intermediate values, which are small, are kept until the next call."""
 
     allow_gc = False
 
@@ -65,8 +62,7 @@ class Interpreter(LocalLinker):
         results = [storage[output] for node in order for output in node.outputs]
 
         def run() -> None:
-            # Ops may reuse the values in their output cells as memory, and such a value may belong to a shared
-            # variable.
+            # Ops may reuse the values in their output cells as memory, and a shared variable may own such a value.
             for cell in results:
                 cell[0] = None
             for node, thunk, outputs_computed in zip(order, thunks, flags):

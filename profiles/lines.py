@@ -22,10 +22,7 @@ class UnknownFunction(LookupError):
 
 
 def find(dotted: str) -> FunctionType:
-    """Return the function with a dotted name; a method, a property and a decorated rewriter are unwrapped.
-
-    Raise `UnknownFunction`, which names the part that was not found.
-    """
+    """Return the function with a dotted name, unwrapped; raise `UnknownFunction` with the part that was not found."""
     found, rest = _longest_module(dotted)
     for part in rest:
         # Not getattr, which would call a property and bind a method.

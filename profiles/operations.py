@@ -167,10 +167,7 @@ def _on_device(device: str, values: Sequence[np.ndarray], expression: Expression
 
 
 def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
-    """Make the task of one training step of a model, in floatX, on the device and with Theano's C code.
-
-    The data are on the host, several batches alternate, and the model's results are copied to the host.
-    """
+    """Make the task of a training step in floatX, on the device and in C, with data and results on the host."""
     mode = get_default_mode()
     contenders = {}
     with optdb.enable():

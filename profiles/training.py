@@ -70,10 +70,7 @@ class Settings:
 
 @dataclass
 class Comparison:
-    """A model on both sides; one side is None if it failed with `error`.
-
-    `calm` is the comparison with settings that keep the model calm, if it was chaotic.
-    """
+    """A model on both sides, None if one failed with `error`; `calm` compares a chaotic model with calmer settings."""
 
     model: str
     host: Training | None = None
@@ -123,10 +120,7 @@ def _by_step(theirs: list[list[Any]], ours: list[list[Any]]) -> list[float]:
 
 
 def difference(a: Any, b: Any) -> float:
-    """Return the largest difference of two arrays, relative to the largest number.
-
-    It is infinite if the shapes differ, or the positions of non-finite elements.
-    """
+    """Return the largest difference, relative to the largest number; infinite if shapes or finite positions differ."""
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return math.inf
@@ -151,10 +145,7 @@ def value_difference(a: Any, b: Any) -> float:
 
 
 def train(name: str, sizes: dict[str, float], steps: int, nudge: bool) -> dict[str, Any]:
-    """Build a model, compile it and run some steps, on the side that the process's flags select; return a `Training`.
-
-    With `nudge`, the steps are repeated from slightly changed values.
-    """
+    """Build a model, compile it and run some steps, repeated with `nudge`, on the side that the flags select."""
     model = models.build(name, **sizes)
     start = time.perf_counter()
     function = theano.function(model.inputs, model.outputs, updates=model.updates)

@@ -22,8 +22,7 @@ BROKEN_PROMISE = "which promises length 1"
 _REFUSALS = (BROKEN_PROMISE, "Dimension mismatch")
 
 
-#: The message of Theano's Python code for a reduction that has no identity and no elements; Theano's C code returns a
-#: result.
+#: The message of Theano's Python code, but not of its C code, for a reduction without an identity and elements.
 _OF_NOTHING = "zero-size array to reduction operation"
 
 

@@ -96,8 +96,7 @@ def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock
         if number is None:
             raise RuntimeError(f"a worker failed to start: {trouble}\n{_end_of_log(settings, first)}")
         if ran_kernels is not None and ran_kernels != number:
-            # Kernels of an earlier mutant may have written anywhere in the process, so another process loads this
-            # mutant.
+            # An earlier mutant's kernels may have written anywhere in the process, so another process loads this one.
             report.by_kernels[ran_kernels] = f"{trouble} later, in {stage} of mutant {number}"
             first = number
             continue

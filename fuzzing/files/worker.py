@@ -229,10 +229,7 @@ _LINKS = {"zeros": "/dev/zero", "null": "/dev/null", "terminal": "/dev/tty", "me
 
 
 def write(made: Mutant, path: Path) -> None:
-    """Write a mutant to a path, replacing the previous one.
-
-    The socket of a mutant is bound with a relative path, since its address has at most 107 bytes.
-    """
+    """Write a mutant to a path, replacing the previous one; a socket gets a relative path, as addresses are short."""
     remove(path)
     if made.form in ("file", "sparse"):
         with path.open("wb") as file:

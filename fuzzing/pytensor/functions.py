@@ -39,8 +39,7 @@ VARIABLES = 3
 SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
 #: Arguments with a larger sum violate a condition.
 LIMIT = 1e6
-#: The modes of functions: modes for devices that share the host's memory or have their own, with kernels of each kind,
-#: and PyTensor's own mode with overwritten inputs.
+#: The modes: for devices that share the host's memory or have their own, with kernels of each kind, and PyTensor's own.
 MODES = ("opencl", "own memory", "gpu kernels", "merged", "python")
 #: An expression: the name of an operation, and its operands.
 Expression = tuple[Any, ...]

@@ -338,18 +338,6 @@ _ANY = [_dense, _dense, _dropout, _noise, _activation, _residual, _joined, _norm
 #: Maps the number of axes after the batch axis to the possible layers.
 _LAYERS: dict[int, list[Callable[[_Net], None]]] = {
     1: [*_ANY, _repeat],
-    2: [
-        *_ANY,
-        _conv1d,
-        _conv1d,
-        _pool1d,
-        _pool1d,
-        _recurrent,
-        _recurrent,
-        _recurrent,
-        _permute,
-        _flatten,
-        _global_pool,
-    ],
-    3: [*_ANY, _conv2d, _conv2d, _conv2d, _pool2d, _pool2d, _pool2d, _flatten, _global_pool, _rows_of_image],
+    2: [*_ANY, *[_conv1d] * 2, *[_pool1d] * 2, *[_recurrent] * 3, _permute, _flatten, _global_pool],
+    3: [*_ANY, *[_conv2d] * 3, *[_pool2d] * 3, _flatten, _global_pool, _rows_of_image],
 }

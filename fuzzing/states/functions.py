@@ -29,10 +29,7 @@ def shared_variables(kinds: Sequence[Kind], values: Sequence[np.ndarray], defaul
 
 
 def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str, device: str) -> Any:
-    """Compile a function of shared variables in one of `WAYS`, or "target" if the variables are on the device.
-
-    A function that a simulator is to compute is compiled for the host.
-    """
+    """Compile a function of shared variables in one of `WAYS`, or "target" if the variables are on the device."""
     argument, index = kinds[spec.argument].symbolic("a"), tt.iscalar("i")
 
     def built(expression: Expression) -> Any:

@@ -18,10 +18,7 @@ __all__ = ["run"]
 
 
 def run(number: int, runs: int, steps: int) -> None:
-    """Make random runs of at most `steps` steps; raise the error of the first failing run.
-
-    A run is not shortened, since threads alternate in another order each time.
-    """
+    """Make random runs of at most `steps` steps; raise the error of the first failing run, which is not shortened."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompilerWarning)
         make_runs(type("TieredFunctions", (TieredFunctions,), {}), number, runs, steps, shorten=False)

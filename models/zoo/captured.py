@@ -15,10 +15,7 @@ from profiles.models import Model
 
 
 def captured(name: str, compile_function: Callable[[], object], data: list[np.ndarray]) -> Model:
-    """Return the function that a library is about to compile, as a model.
-
-    `compile_function` calls theano.function once.
-    """
+    """Return the function that a library is about to compile, as a model."""
     with mock.patch.object(theano, "function") as function:
         compile_function()
     return from_call(name, data, *function.call_args.args, **function.call_args.kwargs)

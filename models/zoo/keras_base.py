@@ -60,10 +60,7 @@ def import_keras() -> ModuleType:
 
 
 class _WithoutGraphs:
-    """Stands in for the backend in keras.initializers: draws with NumPy, where the backend compiles a function.
-
-    Layers that draw random numbers in each step use the backend itself.
-    """
+    """Stands in for the backend in keras.initializers: draws with NumPy, where the backend compiles a function."""
 
     def __init__(self, backend: ModuleType, rng: np.random.RandomState):
         self._backend = backend

@@ -23,8 +23,7 @@ from optdb.flags import FlagError
 from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir, UnusableCompiler
 from optdb.runtime.errors import DeviceError
 
-#: Errors in the user's settings or installation, which a user corrects without looking at frames inside Theano and
-#: optdb.
+#: Errors in the user's settings or installation; frames inside Theano and optdb do not help to correct them.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost, UnusableCompiledir, UnusableCompiler)
 
 #: The traceback of a `USER_ERRORS` error ends before the first frame in one of these folders.

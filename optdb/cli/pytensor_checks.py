@@ -110,8 +110,7 @@ def _beside_theano() -> str:
 
 #: The checks for PyTensor if Theano is also installed, which follow the checks for Theano.
 BESIDE_THEANO: dict[str, Callable[[], str]] = {"PyTensor": _beside_theano}
-#: The checks if Theano is not installed. Checks that need no device come before OpenCL: without a device, later checks
-#: are skipped.
+#: The checks if Theano is not installed. Checks before OpenCL need no device; later ones are skipped without one.
 ALONE: dict[str, Callable[[], str]] = {
     "pip": checks._pip,
     "Python": _python,

@@ -80,10 +80,7 @@ def _filtered(argument: CallArgument, value: Any) -> Any:
 def parts_of(
     arguments: Sequence[CallArgument], values: Sequence[Any], axes: Mapping[Variable, int], count: int
 ) -> list[Part]:
-    """Divide a batch among workers as evenly as possible; the first workers may have one row more.
-
-    Raise ValueError if split arguments have different lengths or no rows.
-    """
+    """Divide a batch evenly among workers; raise ValueError if arguments differ in length or have no rows."""
     lengths = {
         argument.variable: value.shape[axes[argument.variable]]
         for argument, value in zip(arguments, values, strict=True)

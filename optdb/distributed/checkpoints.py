@@ -37,10 +37,7 @@ def _naming_the_cure(folder: Path) -> Iterator[None]:
 
 
 def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
-    """Write the state after `steps` steps to a folder, and keep only the latest `KEPT` files.
-
-    Raise OSError if the file cannot be written; earlier files are unchanged.
-    """
+    """Write the state after `steps` steps to a folder with at most `KEPT` files; raise OSError if that fails."""
     arrays = {f"value_{i}": _as_array(value, var) for i, (value, var) in enumerate(zip(state, shared, strict=True))}
     buffer = io.BytesIO()
     np.savez(buffer, steps=np.int64(steps), names=np.array([str(var.name) for var in shared]), **arrays)

@@ -22,8 +22,7 @@ from optdb.distributed.errors import WorkerFailed, WorkerTimeout
 from optdb.distributed.replica import Part, Prepared
 from optdb.distributed.workers import IDLE_S, aligned, run_steps
 
-#: The client waits this many seconds longer than a worker, so that the worker can first report which other worker did
-#: not answer.
+#: The client waits these seconds longer than a worker, which can thus report which other worker did not answer.
 GRACE_S = 5.0
 
 
@@ -44,11 +43,9 @@ class StepAttempts:
         self._numbers = itertools.count(1)
         #: Maps a worker's address to the number and the future of its latest task.
         self._tasks: dict[str, tuple[int, Any]] = {}
-        #: Maps a worker's address to the time since which its task has waited for the next step; removed when the task
-        #: ends.
+        #: Maps a worker's address to the time since which its task has waited for a step; removed when the task ends.
         self._waiting_since: dict[str, float] = {}
-        #: Futures of tasks that are about to end, kept because dask cancels a task when the last reference to its
-        #: future is dropped.
+        #: Futures of tasks that are about to end: dask cancels a task when the last reference to its future is dropped.
         self._ending: list[Any] = []
         self._task_numbers = itertools.count(1)
 
@@ -71,8 +68,7 @@ class StepAttempts:
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._calls.timeout + GRACE_S
-        #: Maps the address of each worker that others waited for in vain to a deadline for its answer, and to the
-        #: message from the others.
+        #: The workers that others waited for in vain: maps each address to a deadline and to the others' message.
         suspects: dict[str, tuple[float, str]] = {}
         pending = set(calls)
         aborted = False

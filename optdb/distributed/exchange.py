@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "Link", "Mailbox", "Packing"]
 
-#: If vectors have fewer bytes than this, every worker sends them to all other workers, since latency depends on the
-#: number of successive messages.
+#: Vectors of fewer bytes are sent to all other workers, since latency depends on the number of successive messages.
 SMALL_BYTES = 64 * 1024
 #: Arrays of fewer bytes are copied into one vector, since a separate message frame takes longer than the copy.
 PACKED_BYTES = 64 * 1024
 #: The number of the sum at the end of a step, and the number of the first worker's message to workers without a part.
 FINAL, PASSED_ON = -1, -2
-#: The size in bytes of the blocks that threads add up; blocks of this size stay in a core's cache until the sums are
-#: copied.
+#: The size in bytes of the blocks that threads add up; such blocks stay in a core's cache until the sums are copied.
 BLOCK_BYTES = 256 * 1024
 
 Tag = tuple[int, ...]
@@ -48,8 +46,7 @@ class Link:
     lends: bool
     #: The member for the worker's device; None if some workers are in other processes.
     member: Member | None = None
-    #: If workers lend arrays, `readers` contains objects for each rank. They wait until that worker's device has read
-    #: the lent pieces.
+    #: If workers lend arrays: objects for each rank, which wait until its device has read the lent pieces.
     readers: list[Sequence[Any]]
 
     def send(self, rank: int, tag: Tag, arrays: Sequence[Any]) -> None:
@@ -66,10 +63,7 @@ class Link:
 
 
 class Mailbox:
-    """Messages that one worker has not received yet; any thread may deliver messages.
-
-    A wait raises `WorkerTimeout` after `timeout` seconds.
-    """
+    """Messages for one worker, from any thread; a wait for one raises `WorkerTimeout` after `timeout` seconds."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -135,8 +129,7 @@ class Exchange:
         self._seconds = 0.0
         #: The rounds for device arrays. A caller that runs several steps passes the same dict to each exchange.
         self.staging: dict[Any, Any] = {}
-        #: Called with a bucket's number and arrays after the commands that compute them are enqueued; it may enqueue
-        #: more commands.
+        #: Called with a bucket's number and arrays once their commands are enqueued; it may enqueue more commands.
         self.on_completed: Callable[[int, Sequence[Any]], None] | None = None
         #: Called once, when the step's first commands are in the queue.
         self.on_launched: Callable[[], None] | None = None
@@ -311,15 +304,11 @@ class Exchange:
             step = max(1, BLOCK_BYTES // vector.itemsize)
             for begin in range(start, stop, step):
                 _add_block(slice(begin, min(begin + step, stop)), terms, targets)
-        # Wait for all workers. Until every worker gets here, others may still read this worker's vectors and write its
-        # sums.
+        # Until every worker gets here, others may still read this worker's vectors and write its sums.
         self._exchanged((self.attempt, number, 1), [])
 
     def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Compute a ring all-reduce: a reduce-scatter, then an all-gather.
-
-        A piece that was sent is overwritten only by its total, which arrives after the neighbour has read the piece.
-        """
+        """Compute a ring all-reduce; a sent piece is overwritten only by its total, after the neighbour has read it."""
         count = self._active
         right, left = (self.rank + 1) % count, (self.rank - 1) % count
         pieces = [np.array_split(vector, count) for vector in vectors]

@@ -46,8 +46,7 @@ class Prepared:
     wholes: list[np.ndarray]
     #: Outputs for this worker's part.
     own: list[np.ndarray]
-    #: Times in seconds: 'compute', 'download' of summands, 'exchange', 'upload' of sums, and 'update' of the previous
-    #: step.
+    #: Seconds of 'compute', 'download' of summands, 'exchange', 'upload' of sums, and the previous step's 'update'.
     seconds: dict[str, float]
     #: The `wholes` while they are being copied to the host; None afterwards and on other workers.
     pending: Results | None = None
@@ -78,19 +77,13 @@ class Replica:
         return False
 
     def settle(self, committed: int) -> bool:
-        """Commit the prepared step if it is among the first `committed` steps; otherwise discard it.
-
-        Return whether the state then includes exactly `committed` steps.
-        """
+        """Commit or discard the prepared step; return whether the state then includes exactly `committed` steps."""
         self.commit(committed)
         self._prepared_step = None
         return self.steps == committed
 
     def commit(self, committed: int, agree: Callable[[], None] | None = None) -> None:
-        """Commit the prepared step if it is among the first `committed` steps.
-
-        `agree` is called right before values are stored; if it raises, nothing is stored.
-        """
+        """Commit the step if it is among the first `committed` steps, unless `agree`, called just before, raises."""
         if self._prepared_step is None or self._prepared_step >= committed:
             return
         start = time.perf_counter()

@@ -25,8 +25,7 @@ __all__ = ["BUCKETS", "PendingStep", "ThreadGroup"]
 
 #: The maximum number of pieces in which summands are sent; all but the last are sent while the device computes.
 BUCKETS = 8
-#: The maximum number of steps that have begun but not ended: while a device executes one step, the next step's commands
-#: are enqueued.
+#: The maximum number of steps that have begun but not ended: one runs while the next step's commands are enqueued.
 MOST_PENDING = 2
 #: An empty list of commands.
 _NOTHING = CommandList()
@@ -64,8 +63,7 @@ class ThreadGroup:
         #: The names of workers in messages.
         self.names = self.addresses = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        # Either all devices lend or none of them does: the vectors of a device that shares the host's memory are added
-        # up on the host.
+        # All devices lend or none: the vectors of a device that shares the host's memory are added up on the host.
         self._lends = all(replica.adds_on_device for replica in self._replicas)
         self._members = MemberTable(len(devices), timeout)
         readers: list[Sequence[Any]] = [()] * len(devices)
@@ -75,8 +73,7 @@ class ThreadGroup:
         ]
         names = [f"optdb-worker-{rank}" for rank in range(len(devices))]
         self._threads: list[WorkerThread] = without_sigint(lambda: list(map(WorkerThread, names)))
-        #: Maps rank to the error raised when the next step was launched early, or to a bool: whether it was launched
-        #: during the last step.
+        #: By rank, whether the next step was launched during the last step, or the error of that launch.
         self._ahead: list[BaseException | bool] = [False] * len(devices)
         self._timeout = timeout
         self._attempts = itertools.count(1)
@@ -209,10 +206,7 @@ class ThreadGroup:
     def _finish(
         self, step: PendingStep, rank: int, ending: Ending | None = None, first: CommandList = _NOTHING
     ) -> Prepared:
-        """Wait for the other workers, commit a launched step, and return its prepared results.
-
-        An `ending` also enqueues the `first` commands of the next step.
-        """
+        """Wait for other workers, commit a launched step, and return its results; an `ending` also enqueues `first`."""
         replica = self._replicas[rank]
         with self._aborting(step, rank):
             if ending is not None:
@@ -267,10 +261,14 @@ class ThreadGroup:
                 step.is_given_up = True
                 self._abort(step, "the step was interrupted")
 
+        def pop_all() -> None:
+            while self._pending:
+                self._pop_first()
+
         without_sigint(abort_all)
         for step in self._pending:
             step.wait()
-        without_sigint(lambda: [self._pop_first() for _ in range(len(self._pending))])
+        without_sigint(pop_all)
 
     def _pop_first(self) -> None:
         """Remove the first pending step, which all threads have ended, and count it if it is committed."""
@@ -304,8 +302,7 @@ class ThreadGroup:
         if step.error is not None:
             if self._unreported is step.root:
                 self._unreported = None
-            # Later steps that had begun were skipped; wait for them, so that the next step does not follow a skipped
-            # step.
+            # Wait for later steps that were skipped, so that the next step does not follow a skipped step.
             self._end_all()
             raise step.error
         prepared = []
@@ -398,9 +395,6 @@ class PendingStep:
         self._changes.put(None)  # for other waiting threads
 
     def end(self) -> tuple[list[Part], list[Prepared]]:
-        """Wait for the step, and return the parts and the workers' results for them, by rank.
-
-        Raise `WorkerFailed` if a worker raised an error or the previous step failed; the state is that before the step.
-        """
+        """Wait; return the parts and results by rank, or raise `WorkerFailed`, with the state before the step."""
         self._group.end(self)
         return self.parts, self._group.complete(self)

@@ -98,10 +98,7 @@ class ThreadLink(Link):
 
 
 class Agreement:
-    """Makes either all workers or none commit a step. If one worker fails before all have agreed, no worker commits.
-
-    Once one worker has agreed, all others must agree within `timeout` seconds.
-    """
+    """Makes either all workers or none commit a step; after one has agreed, others must within `timeout` seconds."""
 
     def __init__(self, count: int, timeout: float) -> None:
         self._votes = _Votes(count) if loop_library() is None else NativeAgreement(count)

@@ -33,8 +33,7 @@ from optdb.runtime.devices import list_devices
 
 __all__ = ["IDLE_S", "TASK_S", "Handlers", "Session", "install", "run_steps"]
 
-#: Seconds after which a task ends once its current step has finished, so that other tasks can run and dask shows the
-#: task.
+#: Seconds after which a task ends once its step has finished, so that other tasks can run and dask shows the task.
 TASK_S = 1.0
 #: How many seconds a task waits for the next step.
 IDLE_S = 0.05
@@ -188,8 +187,7 @@ class Session:
             while (job := self._next(task)) is not None:
                 result = self._result(job)
                 if time.monotonic() > end:
-                    # The answer tells the client that the task has ended, and the client submits another task for the
-                    # next step.
+                    # The answer tells the client that the task has ended, so that it submits another task.
                     self._end_task(task)
                 self._answer(job, result)
         finally:

@@ -26,8 +26,7 @@ from optdb.runtime.dispatch import listened
 from optdb.runtime.timing import Timer
 from profiles import terminal
 
-#: Number of elements in ``exp(x) * y``, side of the matrix that is summed, and sides of the matrices that are
-#: multiplied.
+#: Number of elements in ``exp(x) * y``, side of the summed matrix, and sides of the multiplied matrices.
 LARGE, SIDE, PRODUCTS = 200_000_000, 16384, (1024, 2048, 4096)
 SMALL, SMALL_SIDE, SMALL_PRODUCTS = 1000, 32, (8,)
 AXES = {"all": None, "rows": 1, "columns": 0}

@@ -78,10 +78,7 @@ def numbers(shape: Sequence[int], seed: int) -> np.ndarray:
 
 
 def measure(case: ReductionCase, context: Context) -> tuple[float, int, float]:
-    """Return the seconds of a reduction, the bytes that it reads and writes, and its error.
-
-    The error is the maximum of all results, relative to the sum of magnitudes.
-    """
+    """Return a reduction's seconds, the bytes it reads and writes, and its error relative to the sum of magnitudes."""
     values = [numbers(shape, seed) for seed, shape in enumerate([case.shape, *filter(None, [case.factor])])]
     product = ScalarProgram.of(Scalar("Mul", "float32"), ["float32"] * 2) if len(values) > 1 else None
     specs = [ArraySpec("float32", tuple(length == 1 for length in value.shape)) for value in values]

@@ -35,10 +35,7 @@ def _is_of_libraries(name: str) -> bool:
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build the model with a name from `known` or `of_libraries`; `sizes` replace the sizes that belong to the name.
-
-    Raise `UnknownModel`, which lists the known names.
-    """
+    """Build the model with a name, whose sizes `sizes` replace; raise `UnknownModel`, which lists the known names."""
     builders = importlib.import_module("models") if _is_of_libraries(name) else base
     return builders.build(name, **sizes)
 

@@ -59,10 +59,7 @@ def convnet(name: str, width: int, batch: int = 4, size: int = 12, classes: int 
 
 
 class Network:
-    """Collects the parameters and the running averages of a net while its layers are applied one after another.
-
-    The `decayed` parameters have weight decay; the `plain` ones are scales and offsets of the normalizations.
-    """
+    """Collects a net's parameters, with weight decay (`decayed`) or without (`plain`), and its running averages."""
 
     def __init__(self, seed: int):
         self.rng = np.random.RandomState(seed)

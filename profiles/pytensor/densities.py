@@ -51,10 +51,7 @@ def evaluate(name: str, size: int, side: str, count: int = 3) -> list[list[list[
 
 
 def difference(expected: Sequence[float], computed: Sequence[float]) -> float:
-    """Return the largest difference of two arrays, relative to the largest number of the expected one.
-
-    Infinities and NaN have to be equal, or the difference is infinite.
-    """
+    """Return the largest difference, relative to the largest expected number; infinite if infinities or NaN differ."""
     one, other = np.asarray(expected, "float64"), np.asarray(computed, "float64")
     finite = np.isfinite(one)
     if one.shape != other.shape or not np.array_equal(one[~finite], other[~finite], equal_nan=True):

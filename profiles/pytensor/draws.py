@@ -42,10 +42,7 @@ class DrawTimes:
 
 
 def measure(variable: str, length: int = 10**6, turns: int = 15, device: str | None = None) -> DrawTimes:
-    """Call the function of a random variable in all modes in turn.
-
-    The host draws for mode OPENCL if the generator is PCG64DXSM, which is as fast as PCG64.
-    """
+    """Call the function of a random variable in all modes in turn; the host draws with PCG64DXSM for mode OPENCL."""
     modes = [
         (None, np.random.PCG64),
         (opencl_mode(device), np.random.PCG64DXSM),

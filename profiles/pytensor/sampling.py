@@ -29,10 +29,7 @@ SIZES = {"ar": 500, "ordinal": 1000, "gp": 30}
 
 @dataclass(frozen=True)
 class Draws:
-    """The largest difference of a model's posterior means from the reference's.
-
-    Times are CPU seconds of the sampling, including compilation.
-    """
+    """The largest difference of posterior means from the reference's, and CPU seconds of sampling and compilation."""
 
     model: str
     size: int

@@ -44,10 +44,7 @@ class Step:
 
 
 class Training:
-    """A process that trains with a checkout of optdb. Use it as a context manager, which ends the process.
-
-    Raises `isolated.Failed` if the process ends by itself.
-    """
+    """A process that trains with a checkout of optdb, as a context manager; raises `isolated.Failed` if it ends."""
 
     def __init__(self, model: str, updates: str, size: str, side: str, checkout: Path = isolated.CHECKOUT) -> None:
         python = checkout / ".venv-pytensor" / "bin" / "python"

@@ -24,10 +24,7 @@ TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class Comparison:
-    """The largest relative differences of a model's values from the reference's, at any point.
-
-    They are infinite if a side failed; `failure` is its error.
-    """
+    """The largest relative differences from the reference's values; infinite if a side failed with `failure`."""
 
     model: str
     size: int

@@ -31,10 +31,7 @@ class Seconds:
 
 
 class Worker:
-    """A process with a compiled model. Use it as a context manager, which ends the process.
-
-    Raises `isolated.Failed` if the model does not compile, or cannot be evaluated.
-    """
+    """A process with a compiled model, as a context manager; raises `isolated.Failed` if the model cannot be used."""
 
     def __init__(self, name: str, size: int, side: str) -> None:
         context = multiprocessing.get_context("spawn")

@@ -123,9 +123,10 @@ def test_suspects_of_stock_are_run_again_as_they_were(settings, tmp_path, write)
     path = write(
         "test_flags.py", "def test_flags():\n    import theano\n    assert theano.config.floatX == 'float64'\n"
     )
-    baseline = Baseline(settings, tmp_path / "baseline")
     # The test imports Theano, which takes longer than the tests' usual limit.
-    judge = Judge(replace(settings, flags=f"{settings.flags},floatX=float32", timeout=60), baseline, "stock", {})
+    settings = replace(settings, timeout=60)
+    baseline = Baseline(settings, tmp_path / "baseline")
+    judge = Judge(replace(settings, flags=f"{settings.flags},floatX=float32"), baseline, "stock", {})
     assert names(judge.one(path), Verdict.REGRESSION) == ["test_flags"]
 
 

@@ -82,10 +82,7 @@ class AllReduce(_Mark):
 
 
 class MergeMoments(_Mark):
-    """Each channel's mean and variance over the elements of all workers.
-
-    The inputs are the number of elements per channel on the worker, and the worker's `ChannelMoments`.
-    """
+    """Each channel's mean and variance over all workers, from each one's number of elements and `ChannelMoments`."""
 
     def make_node(self, count: Variable, moments: Variable) -> Apply:
         """Return a node; the result is a vector with all means followed by all variances."""
@@ -151,10 +148,7 @@ class ReductionRound(Op):
 
 
 class Completion(Op):
-    """Reports that a bucket's summands are computed, so that they can be sent while others are computed.
-
-    The inputs are the summands, on the host or on a device, and the outputs are the same arrays.
-    """
+    """Reports that a bucket's summands, its inputs and outputs, are computed, so that they can be sent early."""
 
     __props__ = ("bucket",)
     #: See `optdb.opencl.linking.waiting`.
@@ -220,10 +214,7 @@ def _merged(vectors: Sequence[np.ndarray], counts: Sequence[np.ndarray], lengths
 
 
 def _merged_moments(vectors: Sequence[np.ndarray], counts: Sequence[float]) -> list[np.ndarray]:
-    """Return means and variances over the elements of all workers, by the method of Chan, Golub and LeVeque (1979).
-
-    The only subtraction of possibly large numbers is between two means, and everything is computed in double precision.
-    """
+    """Return means and variances over all workers' elements (Chan, Golub and LeVeque, 1979), in double precision."""
     seen = 0.0
     mean = squares = np.zeros(())
     with np.errstate(all="ignore"):  # infinities and NaN propagate to the results

@@ -192,15 +192,11 @@ class _Cut:
         specs: list[OutputReduction],
         updates: Mapping[SharedVariable, Variable],
     ) -> SynchronousTraining:
-        """Return the functions for training.
-
-        `roots` are equal on all workers; each worker has its own values of `own`.
-        """
+        """Return the functions for training; `roots` are equal on all workers, and `own` differ."""
         nodes = io_toposort([], [*roots, *own])
         reduces = [node for node in nodes if isinstance(node.op, _OVER_WORKERS)]
         early = set(io_toposort([], [*own, *(var for node in reduces for var in node.inputs)]))
-        # Defer only sums to the end of the step, where they are added as contiguous vectors. Other reductions run
-        # earlier.
+        # Only sums are deferred to the end of the step, where they are added as contiguous vectors.
         final = [node for node in reduces if node not in early and isinstance(node.op, AllReduce)]
         depths = _depths(nodes)
         final.sort(key=lambda node: depths[node.outputs[0]])
@@ -344,10 +340,7 @@ def _shaped(vector: TensorVariable, like: TensorVariable) -> Variable:
 
 
 def _held(var: Variable, name: str) -> SharedVariable:
-    """Return a shared variable for a summand or a sum.
-
-    Arrays of floats are on the device and numbers are on the host, so a float is stored as an array with one element.
-    """
+    """Return a shared variable for a summand or a sum; a float is stored as an array, which is on the device."""
     if not isinstance(var.type, TensorType):
         raise NoGradients(
             f"{var} is not an array, but a step would have to pass it from the forward pass to the updates.\n"

@@ -23,16 +23,12 @@ from optdb.runtime.fetching import EnqueueFetch, StartQueue
 
 __all__ = ["BeginRound", "EndRound"]
 
-#: The maximum number of cached rounds per round number. Each plan of a function has its own round, with its own vectors
-#: and counts.
+#: The maximum number of cached rounds per round number; each plan of a function has its own round.
 _MOST_KEPT = 8
 
 
 class _OfRound(Op):
-    """Base class of the two ops in a round for device arrays.
-
-    The inputs are the inputs of the `ReductionRound` except the token. There is an output for each vector.
-    """
+    """Base class of a round's two ops; the inputs are the `ReductionRound`'s without the token, the outputs vectors."""
 
     __props__ = ("round",)
     #: See `OpenCLKernelBase.repeatable`.

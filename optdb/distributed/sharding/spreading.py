@@ -75,10 +75,7 @@ class Spreader:
         return self._own_length
 
     def spread(self, outputs: Sequence[Variable]) -> list[Value]:
-        """Return the values of variables in the user's graph.
-
-        Raise `NotSplittable` if an op has no rule, or if its result cannot be combined from parts of the batch.
-        """
+        """Return the values of variables in the user's graph; raise `NotSplittable` if parts cannot be combined."""
         for node in io_toposort(list(self.values), list(outputs)):
             if not all(out in self.values for out in node.outputs):
                 values = self.follow(node, [self.value(var) for var in node.inputs])

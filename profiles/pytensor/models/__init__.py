@@ -16,10 +16,7 @@ __all__ = ["MODELS", "Entry", "build", "entry"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A model that can be built in any size; `unit` is what the size counts.
-
-    The small size is for tests of values, and a device is faster than the host at the large size.
-    """
+    """A model of any size, counted in `unit`: the small one is for tests, and a device is faster at the large one."""
 
     name: str
     builder: Callable[[int], pymc.Model]

@@ -65,8 +65,7 @@ def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures:
     return [with_layout_of(value, out) for out in remade(node, local)]
 
 
-#: Ops whose outputs depend row by row, along axis 0, on the same rows of the inputs. Maps each op to the number of its
-#: inputs that have rows.
+#: Ops whose outputs depend row by row, along axis 0, on the same rows of this number of inputs.
 _ROW_OPS = {
     ops.Softmax: 1,
     ops.LogSoftmax: 1,

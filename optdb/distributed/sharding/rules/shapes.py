@@ -137,8 +137,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         raise NotSplittable(node, "the length of the rows is unknown; replace -1 by it")
     checks: list[tuple[Variable, Variable]] = []
     if not value.interleaved and axis == value.axis:
-        # Rows stay in order if the reshape preserves the product of the axes before the split axis, and if no new row
-        # contains elements of two examples.
+        # Rows stay in order if the product of the axes before the split axis stays, and no new row has two examples.
         if axis:
             checks.append((_product(lead), _product(before)))
         if not is_length:
