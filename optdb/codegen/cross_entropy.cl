@@ -1,10 +1,8 @@
-/*
-Kernels that process the rows of matrices: softmax and cross entropies.
+/* Kernels that process the rows of matrices: softmax and cross entropies.
 
 In softmax, INPUTS are parameters, ELEMENT is element j of row i, and RESULT is the result for an element. In
 crossentropy, GRADIENT is a parameter for the gradient of the entropies if it is given, READ_GRADIENT reads the gradient
-of a row, and RESULT_OF_WEIGHT declares the result for element j: its weight, or the gradient.
-*/
+of a row, and RESULT_OF_WEIGHT declares the result for element j: its weight, or the gradient. */
 
 OUTLINED_KERNEL void softmax(ga_size rows, ga_size columns, INPUTS, ARRAY T *z)
 {

@@ -1,5 +1,4 @@
-/* Count how often each outcome is drawn; p has a row of probabilities per distribution, and u has all random numbers.
-   */
+/* Count how often each outcome is drawn; p has a row of probabilities per distribution, u all random numbers. */
 OUTLINED_KERNEL void count_draws(ga_size rows, ga_size outcomes, ga_size draws,
     ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z)
 {
@@ -21,11 +20,9 @@ OUTLINED_KERNEL void count_draws(ga_size rows, ga_size outcomes, ga_size draws,
     }
 }
 
-/*
-Return the drawn outcomes. Unless outcomes are drawn with replacement (REPLACE), the remaining probabilities are
+/* Return the drawn outcomes. Unless outcomes are drawn with replacement (REPLACE), the remaining probabilities are
 normalized after each draw: divided by the sum of the probabilities before the outcome, as the host accumulates it, plus
-the sum of those after it.
-*/
+the sum of those after it. */
 OUTLINED_KERNEL void choose(ga_size rows, ga_size outcomes, ga_size draws,
     ARRAY P_T *p, ga_ssize p0, ga_ssize p1, ARRAY U_T *u, ga_ssize u0, ARRAY T *z, ARRAY P_W *rest)
 {

@@ -1,9 +1,7 @@
-/*
-Kernels of the merge sort, see sorting.py.
+/* Kernels of the merge sort, see sorting.py.
 
 Kernels take an order by its number. BEFORE, VALUE_OF and IS_NAN are the functions below for the type of the elements.
-INDICES says whether the kernels also sort indices; if so, INDICES_FROM and INDICES_TO declare their arrays.
-*/
+INDICES says whether the kernels also sort indices; if so, INDICES_FROM and INDICES_TO declare their arrays. */
 
 static inline W value_of(T x)
 {

@@ -1,10 +1,8 @@
-/*
-Uniform random numbers from MRG31k3p, see random_numbers.py.
+/* Uniform random numbers from MRG31k3p, see random_numbers.py.
 
 The state has a row of six numbers for each stream. STEP advances by one number: LANES streams in vectors, or one
 stream. Arithmetic is unsigned, because overflow of signed integers is undefined, except shifts and comparisons that
-need the sign: a seed may be negative. The result is an integer below 2^31.
-*/
+need the sign: a seed may be negative. The result is an integer below 2^31. */
 
 static inline INT STEP(UINT *x)
 {

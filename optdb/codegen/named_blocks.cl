@@ -1,8 +1,6 @@
-/*
-Products with blocks of a matrix that tables select, see named_blocks.py. The tables contain offsets in elements.
+/* Products with blocks of a matrix that tables select, see named_blocks.py. The tables contain offsets in elements.
 
-WIDTH columns are computed at a time.
-*/
+WIDTH columns are computed at a time. */
 
 /* o has `windows` rows for each item of a batch. A product's block starts in w at its offset ins plus outs. */
 OUTLINED_KERNEL void block_products(ga_size items, ga_size pieces, ga_size columns, ga_size products, ga_size depth,

@@ -1,5 +1,4 @@
-/*
-The numbers of NumPy's PCG64, see random_numbers.py.
+/* The numbers of NumPy's PCG64, see random_numbers.py.
 
 A number of 128 bits is a struct of its halves, pcg_number: compilers keep halves of a ulong2 in vector registers, which
 are slower. FACTOR_LOW and FACTOR_HIGH are the factor of a step. DRAW is the sample of a word. ON_PROCESSOR is 0 or 1.

@@ -1,9 +1,5 @@
-/* Kernels that search: for the largest elements along axes, and for indices in a sorted vector.
-
-LENGTHS and STEPS are parameters whose names end with the number of the axis: k and r for kept and reduced axes.
-
-/* Find the largest elements. The elements of output o start at base; ROW and ROW_STEP belong to the last reduced axis.
-   */
+/* Find the largest elements. LENGTHS and STEPS are parameters whose names end with the number of a kept axis (k) or of
+a reduced axis (r). The elements of output o start at base; ROW and ROW_STEP belong to the last reduced axis. */
 OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY T *a, STEPS, ARRAY T *z,
     ARRAY ga_long *indices)
 {

@@ -1,6 +1,4 @@
-/*
-Kernels that take, set and increment the rows of a C-contiguous array that a vector of indexes selects.
-*/
+/* Kernels that take, set and increment the rows of a C-contiguous array that a vector of indexes selects. */
 
 KERNEL void take(ga_size n, ga_size columns, ARRAY RAW *x, ARRAY ga_long *rows, ARRAY RAW *z)
 {

@@ -1,10 +1,8 @@
-/*
-Reductions of channels on devices with slow or no float64. Sums are compensated: each has a second number that
+/* Reductions of channels on devices with slow or no float64. Sums are compensated: each has a second number that
 accumulates its rounding errors. W is the type to compute in.
 
 Moments are the number of elements, their mean (mean + rest), and their sum of squared deviations from it (squares +
-lost). Sums are the sums of the gradient. A State is one of the two.
-*/
+lost). Sums are the sums of the gradient. A State is one of the two. */
 
 /* Add to a sum, and add the rounding error to `lost`: Knuth's two-sum. */
 static inline void add(W *sum, W *lost, W x)

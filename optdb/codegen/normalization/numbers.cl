@@ -1,8 +1,6 @@
-/*
-Kernels between two passes over the elements. In EACH_CHANNEL, an item or a team merges the sums of the parts of a
+/* Kernels between two passes over the elements. In EACH_CHANNEL, an item or a team merges the sums of the parts of a
 channel `k` of `n`, which has m elements in total; MERGED declares the merged numbers, of type N. The kernels compute
-the numbers that the next pass uses for each element. SUMS are the arrays of sums, and TEAM is the size of a team.
-*/
+the numbers that the next pass uses for each element. SUMS are the arrays of sums, and TEAM is the size of a team. */
 
 /* Merge the moments of the parts of a channel. */
 void merged_moments()

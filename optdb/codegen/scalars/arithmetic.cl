@@ -1,8 +1,6 @@
-/*
-Arithmetic, and short functions.
+/* Arithmetic, and short functions.
 
-Integers: division by zero gives zero, as in NumPy; no function traps.
-*/
+Integers: division by zero gives zero, as in NumPy; no function traps. */
 
 T int_div(T x, T y)
 {

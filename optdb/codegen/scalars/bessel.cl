@@ -1,5 +1,4 @@
-/*
-Bessel functions of the first kind in OpenCL C, of orders 0 and 1 and of any order.
+/* Bessel functions of the first kind in OpenCL C, of orders 0 and 1 and of any order.
 
 Sources, all in Abramowitz and Stegun (1964):
 
@@ -11,8 +10,7 @@ Sources, all in Abramowitz and Stegun (1964):
 - Iv: always the power series 9.6.10; except for the first terms of a negative order, its terms have one sign.
 - Jv: the power series where its terms hardly cancel; Hankel's expansion where the order is small compared with the root
   of the argument; elsewhere Miller's method on orders with the same fractional part, scaled by Neumann's series of a
-  power, DLMF 10.23.15, where the recurrence continues to negative orders.
-*/
+  power, DLMF 10.23.15, where the recurrence continues to negative orders. */
 
 /* A power series in the square of x / 2: each term is the previous one times sign x^2 / 4 / (k (k + order)). */
 T bessel_powers(T x, int order, int sign)

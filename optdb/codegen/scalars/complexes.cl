@@ -1,5 +1,4 @@
-/*
-Complex numbers in OpenCL C: functions that are more than an operator on a vector of two.
+/* Complex numbers in OpenCL C: functions that are more than an operator on a vector of two.
 
 T is float2 or double2, and R the type of its parts. LARGE is approximately where exp overflows, HUGE a quarter of the
 largest number, and SMALL the smallest sum of squares that is still accurate.
@@ -9,8 +8,7 @@ Products are the plain formula, as in NumPy and in the host's C code. Quotients 
 tangent, the square root and the inverse functions use W. Kahan's formulas ("Branch cuts for complex elementary
 functions", 1987), which keep the signs of zeros on branch cuts. Limits and signs of zeros follow Annex G of the C
 standard, with special cases if the formulas do not yield them. Integer powers up to 100 are repeated products, as in
-NumPy; others are powers of e.
-*/
+NumPy; others are powers of e. */
 
 /* The built-in function is many times slower. */
 R complex_abs(T z)

@@ -1,5 +1,4 @@
-/*
-Scaled and inverse error functions in OpenCL C.
+/* Scaled and inverse error functions in OpenCL C.
 
 Sources:
 
@@ -7,8 +6,7 @@ Sources:
   that it is derived from; for negative numbers, the reflection.
 - the inverse functions: the approximation of Winitzki, "A handy approximation for the error function and its inverse"
   (2008), accurate to two digits or more, then steps of Halley's method, each of which triples the digits. In the tails,
-  the steps compare erfcx(y) with z e^(y^2), which are accurate where erfc(y) and z may be tiny.
-*/
+  the steps compare erfcx(y) with z e^(y^2), which are accurate where erfc(y) and z may be tiny. */
 
 T erfcx_positive(T x)
 {

@@ -1,5 +1,4 @@
-/*
-Relatives of the gamma function in OpenCL C: derivatives of its logarithm, and incomplete gamma functions.
+/* Relatives of the gamma function in OpenCL C: derivatives of its logarithm, and incomplete gamma functions.
 
 Sources, by equation:
 
@@ -12,8 +11,7 @@ Sources, by equation:
   computation of binomial probabilities" (2000): the large parts of the exponent cancel before they are rounded. Near 1,
   the logarithm of the gamma function is 6.1.33 of Abramowitz and Stegun.
 
-At poles and limits, all functions return the same values as SciPy, which the host calls.
-*/
+At poles and limits, all functions return the same values as SciPy, which the host calls. */
 
 T psi_positive(T x)
 {
