@@ -100,7 +100,7 @@ class ElementKernels:
 
     def _in_quads(self, context: Context, arrays: Sequence[Array]) -> bool:
         """Return whether to access four elements at once: on a GPU, for large arrays that are aligned for it."""
-        # If a GPU starts all items at once, one element per item is faster. Files run on any GPU: there it is 0 items.
+        # If a GPU starts all items at once, one element per item is faster. In files, for any GPU, the number is 0.
         at_once = context.profile.items_at_once * context.profile.compute_units
         if self._code.device_kind != "gpu" or (at_once > 0 and arrays[-1].size <= at_once):
             return False

@@ -89,8 +89,9 @@ def upload(
 ) -> None:
     """Copy a C-contiguous array from the host; the caller may change the array as soon as this function returns.
 
-    A small array is first copied on the host. With a list `events`, any array is, and the upload's event is appended.
-    In a trace, the array may be a `DeferredArray`. A `constant` target is never written again.
+    A small array is first copied on the host. If a list `events` is given, an array of any size is copied first, and
+    the upload's event is appended. In a trace, the array may be a `DeferredArray`. A `constant` target is never written
+    again.
     """
     command = EnqueueUpload(queue, target, offset, value, constant)
     if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
