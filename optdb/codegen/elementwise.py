@@ -1,9 +1,9 @@
 """Code of elementwise kernels.
 
 For any device, an item loops over a chunk of the elements: ``alike`` is for arrays of the same layout, and ``strided``
-for any strides. ``lanes``, for CPUs, processes a row in vectors. For GPUs, an item of ``quads`` processes four
-neighbours in arrays of the same layout, one of ``row_quads`` four neighbours in a row, and one of ``narrow`` one
-element. The last two use 32-bit indexes; ``wide`` is ``strided`` where these are too few.
+for any strides. ``lanes``, for CPUs, processes a row in vectors. On GPUs, an item processes four neighbours in arrays
+of the same layout (``quads``), four neighbours in a row (``row_quads``), or one element (``narrow``). The last two use
+32-bit indexes; ``wide`` is ``strided`` where these are too few.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ FACTOR = 0x2360ED051FC65DA44385DF649FCCF645
 _MODULUS = 1 << 128
 _WORD = (1 << 64) - 1
 
-#: Minimum number of samples per GPU work item, whose first state takes as long as several samples.
+#: Minimum number of samples per GPU work item: computing its first state takes as long as drawing several samples.
 LEAST_PER_ITEM = 8
 #: Maximum number of work items per compute unit of a GPU.
 ITEMS_PER_UNIT = 2048

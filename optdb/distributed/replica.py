@@ -137,7 +137,7 @@ class Replica:
         return prepared
 
     def ending(self, agreement: Agreement) -> Ending | None:
-        """Return a script that ends the step after `collect`; None if the step needs Python."""
+        """Return a script that runs after `collect` and completes the step; None if the step needs Python."""
         return None
 
     def end(self, ending: Ending, first: CommandList) -> Prepared:

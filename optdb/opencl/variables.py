@@ -94,8 +94,8 @@ class OpenCLSharedVariable(_Operators, SharedVariable):
     def set_value(self, new_value: Any, borrow: bool = False) -> None:
         """Set the value to an array on a device or on the host.
 
-        With `borrow`, an array on the device is used without a copy. A host array is copied over an old value of its
-        shape.
+        With `borrow`, an array on the device is used without a copy. A host array is copied into the old value if both
+        have the same shape.
         """
         if isinstance(new_value, arrays.Array):
             self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)

@@ -189,7 +189,7 @@ def run_async(f: Any, /, *args: Any, **kwargs: Any) -> Future:
 
 
 def _called_by(thunk: DeviceThunk, run: Any, f: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function so that its thunk runs `run` instead of the thunk's usual function."""
+    """Call a function whose thunk runs `run`, for this call, in place of its usual function."""
     usual, thunk.run = thunk.run, run
     try:
         return f(*args, **kwargs)

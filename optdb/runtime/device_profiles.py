@@ -44,7 +44,7 @@ class DeviceQuirks:
 
     #: The driver compiles each kernel's body several times, so bodies are moved into functions (`OUTLINED_KERNEL`).
     compiles_body_repeatedly: bool = False
-    #: Overhead of a launch in seconds, if small kernels take less time; plans then merge small launches.
+    #: Launch overhead in seconds, where it exceeds the time of small kernels; plans then merge small launches.
     launch_s: float = 0.0
     #: Overhead in seconds of a launch on several cores, which have to be woken up.
     shared_launch_s: float = 0.0

@@ -50,7 +50,7 @@ _state = _ThreadState()
 
 @contextmanager
 def listened(listener: Listener | None) -> Iterator[None]:
-    """Pass this thread's commands to `listener` until the block exits; None enqueues them."""
+    """Pass this thread's commands to `listener` until the block exits; if `listener` is None, enqueue them."""
     outer = listening()
     _state.listener = listener
     try:

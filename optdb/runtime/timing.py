@@ -152,8 +152,8 @@ TIMED_CALLS = 5
 class StepTrial:
     """Times several implementations (`ways`) of a step on successive calls, one implementation after the other.
 
-    A timed call starts and ends with an idle device. A call that raises is not counted, nor is the first call of an
-    implementation other than the first, since it launches kernels for the first time.
+    A timed call starts and ends with an idle device. Calls that raise are not counted. Neither is the first call of the
+    second and later implementations, since it launches kernels for the first time.
     """
 
     def __init__(self, queues: Iterable[cl.CommandQueue], ways: int) -> None:

@@ -93,7 +93,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             for var in node.inputs:
                 self._lose(node, var)
         for out, _ in viewed_slots(node):
-            # The event of a user that lost `out` comes after this one, when `out` is no longer a view.
+            # When a user of `out` is gone, its event comes later, when `out` is no longer a view.
             self._withdraw_destroyer_of(out)
             self._look_away(out)
         self._order.remove(node)

@@ -52,7 +52,7 @@ class Phase:
     first: int
     #: Number of elements.
     count: int
-    #: Index of the output from which `taps` count backwards for the first element.
+    #: Output index of the first element; `taps` count backwards from this index.
     origin: int
     #: Pairs of a tap and a distance: the tap connects the first element to the output this far before `origin`.
     taps: tuple[tuple[int, int], ...]

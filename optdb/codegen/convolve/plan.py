@@ -147,7 +147,7 @@ def _reading(
 ) -> Reading:
     """Return the `Reading` for channels with the given `lengths`.
 
-    `bases` and `shifts` have, for each axis, the position of each output and the shift of each tap.
+    For each axis, `bases` holds the position of each output, and `shifts` the shift of each tap.
     """
     offsets, bits = np.zeros(len(taps), np.int64), (1 << np.arange(len(taps), dtype=np.int64)).astype(np.uint32)
     starts, inside = np.zeros((), np.int64), np.zeros(targets.shape, np.uint32)

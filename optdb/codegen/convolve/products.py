@@ -84,7 +84,7 @@ def correlate(
     """Compute products of filters and images with the kernels of `correlate_kernels`.
 
     Images have the shape (images, channels, two or three axes) and any strides; filters and the result, `out`, are
-    contiguous. No array is empty. Elements of `out` that no product of the plan writes are unchanged.
+    contiguous. No array is empty. Elements of `out` stay unchanged if no product of the plan writes them.
     """
     layout, products = plan.layout, plan.products
     groups, rows, channels, strides = shape

@@ -94,7 +94,7 @@ class LoopKernel:
         return any(isinstance(target, Fold | ColumnSum | Scatter) for target in self.targets)
 
     def overwritable(self, stored: Buffer) -> set[Buffer]:
-        """Return the buffers that may share memory with `stored`: each point reads only the elements it stores."""
+        """Return the buffers that may share memory with `stored`, as a point reads only elements that it writes."""
         if any(target.buffer is stored for target in self.targets if isinstance(target, ScatterStore)):
             return set()
         sources, targets = self.body.sources, self.targets

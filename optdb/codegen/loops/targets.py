@@ -67,7 +67,7 @@ class ColumnSum:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A result that is added to the element of a part at a computed index plus an offset."""
+    """A result that is added to one element of a part, at a computed index plus an offset."""
 
     result: Result
     index: Result
@@ -114,7 +114,7 @@ class Loop(Protocol):
         """Return a buffer's name in the code."""
 
     def factors(self, index: Index) -> list[int]:
-        """Return the factors of an index, by the axes of the loop."""
+        """Return the factors of an index, one for each axis of the loop."""
 
 
 class TargetCode:

@@ -1,9 +1,9 @@
 """Kernels that reduce channels: in double precision on CPUs, and with compensated sums in float32 on other devices.
 
-A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``. On CPUs, an item sums a
-row in vectors, or several neighbouring columns. On other devices, an item computes the moments of some elements in
-registers, and merges them into its own; rounding errors do not grow with the number of elements. A value over 1e19,
-whose square overflows float32, makes the variance infinite, as in Theano's C code.
+A channel may be reduced in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``. On CPUs, an item either
+sums one row, using vectors, or sums several neighbouring columns. On other devices, an item computes the moments of
+some elements in registers, and merges them into its own; rounding errors do not grow with the number of elements. A
+value over 1e19, whose square overflows float32, makes the variance infinite, as in Theano's C code.
 """
 
 from __future__ import annotations

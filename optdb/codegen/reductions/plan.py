@@ -33,7 +33,8 @@ from optdb.runtime.sizes import SymInt, largest, smallest
 SMALLEST_PART = 4096
 #: Minimum number of elements per work item on a device that runs thousands of items.
 _SMALLEST_ITEM = 16
-#: Teams of up to this many items may have one element per item, so that neighbours read neighbours.
+#: In teams of up to this many items, each item may take one element, so that neighbouring items read neighbouring
+#: elements.
 _WARP = 32
 #: Maximum work-group size.
 _GROUP = 256

@@ -59,7 +59,7 @@ class LaunchMerging:
             self._pause.call_ended()
 
     def expect(self, times: int) -> bool:
-        """Count `times` calls that will run without Python; return whether another call must run in Python first."""
+        """Note that `times` calls need no Python; return whether another call must run in Python first."""
         pause = self._pause
         if pause is None or not pause.is_ready():
             return False

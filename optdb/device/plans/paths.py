@@ -139,7 +139,7 @@ class Branches:
         return tuple(answers.get(index, value) for index, value in enumerate(state))
 
     def used(self, node: Node, state: tuple[bool | None, ...], certainly: bool = True) -> Sequence[ValueId]:
-        """Return a node's inputs under these conditions: those that it uses `certainly`, or all that it may use."""
+        """Return the inputs that a node may use under these conditions; if `certainly`, those it uses in any case."""
         if not node.chosen:
             return node.inputs
         truth = state[self._index[node.inputs[0]]]

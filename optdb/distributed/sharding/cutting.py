@@ -110,7 +110,7 @@ def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
 def _outputs(
     spreader: Spreader, original: Original, asked: Mapping[int, Variable], reductions: Mapping[int, str]
 ) -> tuple[list[OutputReduction], list[Variable], list[Variable]]:
-    """Return how each output is combined, the variables equal on all workers, and each worker's own variables."""
+    """Return how each output is combined, which variables are equal on all workers, and which are each worker's own."""
     specs: list[OutputReduction] = []
     wholes: list[Variable] = []
     own: list[Variable] = []

@@ -75,7 +75,7 @@ class Length(Value):
 
 @dataclass(frozen=True)
 class Vector(Value):
-    """A vector of lengths, with a value for each element."""
+    """A vector whose length may vary, with a value for each element."""
 
     entries: tuple[Value, ...] = field(default=())
 

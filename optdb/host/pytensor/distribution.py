@@ -22,7 +22,7 @@ from optdb.host.api.patching import Wrapper
 from optdb.host.pytensor.constants import CachedByOp, may_be_constant
 
 _DIVISION = 1.5
-#: Products of constants closer to 1 may round to 1, and smaller ones to 0.
+#: If constants are closer to 1 than this, their product may round to 1; if they are smaller, it may round to 0.
 _NEAR_ONE, _NEAR_ZERO = 1e-2, 1e-30
 
 Term = tuple[list[Variable], list[Variable]]

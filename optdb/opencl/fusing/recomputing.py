@@ -65,7 +65,7 @@ class _Reader:
     others: tuple[Variable, ...] = ()
 
     def remade(self, inputs: list[Variable], program: ScalarProgram) -> Apply:
-        """Return a node of the same kind with other inputs and a program that reads them."""
+        """Return a node of the same kind that has other inputs, and whose program reads those inputs."""
         op = self.node.op
         if isinstance(op, OpenCLElemwise):
             return OpenCLElemwise(FusedScalars.like(program)).make_node(*inputs)

@@ -1,4 +1,4 @@
-"""Linking of Theano functions with device arrays to a virtual machine that runs them with plans."""
+"""Links Theano functions that use device arrays, with a virtual machine that runs them by plans."""
 
 from optdb.opencl.linking.patches import install, uninstall
 

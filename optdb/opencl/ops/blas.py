@@ -28,7 +28,7 @@ class OpenCLDot22(Counterpart, Shell, host.Dot22):
 
 
 class _MergedDot22(Shell):
-    """Base class of the products of two matrices with further inputs, made by rewriters for arrays of one dtype."""
+    """Base class of ops that multiply two matrices of one dtype and take further inputs; rewriters make these ops."""
 
     __props__ = ()
     #: The operation checks the lengths of the two matrices, and `run` checks the other inputs.

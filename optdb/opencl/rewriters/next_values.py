@@ -24,7 +24,7 @@ class NextValuesInOrder(GraphRewriter):
         for index in mapping:
             out = fgraph.outputs[index]
             if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
-                # If a node starts copying the next value and returns it, the node must receive the contiguous array.
+                # A node may start copying the next value and return that array, so pass it the contiguous array.
                 node = out.owner
                 begins = node is not None and begins_copy(node)
                 client, slot = (node, out.index) if begins else ("output", index)

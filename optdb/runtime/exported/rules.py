@@ -38,7 +38,9 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """The expressions that compute one trace's sizes, and its guards; `names` are the arguments' names for messages."""
+    """The guards of one trace, and the expressions that compute its sizes; `names` are the arguments' names for
+    messages.
+    """
 
     entries: Sequence[Entry]
     guards: Sequence[Guard]

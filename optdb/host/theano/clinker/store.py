@@ -191,7 +191,7 @@ def _umask() -> int:
 
 
 def _pickled(key_data: KeyData) -> bytes:
-    """Pickle keys as Theano does, without those that cannot be pickled: a module is found by content alone."""
+    """Pickle keys as Theano does, except keys that cannot be pickled; their modules can still be found by content."""
     try:
         return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -208,7 +208,7 @@ def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
 
 
 def unit_text(modules: Sequence[Translation]) -> str:
-    """Return the text of a unit of modules of one environment; a module that cannot share a unit is unchanged."""
+    """Return the text of modules that share an environment, merged into one unit if they can be."""
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source
     environment = modules[0].environment

@@ -113,7 +113,8 @@ def compile_step(
 def held_variable(var: Variable, name: str) -> SharedVariable:
     """Return a new shared variable, an empty array, for values of a tensor variable.
 
-    A function that updates it does not read its value, and may overwrite it even if the call raises.
+    If a function updates this variable, the function does not read the old value, and may overwrite it even if the call
+    raises.
     """
     shape = [int(is_one) for is_one in var.type.broadcastable]
     held = _shared(np.zeros(shape, var.type.dtype), name, broadcastable=var.type.broadcastable)

@@ -254,7 +254,7 @@ def _lengths(inputs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _size_of_filters(geometry: Geometry, images: Sequence[int], top: Sequence[int]) -> tuple[int, ...]:
-    """Return the only possible size of the filters if the stride is 1."""
+    """Return the size of the filters as if the stride were 1."""
     if geometry.border_mode == "full":
         reach = [above - length + 1 for length, above in zip(images, top, strict=True)]
     else:

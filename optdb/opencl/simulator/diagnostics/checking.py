@@ -32,7 +32,7 @@ TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8
 TRIALS = 4
 #: Maximum perturbation of inputs, in units in the last place.
 UNITS = 2
-#: Allowed multiple of the change that a perturbation causes.
+#: How many times larger than the change caused by a perturbation a difference may be.
 FREEDOM = 16
 
 

@@ -237,7 +237,7 @@ def profile(executable: Executable, name: str, n: int) -> ProfileReport:
 
 
 class Profiler:
-    """Measures calls with the values stored in a function's inputs."""
+    """Measures calls that use the values currently stored in a function's inputs."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable

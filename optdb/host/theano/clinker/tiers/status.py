@@ -76,7 +76,7 @@ def tier(function: Any) -> Tier:
 
 
 def wait(function: Any, timeout: float | None = None) -> Tier:
-    """Wait until a function's C code is in use, and show the progress as compilation does.
+    """Wait until a function's C code is in use, and show progress in the same way as compilation.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _change_over(machine: Any) -> None:
         with machine.turn():
             exchange.change_over_between_calls()
         return
-    # A device's machine has its own turn, which may be None for a function without arrays on the device.
+    # A device's machine has its own turn; it may be None if a function has no arrays on the device.
     with (getattr(machine, "turn", None) or nullcontext)():
         for thunk in getattr(machine, "thunks", ()):
             if isinstance(thunk, ChangingThunk):

@@ -1,4 +1,4 @@
-"""The targets of redirected imports of the libraries on top of Theano, in addition to the targets for Theano's modules.
+"""Targets of redirected imports that libraries built on Theano need, besides those for Theano's own modules.
 
 `optdb.host.theano.importing.compat.libraries` lists which library imports which of these modules. Nothing else imports
 them.
