@@ -150,6 +150,8 @@ class VectorSpec:
 class ExchangeRound:
     """One device's part in an all-reduce: its vectors on the host, and the results.
 
+    Other devices read the vectors: keep the object, and do not change the vectors, until all have ended the round.
+
     `number` is equal on all devices, and so are `specs`, except for element counts. There is a `member` if all devices
     belong to this process. `reduce` computes the results when C code does not; it raises an error if another device
     does not join.

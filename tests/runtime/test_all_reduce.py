@@ -55,11 +55,14 @@ def in_threads(work, count):
 def test_commands_bring_vectors_and_results_without_python():
     """In each of several turns, one call of C runs the lists of each of two threads."""
     contexts, table, turns = [new_context(), new_context()], MemberTable(2, 20), 4
+    # The other thread may still read a round's vectors when a thread ends.
+    rounds = []
 
     def work(rank):
         # A thread has its own context, as each device does.
         context, member = contexts[rank], table.member(rank)
         round_ = ExchangeRound(context, 0, [VectorSpec(np.dtype("float32"), 8, 8)], member, never)
+        rounds.append(round_)
         vector, result = from_host(context, np.arange(8, dtype="float32") + rank), empty(context, (8,), "float32")
         source, target = (Memory(32, context.cl_context, array.base_data) for array in (vector, result))
         recorded = [
