@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from optdb.host.api.bookkeeping import order_by_data, reconnect
 from optdb.host.api.graph import (
@@ -45,6 +45,19 @@ FailureCallback = Callable[[Exception, Sequence[Any], Any, Apply], None]
 RewriteCallback = Callable[[Any, Apply, Sequence[tuple[Variable, Variable]]], None]
 
 
+class Folding(Protocol):
+    """The interface for constant folding: `optdb.host.api.folding`, if the host has it."""
+
+    def fold_node(self, node: Apply) -> Sequence[Variable] | None:
+        """Return constants for the outputs of a node with constant inputs; None if it must not be folded."""
+
+    def fold_replacements(self, fgraph: FunctionGraph, replacements: Sequence[Variable]) -> list[Variable]:
+        """Fold the constant parts of replacements that are not in the graph yet; return the replacements."""
+
+    def is_broadcast(self, node: Apply) -> bool:
+        """Return whether a node only permutes or adds axes of its input."""
+
+
 class CycleError(InconsistencyError):
     """A replacement would make a node depend on itself."""
 
@@ -69,8 +82,8 @@ class Engine:
         The end of the graph that is visited first.
     max_use_ratio : float
         The limit on a rule's applications, as a multiple of the number of nodes.
-    fold : module, optional
-        The host's constant folding, `optdb.host.api.folding`; None disables it.
+    fold : Folding, optional
+        Constant folding; None disables it.
     start_from : sequence of Variable, optional
         Outputs; only they and their ancestors are rewritten. The default is the whole graph.
     visit_new : bool
@@ -93,7 +106,7 @@ class Engine:
         after_change: Callable[[], None],
         direction: str,
         max_use_ratio: float,
-        fold: Any,
+        fold: Folding | None,
         start_from: Sequence[Variable] | None = None,
         on_rewrite: RewriteCallback | None = None,
         visit_new: bool = True,
@@ -337,7 +350,7 @@ class Engine:
                     break
         return fresh
 
-    def _try_fold(self, node: Apply, fold: Any) -> bool:
+    def _try_fold(self, node: Apply, fold: Folding) -> bool:
         try:
             constants = fold.fold_node(node)
         except Exception as error:  # an op's perform may raise anything
