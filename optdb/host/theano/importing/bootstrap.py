@@ -18,7 +18,10 @@ from optdb import flags as wanted_flags
 from optdb.host.theano.importing import blas_fallback, flags, support
 from optdb.host.theano.importing.compat import ccode, deferring, libraries, versions
 from optdb.host.theano.importing.finders import Around, ImportHook, TranslatingFinder
-from optdb.host.theano.importing.support import UnusableCompiledir
+from optdb.host.theano.importing.support import UnsupportedHost, UnusableCompiledir
+
+#: `UnsupportedHost` is documented under this module.
+__all__ = ["UnsupportedHost", "finish", "start"]
 
 
 def start(compose: Callable[[], None]) -> None:
