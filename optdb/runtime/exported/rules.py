@@ -38,9 +38,7 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """The guards of one trace, and the expressions that compute its sizes; `names` are the arguments' names for
-    messages.
-    """
+    """The guards of one trace, and the expressions for its sizes; `names` are the arguments' names for messages."""
 
     entries: Sequence[Entry]
     guards: Sequence[Guard]
