@@ -263,7 +263,7 @@ def test_kernels_that_do_not_build_are_not_taken(with_tensor_cores, monkeypatch,
 
 
 def test_blocks_fit_a_gpu():
-    for block in {*tensor_cores._BLOCKS.values(), *tensor_cores.RATES}:
+    for block in {*tensor_cores._BLOCKS.values(), *tensor_cores.DEFAULTS}:
         assert block.local_bytes <= 96 << 10 and block.items <= 1024
 
 

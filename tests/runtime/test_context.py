@@ -124,7 +124,8 @@ def test_contexts_are_apart(context):
 
 IN_A_FORK = """
     import os, sys
-    from optdb.runtime.context import Context, ForkedContext
+    from optdb.runtime.context import Context
+    from optdb.runtime.errors import ForkedContext
     context = Context("opencl")
     child = os.fork()
     if child == 0:
