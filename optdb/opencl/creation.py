@@ -1,18 +1,13 @@
-"""Creation of device arrays, with the same signatures as in ``pygpu``, and their pickling.
-
-A pickle stores an array's values and its context's name. Unpickling copies the array to the context with that name.
-"""
+"""Creation of device arrays, with the same signatures as in ``pygpu``."""
 
 from __future__ import annotations
 
-import copyreg
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optdb.opencl.registry import contexts, get_context
+from optdb.opencl.registry import get_context
 from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
@@ -55,19 +50,3 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:
     """Return a C-contiguous array of zeros; the parameters and errors are the same as for `empty`."""
     return arrays.fill_zeros(empty(shape, dtype, context))
-
-
-def _rebuild(value: np.ndarray, context_name: Hashable) -> arrays.Array:
-    return arrays.from_host(get_context(context_name), value)
-
-
-def reduce_array(array: arrays.Array) -> Any:
-    """Return an array's pickle reduction; arrays outside optdb's contexts keep the default reduction."""
-    name = contexts.name_of(lambda context: context.queue == array.queue)
-    if name is None:
-        return object.__reduce_ex__(array, 2)
-    return _rebuild, (arrays.to_host(array), name)
-
-
-copyreg.pickle(arrays.Array, reduce_array)
-copyreg.pickle(arrays.DeviceArray, reduce_array)
