@@ -86,7 +86,7 @@ class Operation(ABC):
 def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], empty: bool = False) -> None:
     """Raise ValueError unless arrays have length 1 where their specs promise it; `op` is named in the error.
 
-    With `empty`, length 0 is accepted as well, since no kernel is launched for an empty result.
+    With `empty`, length 0 is also accepted, since no kernel is launched for an empty result.
     """
     for index, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
         for axis in spec.broadcast_axes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from optdb.codegen.gemm.problem import Precision, Problem
 from optdb.codegen.kernels import CompiledKernel, Kernel, try_compile
@@ -21,6 +21,14 @@ _KEPT = 1024
 
 #: What a family chooses: the launches of a product, or the tile of a convolution.
 Plan = TypeVar("Plan", covariant=True)
+
+
+class AnyRequest(Protocol):
+    """The hashable parameters, besides the context, that a choice of kernels depends on."""
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The names of the choices that failed for this request."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +57,8 @@ class PreparedChoice(Generic[Plan]):
 Family = Callable[["Context", Any], Sequence[Choice[Plan]]]
 
 
-def prepared(families: Sequence[Family[Plan]], context: Context, request: Any) -> PreparedChoice[Plan]:
-    """Prepare the cheapest choice whose kernels build, from the first family that has any.
-
-    `request` is hashable. Choices whose names are in `request.failed` are skipped.
-    """
+def prepared(families: Sequence[Family[Plan]], context: Context, request: AnyRequest) -> PreparedChoice[Plan]:
+    """Prepare the cheapest choice whose kernels build, from the first family that has any."""
     for family in families:
         choices = [choice for choice in family(context, request) if choice.name not in request.failed]
         for choice in sorted(choices, key=lambda choice: choice.seconds):
@@ -67,7 +72,7 @@ def prepared(families: Sequence[Family[Plan]], context: Context, request: Any) -
 
 
 def prepared_once(
-    families: tuple[Family[Plan], ...], context: Context, request: Any, owner: object = None
+    families: tuple[Family[Plan], ...], context: Context, request: AnyRequest, owner: object = None
 ) -> PreparedChoice[Plan]:
     """Return the cached result of `prepared` for a context's options, unless it has another owner."""
     cache: LaunchCache[PreparedChoice[Plan]] = context.kept.setdefault(__name__, LaunchCache(_KEPT))

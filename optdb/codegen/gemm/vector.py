@@ -1,6 +1,6 @@
 """Matrix-vector products.
 
-Rows are divided among work items; if there are few rows, the terms of their sums are divided as well.
+Rows are divided among work items; if there are few rows, so are the terms of their sums.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A :class:`GuardedStep` compares the values or addresses of a node's inputs with the recording. If one has changed, the
 node runs, and its outputs are copied into the plan's buffers, where later nodes read them. If an output does not fit
-there, for example because its shape differs, its readers run as well.
+there, for example because its shape differs, its readers also run.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def copy(value: T) -> T:
     """Make a shallow copy of an object.
 
     In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from the copy also advances the
-    original; here the generator is copied as well.
+    original; here the generator is also copied.
     """
     import copy as original
 

@@ -233,7 +233,7 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
 
 
 class _FloatingUfunc:
-    """A NumPy function that returns floating types for integer arguments too."""
+    """A NumPy function that also returns floating types for integer arguments."""
 
     def __init__(self, ufunc: Any) -> None:
         self.ufunc = ufunc
