@@ -39,8 +39,9 @@ VARIABLES = 3
 SHAPES = ((), (3,), (70,), (9, 9), (0, 2), (120, 90))
 #: Arguments with a larger sum violate a condition.
 LIMIT = 1e6
-#: The modes: for devices that share the host's memory or have their own, with kernels of each kind, and PyTensor's own.
-MODES = ("opencl", "own memory", "gpu kernels", "merged", "python")
+#: The modes: with calls in the calling thread where that pays or never, for devices with their own memory, with kernels
+#: for GPUs, with merged launches, and PyTensor's own.
+MODES = ("opencl", "threads", "own memory", "gpu kernels", "merged", "python")
 #: An expression: the name of an operation, and its operands.
 Expression = tuple[Any, ...]
 
@@ -221,6 +222,8 @@ class _Linker(optdb.pytensor.OpenCLLinker):
 @functools.cache
 def _context_of(name: str) -> Context:
     context = Context("opencl")
+    if name == "threads":
+        context.options = replace(context.options, most_work_in_caller=0)
     if name == "own memory":
         context.profile = replace(context.profile, shares_host_memory=False)
     if name == "gpu kernels":

@@ -36,6 +36,7 @@ from optdb.pytensor.shared_variables import let_hosts_fetch
 from optdb.pytensor.sources import KEEP_SOURCE, source_of
 from optdb.pytensor.tracing import GraphTrace
 from optdb.runtime.context import Context
+from optdb.runtime.devices import request_in_caller
 
 #: The values of `random`, which selects how to draw the random variables that PyTensor draws by rejection.
 _RANDOM = ("exact", "device")
@@ -175,5 +176,6 @@ class OpenCLFunction:
         return taken
 
 
+request_in_caller()
 rewrite_scan_inner_graph.register(OpenCLLinker)(functional_rewrite_scan_inner_graph)
 processes.install(OpenCLLinker)

@@ -6,6 +6,7 @@ All commands of a context go through one in-order queue, so a reading command ne
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import logging
 import os
@@ -43,13 +44,15 @@ class Context:
     Raise DeviceError if no device fits `spec` (`optdb.runtime.devices`), or if its driver refuses another context.
     """
 
-    def __init__(self, spec: str, options: ContextOptions = _USUAL) -> None:
+    def __init__(self, spec: str, options: ContextOptions = _USUAL, device: cl.Device | None = None) -> None:
         self.spec = spec
-        self.device = devices.find(spec)
+        self.device = device or devices.find(spec)
         #: The device's profile. Tests and exports replace it (`DeviceProfile.as_kind`) before anything is compiled.
         self.profile = profile_of(self.device)
         #: May be replaced between calls; compiled functions keep the kernels and batches of earlier options.
         self.options = options
+        #: Whether the context is another one's `in_caller`.
+        self.runs_in_caller = False
         self._pid = os.getpid()
         try:
             self._cl_context, self._queue = _made(self.device)
@@ -67,6 +70,21 @@ class Context:
         # contexts.
         end = weakref.finalize(self, _finish, self._pid, self._queue, self.profile.name)
         end.atexit = False  # type: ignore[misc]  # a property that can be set
+
+    @functools.cached_property
+    def in_caller(self) -> Context | None:
+        """The context for small functions, which runs commands in the calling thread; None if the driver has none.
+
+        It has memory and a queue of its own, but shares the turn.
+        """
+        # Another profile makes this context behave like one of another device.
+        is_plain = self.profile is profile_of(self.device)
+        device = devices.in_caller(self.device) if is_plain else None
+        if device is None:
+            return None
+        context = Context(self.spec, self.options, device)
+        context.turn, context.runs_in_caller = self.turn, True
+        return context
 
     @property
     def cl_context(self) -> cl.Context:

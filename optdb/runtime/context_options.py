@@ -21,7 +21,7 @@ class BatchThresholds:
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """Selects among kernels with the same results; tests select each kernel for small arrays on any device."""
+    """Selects among kernels, or ways to run them, with the same results; tests select each of them for small arrays."""
 
     #: Instructions for asynchronous copies and tensor cores; other devices run them only if `packed_tiles` is 'all'.
     instructions: Instructions = "ptx"
@@ -36,3 +36,5 @@ class ContextOptions:
     #: The tile for packed products, as fields of `gemm.warpgroups.PackedBlock`; None is the fastest on an H100.
     packed_tile: tuple[int, ...] | None = None
     batch_thresholds: BatchThresholds = BatchThresholds()
+    #: Maximum number of scalar operations in a call that runs in the calling thread (`Context.in_caller`).
+    most_work_in_caller: int = 200_000

@@ -326,3 +326,41 @@ def test_the_context_of_a_trial_is_kept_where_its_driver_drops_a_library_with_th
         del kept[:]
         devices._run_trial(device)
         assert bool(kept) is profile_of(device).quirks.drops_library_with_contexts
+
+
+IN_CALLER = """
+from optdb.runtime.devices import find, in_caller, list_devices, request_in_caller
+before = os.environ.get("POCL_DEVICES")
+request_in_caller()
+rows = list_devices()
+print(before, os.environ["POCL_DEVICES"])
+print(sum(row.name.startswith(("basic", "cpu-minimal")) for row in rows), sum(row.short_name == "pocl" for row in rows))
+device = find("pocl")
+other = in_caller(device)
+print(None if other is None else (other.max_compute_units, other != device))
+print(None if other is None else in_caller(other))
+if device.max_compute_units > 1:
+    print(in_caller(find("pocl[1/2]")))
+"""
+
+
+@pytest.mark.parametrize(("chosen", "found"), [(None, "(1, True)"), ("pthread", "None")])
+def test_a_device_that_runs_commands_in_the_calling_thread(chosen, found):
+    if not any(row.short_name == "pocl" and row.works for row in list_devices()):
+        pytest.skip("PoCL is not installed")
+    env = {} if chosen is None else {"POCL_DEVICES": chosen}
+    code = f"import os\nos.environ.pop('POCL_DEVICES', None)\nos.environ.update({env!r})\n{IN_CALLER}"
+    variables, counts, other, *others = run_code(code).stdout.splitlines()
+    assert variables == f"{chosen} {chosen or 'pthread basic'}"
+    assert counts == "0 1"
+    assert other == found
+    assert set(others) == {"None"}
+
+
+def test_a_device_in_the_calling_thread_is_listed_if_it_is_the_only_one(monkeypatch):
+    platform = SimpleNamespace(name="Portable Computing Language", version="OpenCL 3.0")
+    threads, caller = (FakeDevice(f"{kind}-x86", platform.name) for kind in ("pthread", "basic"))
+    for some, listed in (([caller, threads], [threads]), ([caller], [caller])):
+        platform.get_devices = lambda some=some: some
+        monkeypatch.setattr(devices.cl, "get_platforms", lambda: [platform])
+        assert [device for _, device in devices._all()] == listed

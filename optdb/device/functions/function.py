@@ -7,19 +7,22 @@ The first call with new shapes computes its results while it is traced. Its step
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optdb.device.functions.host_parts import Mismatch, Value
 from optdb.device.functions.shared_values import Cell
 from optdb.device.functions.traced_call import TracedCall
-from optdb.device.functions.tracer import FunctionTracer, Retrace, shapes_of
+from optdb.device.functions.tracer import FunctionTracer, Retrace, TooMuchWork, shapes_of
 from optdb.device.plans import PlanOptions
 from optdb.runtime.context import Context
 from optdb.runtime.sigint import defer_sigint
 
 #: Maximum number of traced calls that a function keeps; beyond it, all are discarded.
 _MOST_TRACED = 64
+#: A call whose arguments have more bytes is not traced for the calling thread first.
+_MOST_BYTES_IN_CALLER = 1 << 20
 
 
 class TracedFunction:
@@ -90,14 +93,16 @@ class TracedFunction:
         """Begin a call; return its outputs (possibly not computed yet), and the events that they wait for."""
         with self.context.turn():
             traced = self._fitting(cells)
-            if traced is None or traced.needs_host or traced.conditions is not None:
+            if traced is None or traced.needs_host or traced.conditions is not None or traced.context.runs_in_caller:
                 return self.run(cells), []
             return defer_sigint(traced.begin, cells)
 
     def _fitting(self, cells: Sequence[Cell]) -> TracedCall | None:
         """Return a traced call that is valid for the arguments; None if there is none."""
-        calls = self._traced_calls.get(shapes_of(cells), ())
-        return next((traced for traced in calls if not traced.values or traced.fits([cell[0] for cell in cells])), None)
+        for traced in self._traced_calls.get(shapes_of(cells), ()):
+            if not traced.values or traced.fits([cell[0] for cell in cells]):
+                return traced
+        return None
 
     def _run(self, cells: Sequence[Cell]) -> list[Any]:
         traced = self._fitting(cells)
@@ -107,16 +112,27 @@ class TracedFunction:
             except Mismatch:
                 self._traced_calls[shapes_of(cells)].remove(traced)
                 self._count -= 1
-        while True:
-            tracer = FunctionTracer(self.context, cells, self._resident, self._options, self._updates)
-            try:
-                results = tracer.finish(self._trace(tracer))
-                break
-            except Retrace:
-                continue
+        tracer, results = self._traced(cells)
         if self._count >= _MOST_TRACED:
             self._traced_calls.clear()
             self._count = 0
         self._traced_calls.setdefault(tracer.shapes, []).append(tracer.traced)
         self._count += 1
         return results
+
+    def _traced(self, cells: Sequence[Cell]) -> tuple[FunctionTracer, list[Any]]:
+        """Trace a call; return the tracer and the results. Calls with little work run in the calling thread."""
+        small = self.context.in_caller
+        if sum(getattr(cell[0], "nbytes", 0) for cell in cells) > _MOST_BYTES_IN_CALLER:
+            small = None
+        while True:
+            where, most_work = self.context, math.inf
+            if small is not None:
+                where, most_work = small, self.context.options.most_work_in_caller
+            tracer = FunctionTracer(where, cells, self._resident, self._options, self._updates, most_work)
+            try:
+                return tracer, tracer.finish(self._trace(tracer))
+            except TooMuchWork:
+                small = None
+            except Retrace:
+                continue

@@ -125,5 +125,6 @@ def finish_work(context: Context) -> None:
 
 def finish(context: Context) -> None:
     """Wait for a device; raise DeviceError if a persistent launch failed meanwhile."""
-    check_launches(context.queue)
-    context.queue.finish()
+    queue = context.queue
+    check_launches(queue)
+    queue.finish()

@@ -14,8 +14,8 @@ from optdb.codegen.loops.repeated import NotRepeatable, RepeatedLoops
 from optdb.codegen.operation import Kernels, Operation
 from optdb.device.plans.graph import Node, ValueId
 from optdb.device.schedule.schedule_nodes import MOST_BUFFERS, FusedKernel, ScheduledIteration, ScheduledOperation, Step
-from optdb.device.schedule.scheduler import Schedule
 from optdb.device.schedule.stored import Stored
+from optdb.numpy_types import HostArray
 from optdb.runtime.arrays import Array, DeviceArray, copy_bytes, empty, from_host
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceProfile
@@ -181,10 +181,11 @@ def _from(whole: Array, first: int) -> DeviceArray:
     return DeviceArray(whole.queue, whole.shape, whole.dtype, data=whole.base_data, offset=offset)
 
 
-def compiled_steps(schedule: Schedule, memory: FunctionMemory) -> list[CompiledStep]:
+def compiled_steps(
+    steps: Sequence[Step], constants: Mapping[Buffer, HostArray], memory: FunctionMemory
+) -> list[CompiledStep]:
     """Return the steps of a schedule, compiled in one program, and upload the schedule's constants."""
-    steps = schedule.steps()
-    for buffer, value in schedule.constants.items():
+    for buffer, value in constants.items():
         if buffer not in memory.bound:
             memory.bind(buffer, from_host(memory.context, value, constant=True))
     with one_program():

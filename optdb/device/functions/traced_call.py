@@ -135,8 +135,9 @@ class TracedCall:
     def end(self, cells: Sequence[Cell]) -> list[Any]:
         """Return the results of an enqueued call, and store next values in the inputs' cells."""
         results = self.results()
-        for position, value in zip(self.next_values, self._fetched(self.next_values.values())):
-            cells[position][0] = value
+        if self.next_values:
+            for position, value in zip(self.next_values, self._fetched(self.next_values.values())):
+                cells[position][0] = value
         self.note_updates(cells, is_done=True)
         return results
 

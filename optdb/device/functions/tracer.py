@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from optdb.device.functions.shared_values import Cell, SharedArgument, UpdatedAr
 from optdb.device.functions.steps import FunctionMemory, compiled_steps, device_node
 from optdb.device.functions.traced_call import TracedCall
 from optdb.device.plans import Node, PlanOptions
+from optdb.device.schedule.schedule_nodes import work_of
 from optdb.device.schedule.scheduler import Schedule
 from optdb.device.schedule.stored import Stored
 from optdb.device.tensors import ArgumentTensor, Constant, Tensor
@@ -35,8 +37,15 @@ class Retrace(Exception):
     """A trace has found a fact that it needed earlier, so it must start again."""
 
 
+class TooMuchWork(Exception):
+    """A call has more work than `most_work` allows."""
+
+
 class FunctionTracer:
-    """Traces a call while computing its results; the parameters are those of `TracedFunction` and its `run`."""
+    """Traces a call while computing its results; the parameters are those of `TracedFunction` and its `run`.
+
+    Raise TooMuchWork, before anything is compiled, if the call has more than `most_work` scalar operations.
+    """
 
     #: Whether a part of the function may run on the host.
     has_host = True
@@ -48,8 +57,10 @@ class FunctionTracer:
         resident: Sequence[bool],
         options: PlanOptions,
         updates: Mapping[int, int],
+        most_work: float = math.inf,
     ) -> None:
         self.context = context
+        self._work_left = most_work
         self._cells = cells
         self._updates = updates
         self._args = args = [cell[0] for cell in cells]
@@ -215,7 +226,11 @@ class FunctionTracer:
         return Download(region, mailbox)
 
     def _flush(self) -> None:
-        for step in compiled_steps(self._schedule, self._memory):
+        steps = self._schedule.steps()
+        self._work_left -= sum(map(work_of, steps))
+        if self._work_left < 0:
+            raise TooMuchWork
+        for step in compiled_steps(steps, self._schedule.constants, self._memory):
             self.traced.nodes.append(device_node(step, self._memory))
             step.run(self._memory)
 

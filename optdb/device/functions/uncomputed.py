@@ -69,7 +69,7 @@ class UncomputedTracer:
 
     def finish(self, outputs: Sequence[Value]) -> list[Array | HostArray]:
         results = [self._result(output) for output in outputs]
-        for step in compiled_steps(self._schedule, self._memory):
+        for step in compiled_steps(self._schedule.steps(), self._schedule.constants, self._memory):
             step.run(self._memory)
         return [self._memory.array(result) if isinstance(result, Stored) else result for result in results]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.loops.body import Buffer, TooLarge
+from optdb.codegen.loops.body import Buffer, RowProduct, TooLarge
 from optdb.codegen.loops.kernel import LoopGrid, LoopKernel
 from optdb.codegen.loops.repeated import MovingRow
-from optdb.codegen.loops.targets import Target
+from optdb.codegen.loops.targets import ColumnSum, Target
 from optdb.codegen.operation import Operation
 from optdb.device.iterations import Iteration
 from optdb.device.schedule.lowering import Lowering
@@ -92,6 +92,22 @@ class ScheduledIteration(ScheduleNode):
 
 
 Step = FusedKernel | ScheduledOperation | ScheduledIteration
+
+
+def work_of(step: Step) -> int:
+    """Return about how many scalar operations a step executes.
+
+    An operation on matrices is assumed to be a product, so the number is at least its own.
+    """
+    if isinstance(step, ScheduledIteration):
+        return step.iteration.steps * sum(map(work_of, step.body))
+    if isinstance(step, FusedKernel):
+        kernel = step.kernel
+        rows = [x.length for x in (*kernel.body.sources, *kernel.targets) if isinstance(x, RowProduct | ColumnSum)]
+        return kernel.points * (len(kernel.program.steps) + 1 + sum(rows))
+    arrays = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Stored)]
+    longest = max((length for x in arrays if len(x.shape) > 1 for length in x.shape), default=1)
+    return longest * sum(x.size for x in arrays)
 
 
 def ordered_steps(
